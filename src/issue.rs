@@ -1,0 +1,37 @@
+//! The heart: the lifecycle of one issue's sandbox, decided in one pure place.
+//!
+//! [`step`](step::step) takes the state of an issue, one event and the moment, and returns a
+//! [`Commit`]: the new state, what to tell whom, and at most one call to the provider. It does no
+//! IO and has no clock, so every row of the lifecycle can be tested as a table.
+//!
+//! ```text
+//!            ensure                    answer: up
+//!  absent ───────────► creating ─────────────────────► running
+//!    ▲                   │ tries used up                │    ▲
+//!    │                   ▼                         stop │    │ up
+//!    │                failed ◄── stopping, starting     ▼    │
+//!    │                   │        (tries used up)   stopping │
+//!    │            delete │                              │    │
+//!    │                   ▼                         down ▼    │
+//!    └──────────────  deleting ◄── from every phase  stopped ──► starting
+//!      look: absent
+//! ```
+//!
+//! # Invariants
+//! - At most one provider call is in flight ([`Step::Asked`]); its answer names its attempt, and
+//!   any other answer changes nothing.
+//! - Generations and attempts only grow; a new generation begins only after the provider no
+//!   longer has the last one.
+//! - *failed* is left by `retry` and `delete` alone, and never by making a second sandbox.
+//! - An accepted delete ends absent: nothing cancels it, nothing turns it into *failed*.
+//! - After a create that may still land, absence is not concluded before
+//!   [`Record::may_land_until`].
+
+pub mod commit;
+pub mod event;
+pub mod state;
+pub mod step;
+
+pub use commit::{Commit, DeliveryResult, ProviderCall, Reply};
+pub use event::{Answer, Command, IssueEvent, Moment, Nudge, Rules, StepRules};
+pub use state::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, Verb};

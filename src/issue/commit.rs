@@ -1,0 +1,93 @@
+//! What a step leads to, as data. Nothing of it leaves the actor before it is durable.
+
+use crate::types::{
+    Alias, Attempt, ExternalId, Outcome, ProviderName, Sandbox, TimelineEntry, Timestamp,
+};
+
+use super::event::Command;
+use super::state::{Issue, Record, Verb};
+
+/// What one step leads to.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    /// The state after the step.
+    pub issue: Issue,
+    /// Whether the state differs from before in anything that must be durable. Where it does not,
+    /// there is nothing to store but the delivery, if one led here.
+    pub changed: bool,
+    /// Names that from now on belong to the home.
+    pub aliases: Vec<Alias>,
+    /// The sandbox that was confirmed absent in this step.
+    pub ended: Option<Sandbox>,
+    /// What happened, where something did.
+    pub timeline: Vec<TimelineEntry>,
+    /// What to answer.
+    pub reply: Reply,
+    /// The provider call to make.
+    pub call: Option<ProviderCall>,
+}
+
+/// What to answer whoever sent the event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Nobody waits.
+    Nothing,
+    /// To *ensure*.
+    Ensured {
+        /// Why it is as it is, in a word.
+        outcome: Outcome,
+        /// The same in words.
+        reason: String,
+        /// Which parts of what was asked differ from what is there.
+        mismatch: Vec<&'static str>,
+    },
+    /// To a command or work that was accepted.
+    Accepted,
+    /// To a delete of what is absent already.
+    AlreadyAbsent,
+    /// To a command or work that the state forbids.
+    Refused(CommandRefusal),
+    /// To a delivery.
+    Delivered(DeliveryResult),
+}
+
+/// Why a command is not possible now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandRefusal {
+    /// The sandbox is deleted.
+    SandboxDeleted,
+    /// The sandbox is being deleted.
+    Deleting,
+    /// The sandbox has failed; only retry or delete lead on.
+    Failed,
+    /// Only a failed sandbox can be retried.
+    NotFailed(Command),
+    /// A person stopped it; work does not start it again by itself.
+    StoppedByPerson,
+}
+
+/// What came of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryResult {
+    /// Whether it had an effect, be it only on what is known.
+    pub applied: bool,
+    /// What came of it, in words.
+    pub reason: String,
+}
+
+/// One call to a provider.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProviderCall {
+    /// Which provider.
+    pub provider: ProviderName,
+    /// Its number, which the answer must name.
+    pub attempt: Attempt,
+    /// What is asked.
+    pub verb: Verb,
+    /// The sandbox it is for.
+    pub record: Record,
+    /// Its object, where known.
+    pub external_id: Option<ExternalId>,
+    /// When the provider gives up.
+    pub deadline: Timestamp,
+}

@@ -1,0 +1,419 @@
+//! What is durable about one home: the facts known of its issue, and the state of its sandbox.
+//! One variant per phase, each holding exactly what is valid then.
+
+use crate::types::{
+    AccountName, Attempt, ExternalId, Failure, Generation, HomeId, IssueId, IssueNumber, Mode,
+    ObjectName, Phase, Repository, Sandbox, SandboxId, Template, Timestamp, Wanted,
+};
+
+/// Everything durable about one home.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Issue {
+    /// Its identity.
+    pub home: HomeId,
+    /// The account it belongs to.
+    pub account: AccountName,
+    /// How many commits led here. The store refuses a commit that does not follow directly.
+    pub version: u64,
+    /// What is known of the GitHub issue.
+    pub facts: Facts,
+    /// The last generation given; 0 before the first.
+    pub generation: Generation,
+    /// The state of its sandbox.
+    pub state: IssueState,
+}
+
+impl Issue {
+    /// A home that has just been seen for the first time. Its version 0 is not stored yet.
+    pub fn new(home: HomeId, account: AccountName, issue_id: IssueId) -> Self {
+        Self {
+            home,
+            account,
+            version: 0,
+            facts: Facts::new(issue_id),
+            generation: Generation::default(),
+            state: IssueState::Absent,
+        }
+    }
+
+    /// The live sandbox as everyone outside sees it; `None` where there is none.
+    pub fn sandbox(&self) -> Option<Sandbox> {
+        let record = self.state.record()?;
+        Some(Sandbox {
+            id: record.id.clone(),
+            home: self.home,
+            account: self.account.clone(),
+            name: record.name.clone(),
+            issue_id: self.facts.issue_id.clone(),
+            repository: self.facts.repository.clone(),
+            issue_number: self.facts.number,
+            issue_title: self.facts.title.as_ref().map(|known| known.value.clone()),
+            issue_url: self.facts.url.clone(),
+            provider: record.template.provider.clone(),
+            external_id: self.state.external_id().cloned(),
+            template: record.template.name.clone(),
+            mode: record.mode,
+            phase: self.state.phase(),
+            wanted: self.state.wanted(),
+            generation: record.generation,
+            attempt: record.attempt,
+            failure: self.state.failure().cloned(),
+            reason: record.reason.clone(),
+            created_at: record.created_at,
+            phase_since: record.phase_since,
+            last_activity_at: record.last_activity_at,
+            deleted_at: None,
+        })
+    }
+}
+
+/// A fact and the `issue.updated_at` that told it: older news of it is ignored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known<T> {
+    /// What is known.
+    pub value: T,
+    /// As of when.
+    pub as_of: Timestamp,
+}
+
+/// What is known of the GitHub issue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The id under which it was first seen; the sandbox is named after it.
+    pub issue_id: IssueId,
+    /// Its repository.
+    pub repository: Option<Repository>,
+    /// GitHub's numeric id of the repository.
+    pub repository_id: Option<u64>,
+    /// Its number there.
+    pub number: Option<IssueNumber>,
+    /// Its title.
+    pub title: Option<Known<String>>,
+    /// Its page.
+    pub url: Option<String>,
+    /// Whether it is open.
+    pub open: Option<Known<bool>>,
+    /// Whether it carries the trigger label.
+    pub labelled: Option<Known<bool>>,
+    /// Whether GitHub said that it is deleted.
+    pub deleted: bool,
+    /// When a person last stopped or deleted its sandbox; a trigger older than this is refused.
+    pub ended_by_person_at: Option<Timestamp>,
+}
+
+impl Facts {
+    /// Nothing but the id.
+    pub fn new(issue_id: IssueId) -> Self {
+        Self {
+            issue_id,
+            repository: None,
+            repository_id: None,
+            number: None,
+            title: None,
+            url: None,
+            open: None,
+            labelled: None,
+            deleted: false,
+            ended_by_person_at: None,
+        }
+    }
+}
+
+/// What a sandbox is in every phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Its id.
+    pub id: SandboxId,
+    /// Its name for people.
+    pub name: String,
+    /// Its object's name at the provider; stored, never computed again.
+    pub object_name: ObjectName,
+    /// Which sandbox of its home.
+    pub generation: Generation,
+    /// What it was made from, as the configuration said then.
+    pub template: Template,
+    /// How its create was recorded.
+    pub mode: Mode,
+    /// When it was recorded.
+    pub created_at: Timestamp,
+    /// Since when it has been in its phase.
+    pub phase_since: Timestamp,
+    /// When it was last asked for, worked in or nudged.
+    pub last_activity_at: Timestamp,
+    /// Why it is in its phase.
+    pub reason: String,
+    /// The number of its latest provider call.
+    pub attempt: Attempt,
+    /// Until when a create that was asked may still come into effect; `None` where none was asked
+    /// or its outcome is known.
+    pub may_land_until: Option<Timestamp>,
+}
+
+/// What a provider is asked next, or is being asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// What is there for this home?
+    Look,
+    /// Make it.
+    Create,
+    /// Bring it up.
+    Start,
+    /// Take it down.
+    Stop,
+    /// Remove this object, which carries this sandbox id.
+    Delete {
+        /// Which object.
+        external_id: ExternalId,
+        /// The sandbox id on it: our own, or an older generation's.
+        expected: SandboxId,
+    },
+}
+
+/// Where a transitional phase is with its provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A call is in flight.
+    Asked {
+        /// Which.
+        verb: Verb,
+        /// When the provider gives up.
+        until: Timestamp,
+        /// How many more times a step of this phase may fail.
+        tries_left: u32,
+    },
+    /// The next call waits for its time.
+    Waiting {
+        /// Which.
+        verb: Verb,
+        /// When.
+        due: Timestamp,
+        /// How many more times a step of this phase may fail.
+        tries_left: u32,
+    },
+}
+
+/// Who stopped a sandbox; decides whether work in it may start it again by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoppedBy {
+    /// A person or a program by command.
+    Person,
+    /// GitHub: closed, unlabelled, unassigned.
+    Issue,
+    /// The server's end took it down.
+    Restart,
+    /// It was found stopped.
+    Provider,
+}
+
+/// The state of an issue's sandbox, by phase.
+#[derive(Clone, Debug, PartialEq)]
+pub enum IssueState {
+    /// There is none.
+    Absent,
+    /// It is being made.
+    Creating {
+        /// What it is.
+        record: Record,
+        /// What it goes to when up: running, or stopped by whom.
+        goal: Goal,
+        /// Where it is with the provider.
+        step: Step,
+        /// Set once the tries are used up: leftovers are removed, then it is *failed* with this.
+        giving_up: Option<Failure>,
+    },
+    /// It is up.
+    Running {
+        /// What it is.
+        record: Record,
+        /// Its object.
+        external_id: ExternalId,
+    },
+    /// It is being taken down.
+    Stopping {
+        /// What it is.
+        record: Record,
+        /// Its object.
+        external_id: ExternalId,
+        /// Who stops it.
+        by: StoppedBy,
+        /// What it goes to when down.
+        goal: Goal,
+        /// Where it is with the provider.
+        step: Step,
+    },
+    /// It is down, workspace kept.
+    Stopped {
+        /// What it is.
+        record: Record,
+        /// Its object.
+        external_id: ExternalId,
+        /// Who stopped it.
+        by: StoppedBy,
+    },
+    /// It is being brought up again.
+    Starting {
+        /// What it is.
+        record: Record,
+        /// Its object.
+        external_id: ExternalId,
+        /// What it goes to when up.
+        goal: Goal,
+        /// Where it is with the provider.
+        step: Step,
+    },
+    /// A step failed for good.
+    Failed {
+        /// What it is.
+        record: Record,
+        /// Its object, where one is known.
+        external_id: Option<ExternalId>,
+        /// What it should come to after a retry.
+        goal: Goal,
+        /// What failed.
+        failure: Failure,
+    },
+    /// It is being removed.
+    Deleting {
+        /// What it is.
+        record: Record,
+        /// Its object, where one is known.
+        external_id: Option<ExternalId>,
+        /// Where it is with the provider.
+        step: Step,
+        /// What stands in the way, where something does.
+        failure: Option<Failure>,
+        /// The template of the generation that was asked for meanwhile.
+        next: Option<Template>,
+    },
+}
+
+/// What a sandbox that lives on should come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Running.
+    Running,
+    /// Stopped, and by whom.
+    Stopped(StoppedBy),
+}
+
+impl Goal {
+    /// The same as a wish.
+    pub const fn wanted(self) -> Wanted {
+        match self {
+            Self::Running => Wanted::Running,
+            Self::Stopped(_) => Wanted::Stopped,
+        }
+    }
+}
+
+impl IssueState {
+    /// The phase; `None` where there is no sandbox.
+    pub const fn phase(&self) -> Option<Phase> {
+        match self {
+            Self::Absent => None,
+            Self::Creating { .. } => Some(Phase::Creating),
+            Self::Running { .. } => Some(Phase::Running),
+            Self::Stopping { .. } => Some(Phase::Stopping),
+            Self::Stopped { .. } => Some(Phase::Stopped),
+            Self::Starting { .. } => Some(Phase::Starting),
+            Self::Failed { .. } => Some(Phase::Failed),
+            Self::Deleting { .. } => Some(Phase::Deleting),
+        }
+    }
+
+    /// What the issue should come to.
+    pub const fn wanted(&self) -> Wanted {
+        match self {
+            Self::Absent => Wanted::Deleted,
+            Self::Running { .. } => Wanted::Running,
+            Self::Stopped { .. } => Wanted::Stopped,
+            Self::Creating { goal, .. }
+            | Self::Stopping { goal, .. }
+            | Self::Starting { goal, .. }
+            | Self::Failed { goal, .. } => goal.wanted(),
+            Self::Deleting { next, .. } => match next {
+                Some(_) => Wanted::Running,
+                None => Wanted::Deleted,
+            },
+        }
+    }
+
+    /// What the sandbox is; `None` where there is none.
+    pub const fn record(&self) -> Option<&Record> {
+        match self {
+            Self::Absent => None,
+            Self::Creating { record, .. }
+            | Self::Running { record, .. }
+            | Self::Stopping { record, .. }
+            | Self::Stopped { record, .. }
+            | Self::Starting { record, .. }
+            | Self::Failed { record, .. }
+            | Self::Deleting { record, .. } => Some(record),
+        }
+    }
+
+    /// The same, to change.
+    pub const fn record_mut(&mut self) -> Option<&mut Record> {
+        match self {
+            Self::Absent => None,
+            Self::Creating { record, .. }
+            | Self::Running { record, .. }
+            | Self::Stopping { record, .. }
+            | Self::Stopped { record, .. }
+            | Self::Starting { record, .. }
+            | Self::Failed { record, .. }
+            | Self::Deleting { record, .. } => Some(record),
+        }
+    }
+
+    /// The provider's id of the object, where one is known.
+    pub const fn external_id(&self) -> Option<&ExternalId> {
+        match self {
+            Self::Absent | Self::Creating { .. } => None,
+            Self::Running { external_id, .. }
+            | Self::Stopping { external_id, .. }
+            | Self::Stopped { external_id, .. }
+            | Self::Starting { external_id, .. } => Some(external_id),
+            Self::Failed { external_id, .. } | Self::Deleting { external_id, .. } => {
+                external_id.as_ref()
+            }
+        }
+    }
+
+    /// Where a transitional phase is with its provider.
+    pub const fn step(&self) -> Option<&Step> {
+        match self {
+            Self::Absent | Self::Running { .. } | Self::Stopped { .. } | Self::Failed { .. } => {
+                None
+            }
+            Self::Creating { step, .. }
+            | Self::Stopping { step, .. }
+            | Self::Starting { step, .. }
+            | Self::Deleting { step, .. } => Some(step),
+        }
+    }
+
+    /// What failed, or stands in the way of a delete.
+    pub const fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Absent
+            | Self::Running { .. }
+            | Self::Stopping { .. }
+            | Self::Stopped { .. }
+            | Self::Starting { .. } => None,
+            Self::Creating { giving_up, .. } => giving_up.as_ref(),
+            Self::Failed { failure, .. } => Some(failure),
+            Self::Deleting { failure, .. } => failure.as_ref(),
+        }
+    }
+
+    /// When something is to be done without anybody asking: a waiting call's time, or the time by
+    /// which the answer to a call in flight must have come.
+    pub const fn due_at(&self) -> Option<Timestamp> {
+        match self.step() {
+            None => None,
+            Some(Step::Asked { until, .. }) => Some(*until),
+            Some(Step::Waiting { due, .. }) => Some(*due),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! issuebox gives every GitHub issue exactly one sandbox in which a coding agent works.
+//!
+//! This is the table of contents. Read it top to bottom; each layer knows only those above it.
+//! ARCHITECTURE.md tells the same as a story, with the invariants and two walkthroughs.
+
+// L0 vocabulary: what things are called.
+pub mod clock;
+pub mod types;
+
+// L1 heart: the lifecycle of one issue, pure.
+pub mod issue;
+
+// L2 ports: what the engine needs of the world, as contracts. L3 adapters live below them.
+pub mod sandbox;
+pub mod store;

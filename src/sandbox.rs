@@ -1,0 +1,540 @@
+//! The port to what really makes sandboxes, and the contract that every provider keeps.
+//!
+//! # Expected flow
+//! The engine records a step, then calls; at most one of `create`, `start`, `stop`, `delete` and
+//! `find` is under way for a home at any moment. `exec` and the file calls run beside them.
+//!
+//! # Guarantees a provider gives
+//! - **Ownership.** Every object carries [`Labels`]. `create` under an existing name returns that
+//!   object only when it carries the *same sandbox id*, completing it where it was half made;
+//!   otherwise it answers [`ProviderError::Present`] with what is there and changes nothing.
+//!   `start`, `stop`, `delete`, `exec` and the file calls take an external id and the sandbox id
+//!   expected on it, and check it: a delete never hits a successor of the same name.
+//! - **Absence.** [`ProviderError::Absent`] and an empty `find` mean: the provider was reached and
+//!   does not have it. An object that is being destroyed still counts as present. What could not
+//!   be reached or understood is [`ProviderError::Unavailable`].
+//! - **Deadline and settle.** A lifecycle call gives up at its deadline; dropping its future gives
+//!   up too. What it asked for may still come into effect until the deadline plus
+//!   [`Traits::settle`], and not later.
+//! - **Uniqueness.** [`Uniqueness::EnforcedNames`] promises that no two objects of one name exist,
+//!   also when two creates run at once.
+//!
+//! # Assumptions a provider may make
+//! Names and labels have the forms of [`crate::types`]; futures are polled on a tokio runtime
+//! where blocking for milliseconds is allowed but not for longer.
+
+pub mod local;
+pub mod simulated;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use crate::types::{
+    AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName,
+    ObjectState, SandboxId, Template, Timestamp,
+};
+
+/// What really makes sandboxes. See the [module](self) for the contract.
+#[async_trait]
+pub trait SandboxProvider: Send + Sync + 'static {
+    /// What never changes about this provider while the server runs.
+    fn traits(&self) -> Traits;
+
+    /// Looks whether it can work now. Answers within two seconds.
+    async fn health(&self) -> Health;
+
+    /// Makes the object and brings it up; returns once it is ready for `exec`.
+    ///
+    /// # Errors
+    /// [`ProviderError::Present`] when the name is taken by an object of another sandbox id; never
+    /// [`ProviderError::Absent`].
+    async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError>;
+
+    /// Every object that has this name or carries this home's label, in any state, foreign ones
+    /// of that name included. Empty means that there is none.
+    ///
+    /// # Errors
+    /// Only [`ProviderError::Unavailable`] and [`ProviderError::Broken`].
+    async fn find(&self, key: ObjectKey) -> Result<Vec<Object>, ProviderError>;
+
+    /// Every object that carries this instance's label.
+    ///
+    /// # Errors
+    /// Only [`ProviderError::Unavailable`] and [`ProviderError::Broken`].
+    async fn list(&self, instance: InstanceId) -> Result<Vec<Object>, ProviderError>;
+
+    /// Brings a stopped object up; returns once it is ready for `exec`. Already up is success.
+    ///
+    /// # Errors
+    /// Any; [`ProviderError::Present`] when the external id carries another sandbox id.
+    async fn start(&self, call: TargetCall) -> Result<Object, ProviderError>;
+
+    /// Takes an object down and keeps its workspace; returns once no process of it is left.
+    /// Already down is success.
+    ///
+    /// # Errors
+    /// As for `start`.
+    async fn stop(&self, call: TargetCall) -> Result<Object, ProviderError>;
+
+    /// Removes an object and its workspace, in whatever state it is. Success says that removal
+    /// was accepted; only [`ProviderError::Absent`], here or from a later call, says it is gone.
+    ///
+    /// # Errors
+    /// As for `start`; [`ProviderError::Absent`] when there is no such object (any more).
+    async fn delete(&self, call: TargetCall) -> Result<(), ProviderError>;
+
+    /// Starts a command in a running object. Dropping the [`Execution`] ends the command and
+    /// every process it started that is still in its session.
+    ///
+    /// # Errors
+    /// [`WorkError`]; `NotRunning` where the object is not up.
+    async fn exec(&self, target: Target, request: ExecRequest) -> Result<Execution, WorkError>;
+
+    /// Lists what is at `path` in the workspace: the entry itself for a file, its entries down to
+    /// `depth` levels for a directory, at most [`LIST_ENTRIES_MAX`].
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    async fn list_files(
+        &self,
+        target: Target,
+        path: WorkspacePath,
+        depth: u32,
+    ) -> Result<FileListing, WorkError>;
+
+    /// Opens a regular file in the workspace for reading.
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    async fn read_file(
+        &self,
+        target: Target,
+        path: WorkspacePath,
+    ) -> Result<FileContent, WorkError>;
+
+    /// Writes a regular file in the workspace whole: it replaces what was there once `content`
+    /// has ended; an `Err` chunk leaves the old file as it was. Missing directories are made.
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    async fn write_file(
+        &self,
+        target: Target,
+        path: WorkspacePath,
+        content: ChunkReceiver,
+    ) -> Result<Written, WorkError>;
+
+    /// Deletes a file, a link (not what it points at) or a directory with all that is in it.
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    async fn delete_file(&self, target: Target, path: WorkspacePath) -> Result<(), WorkError>;
+}
+
+/// Most entries that one [`SandboxProvider::list_files`] returns; more sets `truncated`.
+pub const LIST_ENTRIES_MAX: usize = 10_000;
+
+/// How strongly a provider keeps two objects of one name apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uniqueness {
+    /// The provider refuses a second object of the same name, also under concurrent creates.
+    EnforcedNames,
+    /// It does not: an unanswered create is only looked for, never asked again before it must
+    /// have settled.
+    None,
+}
+
+impl Uniqueness {
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::EnforcedNames => "enforced_names",
+            Self::None => "none",
+        }
+    }
+}
+
+/// What never changes about a provider while the server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// How strongly names are kept apart.
+    pub uniqueness: Uniqueness,
+    /// How long after a call's deadline its effect may still appear.
+    pub settle: Duration,
+    /// Whether running objects die with this server's process (`local`).
+    pub dies_with_server: bool,
+}
+
+/// Whether a provider can work now, and what it enforces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Health {
+    /// What it is behind this adapter (an engine's id, an organisation); a changed one is
+    /// somebody else. `None` where it could not be asked.
+    pub identity: Option<String>,
+    /// Why it cannot work now and what to do, for people; `None` where it can.
+    pub trouble: Option<String>,
+    /// How sandboxes are kept apart from the host.
+    pub isolation: Isolation,
+}
+
+/// How a provider keeps sandboxes apart from the host and from each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Isolation {
+    /// `namespaces`, `simulated`, `none`, …
+    pub kind: &'static str,
+    /// Each limit and how it holds: `enforced`, `per process`, `watched` or `none`.
+    pub limits: Vec<(&'static str, &'static str)>,
+    /// `enforced` where a system-call filter is in force, else `none`.
+    pub seccomp: &'static str,
+    /// What of the network can be reached: `none`, ….
+    pub network: &'static str,
+}
+
+/// What an object says about whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Labels {
+    /// `issuebox.instance`
+    pub instance: InstanceId,
+    /// `issuebox.account`
+    pub account: AccountName,
+    /// `issuebox.home`
+    pub home: HomeId,
+    /// `issuebox.issue`
+    pub issue: IssueId,
+    /// `issuebox.sandbox`
+    pub sandbox: SandboxId,
+    /// `issuebox.generation`
+    pub generation: Generation,
+    /// `issuebox.mode`
+    pub mode: Mode,
+}
+
+impl Labels {
+    /// The labels as keys and values, in a fixed order.
+    pub fn to_pairs(&self) -> [(&'static str, String); 7] {
+        [
+            ("issuebox.instance", self.instance.to_string()),
+            ("issuebox.account", self.account.to_string()),
+            ("issuebox.home", self.home.to_string()),
+            ("issuebox.issue", self.issue.to_string()),
+            ("issuebox.sandbox", self.sandbox.to_string()),
+            ("issuebox.generation", self.generation.to_string()),
+            ("issuebox.mode", self.mode.to_string()),
+        ]
+    }
+
+    /// Reads labels back through a look-up by key; `None` where one is missing or malformed, so
+    /// that a half-labelled object counts as foreign.
+    pub fn from_pairs<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
+        Some(Self {
+            instance: InstanceId::trusted(get("issuebox.instance")?),
+            account: AccountName::trusted(get("issuebox.account")?),
+            home: HomeId(get("issuebox.home")?.parse().ok()?),
+            issue: IssueId::parse(get("issuebox.issue")?).ok()?,
+            sandbox: SandboxId::trusted(get("issuebox.sandbox")?),
+            generation: Generation(get("issuebox.generation")?.parse().ok()?),
+            mode: Mode::parse(get("issuebox.mode")?)?,
+        })
+    }
+}
+
+/// One object at a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// The provider's id of it.
+    pub external_id: ExternalId,
+    /// The name it has.
+    pub name: ObjectName,
+    /// Whose it is; `None` where it does not carry our labels.
+    pub labels: Option<Labels>,
+    /// Its state.
+    pub state: ObjectState,
+}
+
+/// What `create` makes.
+#[derive(Clone, Debug)]
+pub struct CreateSpec {
+    /// The object's name.
+    pub name: ObjectName,
+    /// Its labels.
+    pub labels: Labels,
+    /// What it is made from.
+    pub template: Template,
+    /// When to give up.
+    pub deadline: Timestamp,
+}
+
+/// What `find` looks for.
+#[derive(Clone, Debug)]
+pub struct ObjectKey {
+    /// The object's name.
+    pub name: ObjectName,
+    /// Whose objects.
+    pub instance: InstanceId,
+    /// Which home's.
+    pub home: HomeId,
+}
+
+/// One object, and the sandbox id that must be on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The provider's id of it.
+    pub external_id: ExternalId,
+    /// The sandbox id expected on it.
+    pub expected: SandboxId,
+}
+
+/// A lifecycle call on a [`Target`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetCall {
+    /// Which object.
+    pub target: Target,
+    /// When to give up.
+    pub deadline: Timestamp,
+}
+
+/// Why a lifecycle call did not do what was asked. Each says what may follow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProviderError {
+    /// The provider was reached and has no such object. Only this is absence.
+    #[error("the provider has no such object")]
+    Absent,
+    /// The name or external id belongs to an object of another sandbox; nothing was changed.
+    #[error("the provider has another object there: {}", .0.name)]
+    Present(Box<Object>),
+    /// The provider said no and made nothing; asking again without a change does not help.
+    #[error("the provider refused: {0}")]
+    Refused(String),
+    /// Not reached, not understood, or no answer in time: *what happened is unknown*. Look, then
+    /// try again, not before `retry_after` where given.
+    #[error("the provider is unavailable: {message}")]
+    Unavailable {
+        /// What went wrong, for people.
+        message: String,
+        /// How long the provider asked to be left alone.
+        retry_after: Option<Duration>,
+    },
+    /// The provider tried and failed; something may be left. Trying again may help.
+    #[error("the provider failed: {0}")]
+    Broken(String),
+}
+
+impl ProviderError {
+    /// An unknown outcome without a wish of the provider about when to come back.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::Unavailable { message: message.into(), retry_after: None }
+    }
+}
+
+/// Why work in a sandbox (exec, files) did not happen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WorkError {
+    /// The object is not up, or went down meanwhile.
+    #[error("the sandbox is not running")]
+    NotRunning,
+    /// There is nothing at that path.
+    #[error("no such file or directory in the workspace")]
+    NoSuchFile,
+    /// The path leads out of the workspace, through a link that may not be followed, or has a
+    /// form that is not accepted.
+    #[error("the path is not allowed: {0}")]
+    PathNotAllowed(String),
+    /// What is there has the wrong kind (a directory where a file is needed, a device, a FIFO).
+    #[error("wrong kind of file: {0}")]
+    WrongKind(String),
+    /// The command could not be started (not found, not executable, no such directory).
+    #[error("the command could not be started: {0}")]
+    CannotStart(String),
+    /// The sandbox has no room or refuses (disk full, permission, too many processes).
+    #[error("refused inside the sandbox: {0}")]
+    Refused(String),
+    /// The provider does not offer this.
+    #[error("this provider does not offer {0}")]
+    Unsupported(&'static str),
+    /// The provider could not be reached or failed; for people.
+    #[error("the provider failed: {0}")]
+    Broken(String),
+}
+
+/// A command to run. Nothing in it passes through a shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecRequest {
+    /// Program and arguments; never empty.
+    pub command: Vec<String>,
+    /// Working directory; `None` for the workspace. Relative ones are below the workspace,
+    /// absolute ones are inside the sandbox.
+    pub cwd: Option<String>,
+    /// Added to the sandbox's own environment.
+    pub env: Vec<(String, String)>,
+    /// What the command reads; then end of file.
+    pub stdin: Bytes,
+    /// After this the command and all of its session are killed; `None` for no limit.
+    pub timeout: Option<Duration>,
+}
+
+/// A running command's output. Dropping it ends the command.
+#[derive(Debug)]
+pub struct Execution {
+    /// Output in order, then exactly one [`ExecEvent::Exit`], then the end. Ending without an
+    /// `Exit` means that the sandbox went away under the command.
+    pub events: mpsc::Receiver<ExecEvent>,
+}
+
+/// One piece of what a command did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExecEvent {
+    /// Bytes it wrote to standard output.
+    Stdout(Bytes),
+    /// Bytes it wrote to standard error.
+    Stderr(Bytes),
+    /// It ended. A command killed by signal n has exit code 128 + n.
+    Exit {
+        /// Its exit code.
+        code: i32,
+        /// Whether it was killed because its time was up.
+        timed_out: bool,
+    },
+}
+
+/// A path below the workspace, as bytes: relative, no `..`, no NUL, not empty parts. The empty
+/// path is the workspace itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkspacePath(Vec<u8>);
+
+impl WorkspacePath {
+    /// Longest accepted path, in bytes (Linux' own limit is 4096 with the terminating NUL).
+    pub const LEN_MAX: usize = 4095;
+
+    /// Parses a path as callers give it: relative to the workspace, or absolute below
+    /// `/workspace`. `.` parts and doubled slashes are dropped.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub fn parse(path: &[u8]) -> Result<Self, String> {
+        if path.len() > Self::LEN_MAX {
+            return Err("is longer than 4095 bytes".into());
+        }
+        if path.contains(&0) {
+            return Err("contains a NUL byte".into());
+        }
+        let relative = match path.strip_prefix(b"/workspace") {
+            Some([]) => b"",
+            Some(rest) if rest.starts_with(b"/") => rest,
+            _ if path.starts_with(b"/") => {
+                return Err("is absolute and not below /workspace".into());
+            }
+            _ => path,
+        };
+        let parts: Vec<&[u8]> =
+            relative.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
+        if parts.contains(&b"..".as_slice()) {
+            return Err("contains '..'".into());
+        }
+        Ok(Self(parts.join(&b'/')))
+    }
+
+    /// The path's bytes, relative to the workspace.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether it is the workspace itself.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What `list_files` found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileListing {
+    /// The entries, parents before children, by name within a directory.
+    pub entries: Vec<FileEntry>,
+    /// Whether there were more than [`LIST_ENTRIES_MAX`].
+    pub truncated: bool,
+}
+
+/// One file, directory or link in a workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileEntry {
+    /// Its path relative to the workspace.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: FileKind,
+    /// Its size, in bytes.
+    pub size: u64,
+    /// Its permission bits, such as `0o644`.
+    pub mode: u32,
+    /// When it was last changed.
+    pub modified_at: Timestamp,
+}
+
+/// What a directory entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link, not followed.
+    Link,
+    /// A FIFO, socket or device.
+    Other,
+}
+
+/// Chunks of a file; the channel's end is the file's end, an `Err` breaks it off.
+pub type ChunkReceiver = mpsc::Receiver<Result<Bytes, String>>;
+
+/// A file opened for reading.
+#[derive(Debug)]
+pub struct FileContent {
+    /// Its size when it was opened, in bytes.
+    pub size: u64,
+    /// Its content.
+    pub chunks: ChunkReceiver,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// There was no such file before.
+    Created,
+    /// A file was replaced.
+    Replaced,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workspace_paths_stay_below_the_workspace() {
+        let parse = |path: &str| WorkspacePath::parse(path.as_bytes()).map(|p| p.0);
+        assert_eq!(parse("a//b/./c"), Ok(b"a/b/c".to_vec()));
+        assert_eq!(parse("/workspace/a"), Ok(b"a".to_vec()));
+        assert_eq!(parse("/workspace"), Ok(Vec::new()));
+        for bad in ["../a", "a/../b", "/etc/passwd", "/workspaces/a", "a\0b"] {
+            assert!(parse(bad).is_err(), "{bad:?} must be refused");
+        }
+    }
+
+    #[test]
+    fn labels_survive_a_round_trip_and_half_labels_are_foreign() {
+        let labels = Labels {
+            instance: InstanceId::trusted("i"),
+            account: AccountName::default_account(),
+            home: HomeId(3),
+            issue: IssueId::from_github(5_000_000_000),
+            sandbox: SandboxId::trusted("s"),
+            generation: Generation(2),
+            mode: Mode::Strong,
+        };
+        let pairs = labels.to_pairs();
+        let get = |key: &str| pairs.iter().find(|p| p.0 == key).map(|p| p.1.as_str());
+        assert_eq!(Labels::from_pairs(get), Some(labels));
+        let without = |key: &str| get(key).filter(|_| key != "issuebox.generation");
+        assert_eq!(Labels::from_pairs(without), None);
+    }
+}

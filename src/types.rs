@@ -1,0 +1,22 @@
+//! The vocabulary: one word per concept, parsed once at the edge.
+//!
+//! Nothing here does IO, reads a clock or knows how it is stored or sent. Rows live in
+//! [`store`](crate::store), wire types in `http`; both convert from and to these.
+
+mod ids;
+mod sandbox;
+mod secret;
+mod template;
+mod time;
+
+pub use ids::{
+    AccountName, Alias, Attempt, DeliveryId, Epoch, ExternalId, Generation, HomeId, InstanceId,
+    InvalidId, IssueId, IssueNumber, ObjectName, ProviderName, Repository, SandboxId, TemplateName,
+};
+pub use sandbox::{
+    Cause, Failure, FailureCode, Mode, ObjectState, Outcome, Phase, ProviderStep, Sandbox,
+    TimelineEntry, Wanted,
+};
+pub use secret::Secret;
+pub use template::{Resources, Template};
+pub use time::Timestamp;

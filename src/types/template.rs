@@ -1,0 +1,30 @@
+//! A named, premade sandbox configuration.
+
+use super::{Mode, ProviderName, TemplateName};
+
+/// What a sandbox is made from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template {
+    /// Its name in the configuration.
+    pub name: TemplateName,
+    /// Which provider makes it.
+    pub provider: ProviderName,
+    /// How its create is recorded.
+    pub mode: Mode,
+    /// What it may use.
+    pub resources: Resources,
+}
+
+/// What a sandbox may use. Whether a provider can enforce each is said by its
+/// [`Isolation`](crate::sandbox::Isolation).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resources {
+    /// CPUs.
+    pub cpu: f64,
+    /// Memory, in MiB.
+    pub memory_mb: u64,
+    /// Processes and threads.
+    pub processes: u32,
+    /// Disk, in MiB.
+    pub disk_mb: u64,
+}
