@@ -1,0 +1,29 @@
+//! How events become work, and the argument why there is exactly one sandbox for an issue.
+//!
+//! 1. **One actor for a home.** [`registry`] keeps one handle for a home; a ticket removes only
+//!    its own activation; senders are counted under the map's guard, so that an actor ends only
+//!    when nobody is about to speak to it.
+//! 2. **Steps are synchronous.** The [`actor`] puts each event through
+//!    [`step`](crate::issue::step::step) at once; nothing interleaves. The [`executor`] holds one
+//!    slot for a home until the provider call really ended, also when the actor is gone.
+//! 3. **Commit, then speak.** Replies, published changes and provider calls leave only once the
+//!    commit that led to them is durable, in order. A commit that fails drops the actor; the next
+//!    event builds it again from the store.
+//! 4. **Record before act.** What a provider is asked is durable before it is asked, so that a
+//!    crash in between is followed by a look, not by a second create.
+//! 5. **The database is the last wall.** Two activations of one home, should they ever exist,
+//!    cannot both commit: each write names the version it follows.
+
+pub mod actor;
+pub mod api;
+pub mod directory;
+pub mod executor;
+pub mod handle;
+pub mod registry;
+pub mod scheduler;
+
+pub use api::{
+    Change, Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, IssueKey,
+    Publisher, SandboxRef, WaitFor, Waited, Work,
+};
+pub use handle::{Engine, EngineParts};

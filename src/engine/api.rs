@@ -1,0 +1,177 @@
+//! What callers say to the engine and what it answers: plain data.
+
+use std::sync::Arc;
+
+use crate::issue::commit::CommandRefusal;
+use crate::sandbox::{SandboxProvider, Target};
+use crate::types::{
+    AccountName, Cause, HomeId, IssueId, IssueNumber, Outcome, Phase, Repository, Sandbox,
+    SandboxId, TemplateName, TimelineEntry,
+};
+
+/// Which issue a caller means: by id, by repository and number, or by both, which then must not
+/// contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssueKey {
+    /// By id.
+    pub id: Option<IssueId>,
+    /// By repository and number.
+    pub numbered: Option<(Repository, IssueNumber)>,
+}
+
+/// A call to *ensure*.
+#[derive(Clone, Debug)]
+pub struct EnsureIssue {
+    /// Which issue.
+    pub issue: IssueKey,
+    /// The template asked for; `None` takes what is there, or the default.
+    pub template: Option<TemplateName>,
+    /// The issue's title, where the caller knows it.
+    pub title: Option<String>,
+    /// Who asks.
+    pub cause: Cause,
+}
+
+/// The answer to *ensure*; durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ensured {
+    /// Why it is as it is, in a word.
+    pub outcome: Outcome,
+    /// The same in words.
+    pub reason: String,
+    /// Which parts of what was asked differ from what is there (`template`).
+    pub mismatch: Vec<&'static str>,
+    /// The issue's one sandbox.
+    pub sandbox: Sandbox,
+}
+
+/// Which sandbox a caller means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SandboxRef {
+    /// By id.
+    Id(SandboxId),
+    /// By its name, `claude-issue-{issueId}`: the newest generation.
+    Name(String),
+}
+
+/// The answer to a command; durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commanded {
+    /// The sandbox after the command.
+    pub sandbox: Sandbox,
+    /// Whether it was deleted and absent already.
+    pub absent: bool,
+}
+
+/// The answer to a delivery; durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// What became of it.
+    pub status: DeliveredStatus,
+    /// The issue it concerns, where it concerns one.
+    pub issue_id: Option<IssueId>,
+    /// What came of it, in words.
+    pub reason: String,
+}
+
+/// What became of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeliveredStatus {
+    /// It is applied, be it only to what is known.
+    Accepted,
+    /// It was processed before.
+    Duplicate,
+    /// It has no effect.
+    Ignored,
+}
+
+/// What to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// It is in this phase, or can no longer come there by itself (*failed*, or gone).
+    Phase(Phase),
+    /// Nothing is under way: running, stopped, failed or absent.
+    Settled,
+    /// This very sandbox is gone, or its delete is stuck with a failure.
+    Absent,
+}
+
+/// How a wait ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waited {
+    /// Whether what was waited for came, before the time was up.
+    pub settled: bool,
+    /// The sandbox as it was last seen; the deleted one where it is gone.
+    pub sandbox: Option<Sandbox>,
+}
+
+/// A running sandbox to work in (exec, files).
+#[derive(Clone)]
+pub struct Work {
+    /// Who does the work.
+    pub provider: Arc<dyn SandboxProvider>,
+    /// On which object.
+    pub target: Target,
+    /// The sandbox as it was when it was found running.
+    pub sandbox: Sandbox,
+}
+
+/// Why a call was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// The configuration has no template of that name.
+    #[error("there is no template {0}")]
+    TemplateUnknown(TemplateName),
+    /// The issue is not known by repository and number, and no issue id was given.
+    #[error("the issue {0}#{1} is not known yet")]
+    IssueUnknown(Repository, IssueNumber),
+    /// The issue id and the repository and number belong to different issues.
+    #[error("the issue id and the repository and number belong to different issues")]
+    IssueIdConflict,
+    /// There is no such sandbox in this account.
+    #[error("there is no such sandbox")]
+    SandboxNotFound,
+    /// The sandbox's state forbids it.
+    #[error("the sandbox's state forbids it")]
+    Refused(CommandRefusal),
+    /// Work needs a running sandbox, and it did not come up in the time given.
+    #[error("the sandbox is not running")]
+    NotRunning(Box<Sandbox>),
+    /// Its provider is no longer configured.
+    #[error("the sandbox's provider is not configured")]
+    ProviderUnknown,
+    /// A queue is full; nothing was stored. Come back in a second.
+    #[error("too much at once")]
+    Overloaded,
+    /// The store failed or is shutting down; nothing was stored. The text is for the log.
+    #[error("the store failed: {0}")]
+    StoreFailed(String),
+    /// The server is shutting down; nothing was stored.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+}
+
+/// Where the engine tells what became durable, in commit order for each home.
+pub trait Publisher: Send + Sync + 'static {
+    /// Takes one change. Must not block: it runs on the engine's thread.
+    fn publish(&self, change: &Change);
+}
+
+/// One durable step of one home, as everyone outside sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Which home.
+    pub home: HomeId,
+    /// Its account.
+    pub account: AccountName,
+    /// How many commits led here: an older one never overwrites a newer.
+    pub version: u64,
+    /// Every issue id that became an alias of it in this step.
+    pub aliases: Vec<IssueId>,
+    /// The live sandbox after the step; `None` where there is none.
+    pub sandbox: Option<Sandbox>,
+    /// The sandbox that was confirmed absent in this step.
+    pub ended: Option<Sandbox>,
+    /// What happened.
+    pub timeline: Vec<TimelineEntry>,
+}
