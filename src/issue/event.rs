@@ -66,7 +66,13 @@ pub enum IssueEvent {
     /// Somebody commands a certain sandbox.
     Command(CommandAsk),
     /// GitHub told something.
-    Nudge(Nudge),
+    Nudge {
+        /// What.
+        nudge: Nudge,
+        /// Whether the issue's repository and number are free to become an alias of this home;
+        /// false where they belong to another one.
+        claim_place: bool,
+    },
     /// Somebody worked in a certain sandbox, or is about to.
     Worked {
         /// Which.
@@ -79,7 +85,10 @@ pub enum IssueEvent {
     /// A provider call ended.
     Answered(Answer),
     /// The state's due time may have come.
-    Due,
+    Due {
+        /// The attempt that the executor still holds for this home, where it holds one.
+        in_flight: Option<Attempt>,
+    },
     /// The actor was built from the store.
     Activated {
         /// The attempt that the executor still holds for this home, where it holds one.

@@ -144,8 +144,8 @@ pub struct Record {
     pub reason: String,
     /// The number of its latest provider call.
     pub attempt: Attempt,
-    /// Until when a create that was asked may still come into effect; `None` where none was asked
-    /// or its outcome is known.
+    /// Until when a create whose outcome nobody knows may still come into effect; `None` where
+    /// there was none. The one in flight is not counted, see [`Step::Asked`].
     pub may_land_until: Option<Timestamp>,
 }
 

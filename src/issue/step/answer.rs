@@ -1,0 +1,181 @@
+//! What a provider's answer leads to. The fence stands here: only the answer to the call that is
+//! in flight counts. *Creating* and *deleting* have files of their own.
+
+use crate::issue::event::{Answer, Done, Trouble};
+use crate::issue::state::{Goal, IssueState, Record, Step, StoppedBy, Verb};
+use crate::types::{ExternalId, Phase, ProviderStep};
+
+use super::draft::Draft;
+
+impl Draft<'_> {
+    /// Takes a provider's answer; one of any other attempt than the latest, or where none is in
+    /// flight, changes nothing.
+    pub fn answered(&mut self, answer: Answer) {
+        let current = self.issue.state.record().is_some_and(|r| r.attempt == answer.attempt);
+        let Some(Step::Asked { verb, until, .. }) = self.issue.state.step() else { return };
+        if !current {
+            return;
+        }
+        let may_land = match (verb, &answer.result) {
+            (Verb::Create, Err(Trouble::Unavailable { .. })) => Some(*until),
+            (Verb::Create, Ok(_) | Err(_))
+            | (Verb::Look | Verb::Start | Verb::Stop | Verb::Delete { .. }, _) => None,
+        };
+        let mut state = self.take_state();
+        if let (Some(until), Some(record)) = (may_land, state.record_mut()) {
+            self.may_land(record, until);
+        }
+        match state {
+            IssueState::Creating {
+                record,
+                goal,
+                step: Step::Asked { verb, tries_left, .. },
+                giving_up,
+            } => match giving_up {
+                None => self.creating_answered(record, goal, verb, tries_left, answer.result),
+                Some(failure) => {
+                    self.giving_up_answered(record, goal, tries_left, failure, answer.result);
+                }
+            },
+            IssueState::Starting {
+                record,
+                external_id,
+                goal,
+                step: Step::Asked { tries_left, .. },
+            } => self.starting_answered(record, external_id, goal, tries_left, answer.result),
+            IssueState::Stopping {
+                record,
+                external_id,
+                by,
+                goal,
+                step: Step::Asked { tries_left, .. },
+            } => {
+                let stopping = Stopping { record, external_id, by, goal, tries_left };
+                self.stopping_answered(stopping, answer.result);
+            }
+            IssueState::Deleting {
+                record,
+                external_id,
+                step: Step::Asked { verb, tries_left, .. },
+                next,
+                ..
+            } => {
+                let deleting = super::deleting::Deleting { record, external_id, tries_left, next };
+                self.deleting_answered(deleting, verb, answer.result);
+            }
+            // Nothing is in flight in these; the check above let none of them through.
+            state @ (IssueState::Absent
+            | IssueState::Running { .. }
+            | IssueState::Stopped { .. }
+            | IssueState::Failed { .. }
+            | IssueState::Creating { step: Step::Waiting { .. }, .. }
+            | IssueState::Starting { step: Step::Waiting { .. }, .. }
+            | IssueState::Stopping { step: Step::Waiting { .. }, .. }
+            | IssueState::Deleting { step: Step::Waiting { .. }, .. }) => self.keep(state),
+        }
+    }
+
+    fn starting_answered(
+        &mut self,
+        record: Record,
+        external_id: ExternalId,
+        goal: Goal,
+        tries_left: u32,
+        result: Result<Done, Trouble>,
+    ) {
+        let trouble = match result {
+            Ok(Done::Up(seen)) if seen.owner.as_ref().is_some_and(|o| o.0 == record.id) => {
+                return self.up(Phase::Starting, record, external_id, goal, "it is up again");
+            }
+            Ok(Done::Up(seen)) => Trouble::Present(seen),
+            Ok(Done::Seen(_) | Done::Down | Done::Removing) => unexpected(),
+            Err(trouble) => trouble,
+        };
+        let rules = self.moment.rules.start;
+        match self.after_trouble(ProviderStep::Start, &trouble, tries_left) {
+            Verdict::TryAgain(tries_left) => {
+                let step = self.wait(Verb::Start, rules, tries_left, Some(&trouble));
+                self.keep(IssueState::Starting { record, external_id, goal, step });
+            }
+            Verdict::Lost(failure) => self.fail(Phase::Starting, record, None, goal, failure),
+            Verdict::GiveUp(failure) => {
+                self.fail(Phase::Starting, record, Some(external_id), goal, failure);
+            }
+        }
+    }
+
+    fn stopping_answered(&mut self, stopping: Stopping, result: Result<Done, Trouble>) {
+        let Stopping { record, external_id, by, goal, tries_left } = stopping;
+        let trouble = match (result, goal) {
+            (Ok(Done::Down), Goal::Stopped(by)) => {
+                let state = IssueState::Stopped { record, external_id, by };
+                return self.enter(Some(Phase::Stopping), state, stopped_reason(by).to_owned());
+            }
+            (Ok(Done::Down), Goal::Running) => {
+                let reason = "it is down; it was asked for meanwhile".to_owned();
+                return self.start(Some(Phase::Stopping), record, external_id, goal, reason);
+            }
+            (Ok(Done::Seen(_) | Done::Up(_) | Done::Removing), _) => unexpected(),
+            (Err(trouble), _) => trouble,
+        };
+        let rules = self.moment.rules.stop;
+        match self.after_trouble(ProviderStep::Stop, &trouble, tries_left) {
+            Verdict::TryAgain(tries_left) => {
+                let step = self.wait(Verb::Stop, rules, tries_left, Some(&trouble));
+                self.keep(IssueState::Stopping { record, external_id, by, goal, step });
+            }
+            Verdict::Lost(failure) => self.fail(Phase::Stopping, record, None, goal, failure),
+            Verdict::GiveUp(failure) => {
+                self.fail(Phase::Stopping, record, Some(external_id), goal, failure);
+            }
+        }
+    }
+
+    /// What trouble with an object that was there means for its phase.
+    fn after_trouble(&self, step: ProviderStep, trouble: &Trouble, tries_left: u32) -> Verdict {
+        let tries_left = tries_left.saturating_sub(1);
+        match trouble {
+            // The object with our external id is gone, or somebody else's now: ours is lost.
+            Trouble::Absent | Trouble::Present(_) => {
+                Verdict::Lost(self.failure_of(step, &Trouble::Absent))
+            }
+            Trouble::Refused(_) | Trouble::Unknown(_) => {
+                Verdict::GiveUp(self.failure_of(step, trouble))
+            }
+            Trouble::Unavailable { .. } | Trouble::Broken(_) if tries_left == 0 => {
+                Verdict::GiveUp(self.failure_of(step, trouble))
+            }
+            Trouble::Unavailable { .. } | Trouble::Broken(_) => Verdict::TryAgain(tries_left),
+        }
+    }
+}
+
+/// The parts of *stopping* that an answer decides about.
+struct Stopping {
+    record: Record,
+    external_id: ExternalId,
+    by: StoppedBy,
+    goal: Goal,
+    tries_left: u32,
+}
+
+enum Verdict {
+    TryAgain(u32),
+    Lost(crate::types::Failure),
+    GiveUp(crate::types::Failure),
+}
+
+/// An answer that does not fit its call: the provider is not understood.
+pub(super) fn unexpected() -> Trouble {
+    Trouble::Broken("its answer does not fit what it was asked".to_owned())
+}
+
+/// Why a sandbox is stopped, in words.
+pub(super) const fn stopped_reason(by: StoppedBy) -> &'static str {
+    match by {
+        StoppedBy::Person => "stopped, as a caller asked",
+        StoppedBy::Issue => "stopped, as the issue asked",
+        StoppedBy::Restart => "server_restarted: its provider's sandboxes end with the server",
+        StoppedBy::Provider => "found stopped at the provider",
+    }
+}

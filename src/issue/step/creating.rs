@@ -1,0 +1,239 @@
+//! *Creating*: from the record to an object that is up, or to *failed* with nothing left behind.
+//!
+//! A create whose outcome is unknown is followed by a look, never by a blind second create. Only
+//! an object that carries this very sandbox id is adopted; an older generation of this home is
+//! removed first; anybody else's is a failure and stays untouched.
+
+use crate::issue::event::{Done, Seen, Trouble};
+use crate::issue::state::{Goal, IssueState, Record, Step, Verb};
+use crate::types::{Failure, FailureCode, ObjectState, Phase, ProviderStep};
+
+use super::answer::unexpected;
+use super::draft::Draft;
+
+impl Draft<'_> {
+    /// An answer while the sandbox is still meant to come up.
+    pub fn creating_answered(
+        &mut self,
+        record: Record,
+        goal: Goal,
+        verb: Verb,
+        tries_left: u32,
+        result: Result<Done, Trouble>,
+    ) {
+        let asked = step_of(&verb);
+        match result {
+            Ok(Done::Up(seen)) if is_ours(&record, &seen) => {
+                self.up(Phase::Creating, record, seen.external_id, goal, "it is up");
+            }
+            Ok(Done::Up(seen)) | Err(Trouble::Present(seen)) => {
+                self.creating_found(record, goal, tries_left, vec![seen]);
+            }
+            Ok(Done::Seen(seen)) => self.creating_found(record, goal, tries_left, seen),
+            // What was in the way is being removed, or is gone: look again.
+            Ok(Done::Removing) | Err(Trouble::Absent) if matches!(verb, Verb::Delete { .. }) => {
+                self.creating_look(record, goal, tries_left);
+            }
+            Ok(Done::Removing | Done::Down) => {
+                self.creating_trouble(record, goal, tries_left, asked, unexpected());
+            }
+            Err(trouble) => self.creating_trouble(record, goal, tries_left, asked, trouble),
+        }
+    }
+
+    /// Decides about what is there for this home while creating.
+    fn creating_found(&mut self, record: Record, goal: Goal, tries_left: u32, seen: Vec<Seen>) {
+        let creating = Some(Phase::Creating);
+        let (mut ours, others): (Vec<_>, Vec<_>) =
+            seen.into_iter().partition(|seen| is_ours(&record, seen));
+        // Several objects of one sandbox id (a provider that does not enforce names made a second
+        // one): keep the same one at every look.
+        ours.sort_by(|a, b| a.external_id.as_str().cmp(b.external_id.as_str()));
+        let older = |seen: &Seen| {
+            seen.owner.as_ref().is_some_and(|(_, generation)| *generation < record.generation)
+        };
+        if let Some(foreign) = others.iter().find(|seen| !older(seen)) {
+            let trouble = Trouble::Present(foreign.clone());
+            let failure = self.failure_of(ProviderStep::Create, &trouble);
+            return self.give_up(record, goal, failure);
+        }
+        let surplus = others.first().or_else(|| ours.get(1));
+        if let Some(surplus) = surplus {
+            return self.creating_remove(record, goal, tries_left, &surplus.clone());
+        }
+        let Some(found) = ours.into_iter().next() else {
+            return self.creating_absent(record, goal, tries_left);
+        };
+        match found.state {
+            ObjectState::Running => {
+                self.up(Phase::Creating, record, found.external_id, goal, "adopted: it was up");
+            }
+            ObjectState::Stopped => {
+                let reason = "adopted: it was there and stopped".to_owned();
+                self.start(creating, record, found.external_id, goal, reason);
+            }
+            ObjectState::Partial if self.provider_rules(&record).names_enforced => {
+                self.creating_create(record, goal, tries_left);
+            }
+            ObjectState::Partial | ObjectState::Destroying => {
+                self.creating_remove(record, goal, tries_left, &found);
+            }
+        }
+    }
+
+    /// There is nothing: ask for it, unless a create that was asked before may still land.
+    fn creating_absent(&mut self, record: Record, goal: Goal, tries_left: u32) {
+        match record.may_land_until {
+            Some(until) if !self.provider_rules(&record).names_enforced && self.now() < until => {
+                let step = Step::Waiting { verb: Verb::Look, due: until, tries_left };
+                self.keep(IssueState::Creating { record, goal, step, giving_up: None });
+            }
+            Some(_) | None => self.creating_create(record, goal, tries_left),
+        }
+    }
+
+    fn creating_create(&mut self, mut record: Record, goal: Goal, tries_left: u32) {
+        let step = self.ask(&mut record, None, Verb::Create, tries_left);
+        self.keep(IssueState::Creating { record, goal, step, giving_up: None });
+    }
+
+    fn creating_look(&mut self, mut record: Record, goal: Goal, tries_left: u32) {
+        let step = self.ask(&mut record, None, Verb::Look, tries_left);
+        self.keep(IssueState::Creating { record, goal, step, giving_up: None });
+    }
+
+    /// Removes what is in the way; costs a try, so that it cannot go on for ever.
+    fn creating_remove(&mut self, mut record: Record, goal: Goal, tries_left: u32, seen: &Seen) {
+        let Some(tries_left) = tries_left.checked_sub(1) else {
+            let failure = self.failure_of(ProviderStep::Create, &Trouble::Present(seen.clone()));
+            return self.give_up(record, goal, failure);
+        };
+        let step = match removal(seen) {
+            Some(verb) => self.ask(&mut record, None, verb, tries_left),
+            None => self.wait(Verb::Look, self.moment.rules.create, tries_left, None),
+        };
+        self.keep(IssueState::Creating { record, goal, step, giving_up: None });
+    }
+
+    fn creating_trouble(
+        &mut self,
+        record: Record,
+        goal: Goal,
+        tries_left: u32,
+        asked: ProviderStep,
+        trouble: Trouble,
+    ) {
+        let tries_left = tries_left.saturating_sub(1);
+        let hopeless = matches!(trouble, Trouble::Refused(_) | Trouble::Unknown(_));
+        if hopeless || tries_left == 0 {
+            let failure = self.failure_of(asked, &trouble);
+            return self.give_up(record, goal, failure);
+        }
+        let step = self.wait(Verb::Look, self.moment.rules.create, tries_left, Some(&trouble));
+        self.keep(IssueState::Creating { record, goal, step, giving_up: None });
+    }
+
+    /// The tries are used up: remove what they may have left, then say *failed*.
+    fn give_up(&mut self, mut record: Record, goal: Goal, failure: Failure) {
+        if failure.code == FailureCode::ProviderUnknown {
+            return self.fail(Phase::Creating, record, None, goal, failure);
+        }
+        let step = self.ask(&mut record, None, Verb::Look, self.moment.rules.create.attempts);
+        self.keep(IssueState::Creating { record, goal, step, giving_up: Some(failure) });
+    }
+
+    /// An answer while leftovers are being removed.
+    pub fn giving_up_answered(
+        &mut self,
+        mut record: Record,
+        goal: Goal,
+        tries_left: u32,
+        failure: Failure,
+        result: Result<Done, Trouble>,
+    ) {
+        let leftover = match result {
+            Ok(Done::Seen(seen)) => seen.into_iter().find(|seen| is_ours(&record, seen)),
+            Ok(Done::Up(seen)) if is_ours(&record, &seen) => Some(seen),
+            Ok(Done::Removing | Done::Up(_) | Done::Down)
+            | Err(Trouble::Absent | Trouble::Present(_)) => {
+                let step = self.ask(&mut record, None, Verb::Look, tries_left);
+                let giving_up = Some(failure);
+                return self.keep(IssueState::Creating { record, goal, step, giving_up });
+            }
+            Err(
+                trouble @ (Trouble::Unavailable { .. }
+                | Trouble::Broken(_)
+                | Trouble::Refused(_)
+                | Trouble::Unknown(_)),
+            ) => return self.leftovers_unclear(record, goal, tries_left, failure, &trouble),
+        };
+        let step = match (leftover, record.may_land_until) {
+            (Some(seen), _) => match (removal(&seen), tries_left.checked_sub(1)) {
+                (Some(verb), Some(tries_left)) => self.ask(&mut record, None, verb, tries_left),
+                (None, Some(tries_left)) => {
+                    self.wait(Verb::Look, self.moment.rules.create, tries_left, None)
+                }
+                (_, None) => {
+                    let trouble = Trouble::Broken(format!("{} is still there", seen.external_id));
+                    return self.leftovers_unclear(record, goal, 0, failure, &trouble);
+                }
+            },
+            (None, Some(until)) if self.now() < until => {
+                Step::Waiting { verb: Verb::Look, due: until, tries_left }
+            }
+            (None, _) => return self.fail(Phase::Creating, record, None, goal, failure),
+        };
+        self.keep(IssueState::Creating { record, goal, step, giving_up: Some(failure) });
+    }
+
+    /// Leftovers could not be looked for or removed: try again, and in the end say so.
+    fn leftovers_unclear(
+        &mut self,
+        record: Record,
+        goal: Goal,
+        tries_left: u32,
+        mut failure: Failure,
+        trouble: &Trouble,
+    ) {
+        let tries_left = tries_left.saturating_sub(1);
+        if tries_left == 0 {
+            let left = self.failure_of(ProviderStep::Delete, trouble).message;
+            failure.message = format!(
+                "{}; an object named {} may be left at the provider ({left})",
+                failure.message, record.object_name
+            );
+            return self.fail(Phase::Creating, record, None, goal, failure);
+        }
+        let step = self.wait(Verb::Look, self.moment.rules.create, tries_left, Some(trouble));
+        self.keep(IssueState::Creating { record, goal, step, giving_up: Some(failure) });
+    }
+}
+
+/// Whether an object carries this very sandbox id.
+fn is_ours(record: &Record, seen: &Seen) -> bool {
+    seen.owner.as_ref().is_some_and(|(sandbox, _)| *sandbox == record.id)
+}
+
+/// The call that removes an object of this home; `None` where it is being removed already.
+pub(super) fn removal(seen: &Seen) -> Option<Verb> {
+    match (&seen.owner, seen.state) {
+        (_, ObjectState::Destroying) | (None, _) => None,
+        (
+            Some((expected, _)),
+            ObjectState::Partial | ObjectState::Running | ObjectState::Stopped,
+        ) => {
+            Some(Verb::Delete { external_id: seen.external_id.clone(), expected: expected.clone() })
+        }
+    }
+}
+
+/// The step that a call is, for failures.
+pub(super) const fn step_of(verb: &Verb) -> ProviderStep {
+    match verb {
+        Verb::Look => ProviderStep::Look,
+        Verb::Create => ProviderStep::Create,
+        Verb::Start => ProviderStep::Start,
+        Verb::Stop => ProviderStep::Stop,
+        Verb::Delete { .. } => ProviderStep::Delete,
+    }
+}

@@ -1,0 +1,330 @@
+//! A commit in the making, and the moves that every part of the lifecycle is made of.
+
+use std::mem;
+use std::time::Duration;
+
+use crate::issue::commit::{Commit, ProviderCall, Reply};
+use crate::issue::event::{Moment, ProviderRules, StepRules, Trouble};
+use crate::issue::state::{Goal, Issue, IssueState, Record, Step, StoppedBy, Verb};
+use crate::types::{
+    Alias, Attempt, Cause, ExternalId, Failure, FailureCode, ObjectName, Phase, ProviderStep,
+    Sandbox, Template, TimelineEntry, Timestamp,
+};
+
+/// How long one look at a provider may take.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
+/// The wait after the first failed try; doubled with each further one.
+const BACKOFF_FIRST: Duration = Duration::from_millis(500);
+/// The longest wait between two tries.
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// Activity closer together than this is recorded once, so that a busy sandbox does not write on
+/// every request.
+const ACTIVITY_RESOLUTION: Duration = Duration::from_secs(30);
+
+/// A commit in the making.
+pub(super) struct Draft<'a> {
+    pub issue: Issue,
+    pub moment: &'a Moment<'a>,
+    pub cause: String,
+    pub aliases: Vec<Alias>,
+    pub reply: Reply,
+    ended: Option<Sandbox>,
+    timeline: Vec<TimelineEntry>,
+    call: Option<ProviderCall>,
+}
+
+impl<'a> Draft<'a> {
+    pub fn new(issue: Issue, moment: &'a Moment<'a>) -> Self {
+        Self {
+            issue,
+            moment,
+            cause: Cause::Service("provider").to_string(),
+            aliases: Vec::new(),
+            reply: Reply::Nothing,
+            ended: None,
+            timeline: Vec::new(),
+            call: None,
+        }
+    }
+
+    /// Closes the draft; `before` is the issue that it began with.
+    pub fn finish(mut self, before: &Issue) -> Commit {
+        let changed = self.issue != *before || !self.aliases.is_empty();
+        if changed {
+            self.issue.version += 1;
+        }
+        Commit {
+            issue: self.issue,
+            changed,
+            aliases: self.aliases,
+            ended: self.ended,
+            timeline: self.timeline,
+            reply: self.reply,
+            call: self.call,
+        }
+    }
+
+    /// Takes the state out to be replaced; every path puts one back with [`Self::enter`] or
+    /// [`Self::keep`].
+    pub fn take_state(&mut self) -> IssueState {
+        mem::replace(&mut self.issue.state, IssueState::Absent)
+    }
+
+    /// Puts a state of the same phase back, with nothing to tell.
+    pub fn keep(&mut self, state: IssueState) {
+        self.issue.state = state;
+    }
+
+    /// Puts a state back and tells why on the timeline. A new phase begins now.
+    pub fn enter(&mut self, from: Option<Phase>, mut state: IssueState, reason: String) {
+        let to = state.phase();
+        let now = self.moment.now;
+        let mut generation = self.issue.generation;
+        if let Some(record) = state.record_mut() {
+            if from != to {
+                record.phase_since = now;
+            }
+            record.reason.clone_from(&reason);
+            generation = record.generation;
+        }
+        self.issue.state = state;
+        let cause = self.cause.clone();
+        self.timeline.push(TimelineEntry { at: now, generation, from, to, reason, cause });
+    }
+
+    /// The rules of the record's provider. One that is no longer configured is never called, so
+    /// its rules only matter for what was asked before.
+    pub fn provider_rules(&self, record: &Record) -> ProviderRules {
+        self.moment.rules.providers.get(&record.template.provider).copied().unwrap_or(
+            ProviderRules { names_enforced: true, settle: Duration::ZERO, dies_with_server: false },
+        )
+    }
+
+    /// Asks the provider now. The answer must name the record's new attempt.
+    pub fn ask(
+        &mut self,
+        record: &mut Record,
+        external_id: Option<&ExternalId>,
+        verb: Verb,
+        tries_left: u32,
+    ) -> Step {
+        let rules = self.moment.rules;
+        let timeout = match &verb {
+            Verb::Look => LOOK_TIMEOUT,
+            Verb::Create => rules.create.timeout,
+            Verb::Start => rules.start.timeout,
+            Verb::Stop => rules.stop.timeout,
+            Verb::Delete { .. } => rules.delete.timeout,
+        };
+        let until = self.moment.now.after(timeout);
+        record.attempt = record.attempt.next();
+        self.call = Some(ProviderCall {
+            provider: record.template.provider.clone(),
+            attempt: record.attempt,
+            verb: verb.clone(),
+            record: record.clone(),
+            external_id: external_id.cloned(),
+            deadline: until,
+        });
+        Step::Asked { verb, until, tries_left }
+    }
+
+    /// Remembers that a create with this deadline may still come into effect, since nobody knows
+    /// its outcome. A later create that ends well does not undo that: once its object is gone,
+    /// the earlier one could land.
+    pub fn may_land(&self, record: &mut Record, deadline: Timestamp) {
+        let landed = deadline.after(self.provider_rules(record).settle);
+        record.may_land_until = record.may_land_until.max(Some(landed));
+    }
+
+    /// Lets the next call wait: longer with each failed try, never shorter than the provider asked.
+    pub fn wait(
+        &self,
+        verb: Verb,
+        rules: StepRules,
+        tries_left: u32,
+        trouble: Option<&Trouble>,
+    ) -> Step {
+        let failed = rules.attempts.saturating_sub(tries_left).saturating_sub(1).min(16);
+        let full = BACKOFF_FIRST.saturating_mul(1 << failed).min(BACKOFF_MAX);
+        // Half of the wait is fixed, half is chance, so that many issues do not come back at once.
+        let spread = full / 2 + full.mul_f64(f64::from(self.moment.jitter_permille) / 2000.0);
+        let asked = match trouble {
+            Some(Trouble::Unavailable { retry_after, .. }) => retry_after.unwrap_or(Duration::ZERO),
+            Some(
+                Trouble::Absent
+                | Trouble::Present(_)
+                | Trouble::Refused(_)
+                | Trouble::Broken(_)
+                | Trouble::Unknown(_),
+            )
+            | None => Duration::ZERO,
+        };
+        Step::Waiting { verb, due: self.moment.now.after(spread.max(asked)), tries_left }
+    }
+
+    /// Begins the next generation: recorded first, then asked for.
+    pub fn begin(&mut self, template: Template, reason: String) {
+        let now = self.moment.now;
+        let generation = self.issue.generation.next();
+        let name = self.issue.facts.issue_id.sandbox_name();
+        let mut record = Record {
+            id: self.moment.fresh_id.clone(),
+            object_name: ObjectName::for_home(&self.issue.account, self.issue.home, &name),
+            name,
+            generation,
+            mode: template.mode,
+            template,
+            created_at: now,
+            phase_since: now,
+            last_activity_at: now,
+            reason: String::new(),
+            attempt: Attempt::default(),
+            may_land_until: None,
+        };
+        self.issue.generation = generation;
+        // A provider that enforces names tells by itself when something has the name already; any
+        // other is looked at first.
+        let verb =
+            if self.provider_rules(&record).names_enforced { Verb::Create } else { Verb::Look };
+        let tries_left = self.moment.rules.create.attempts;
+        let step = self.ask(&mut record, None, verb, tries_left);
+        let state = IssueState::Creating { record, goal: Goal::Running, step, giving_up: None };
+        self.enter(None, state, reason);
+    }
+
+    /// Takes a sandbox that is up to where it is wanted.
+    pub fn up(&mut self, from: Phase, record: Record, id: ExternalId, goal: Goal, how: &str) {
+        match goal {
+            Goal::Running => {
+                let state = IssueState::Running { record, external_id: id };
+                self.enter(Some(from), state, how.to_owned());
+            }
+            Goal::Stopped(by) => {
+                self.stop(Some(from), record, id, by, format!("{how}; a stop was asked for"));
+            }
+        }
+    }
+
+    /// Begins to take a sandbox down.
+    pub fn stop(
+        &mut self,
+        from: Option<Phase>,
+        mut record: Record,
+        external_id: ExternalId,
+        by: StoppedBy,
+        reason: String,
+    ) {
+        let step =
+            self.ask(&mut record, Some(&external_id), Verb::Stop, self.moment.rules.stop.attempts);
+        let goal = Goal::Stopped(by);
+        self.enter(from, IssueState::Stopping { record, external_id, by, goal, step }, reason);
+    }
+
+    /// Begins to bring a sandbox up again.
+    pub fn start(
+        &mut self,
+        from: Option<Phase>,
+        mut record: Record,
+        external_id: ExternalId,
+        goal: Goal,
+        reason: String,
+    ) {
+        let step = self.ask(
+            &mut record,
+            Some(&external_id),
+            Verb::Start,
+            self.moment.rules.start.attempts,
+        );
+        self.enter(from, IssueState::Starting { record, external_id, goal, step }, reason);
+    }
+
+    /// Gives a sandbox up: only `retry` and `delete` lead on.
+    pub fn fail(
+        &mut self,
+        from: Phase,
+        record: Record,
+        external_id: Option<ExternalId>,
+        goal: Goal,
+        failure: Failure,
+    ) {
+        let reason = failure.message.clone();
+        self.enter(Some(from), IssueState::Failed { record, external_id, goal, failure }, reason);
+    }
+
+    /// The sandbox is confirmed absent: it becomes history, and the generation that was asked for
+    /// meanwhile begins.
+    pub fn gone(&mut self, record: Record, next: Option<Template>) {
+        let now = self.moment.now;
+        let reason = "the provider no longer has it".to_owned();
+        self.issue.state = IssueState::Deleting {
+            record,
+            external_id: None,
+            step: Step::Waiting { verb: Verb::Look, due: now, tries_left: 0 },
+            failure: None,
+            next: None,
+        };
+        self.ended = self.issue.sandbox().map(|sandbox| Sandbox {
+            phase: None,
+            failure: None,
+            reason: reason.clone(),
+            phase_since: now,
+            deleted_at: Some(now),
+            ..sandbox
+        });
+        self.enter(Some(Phase::Deleting), IssueState::Absent, reason);
+        if let Some(template) = next {
+            self.begin(template, "asked for while the last one was being deleted".to_owned());
+        }
+    }
+
+    /// Counts as activity, recorded at most every 30 seconds.
+    pub fn touch(&mut self) {
+        let now = self.moment.now;
+        if let Some(record) = self.issue.state.record_mut()
+            && now.since(record.last_activity_at) >= ACTIVITY_RESOLUTION
+        {
+            record.last_activity_at = now;
+        }
+    }
+
+    /// The failure that a provider's trouble amounts to.
+    pub fn failure_of(&self, step: ProviderStep, trouble: &Trouble) -> Failure {
+        let (code, message, retryable) = match trouble {
+            Trouble::Absent => {
+                (FailureCode::ObjectLost, "the provider no longer has it".to_owned(), true)
+            }
+            Trouble::Present(seen) => (
+                FailureCode::NameTaken,
+                format!(
+                    "the provider has an object there that is not this sandbox ({}); it was left \
+                     untouched, remove or rename it and retry",
+                    seen.external_id
+                ),
+                true,
+            ),
+            Trouble::Refused(message) => {
+                (FailureCode::ProviderRefused, format!("the provider refused: {message}"), false)
+            }
+            Trouble::Unavailable { message, .. } => (
+                FailureCode::ProviderUnavailable,
+                format!("the provider is unavailable: {message}"),
+                true,
+            ),
+            Trouble::Broken(message) => {
+                (FailureCode::ProviderBroken, format!("the provider failed: {message}"), true)
+            }
+            Trouble::Unknown(name) => (
+                FailureCode::ProviderUnknown,
+                format!("the configuration has no provider {name}; add it and retry, or delete"),
+                true,
+            ),
+        };
+        Failure { code, step, message, retryable }
+    }
+
+    /// The moment's time.
+    pub fn now(&self) -> Timestamp {
+        self.moment.now
+    }
+}

@@ -1,0 +1,97 @@
+//! What time and restarts lead to: waits that are over, and calls whose answer nobody has.
+
+use crate::issue::state::{IssueState, Record, Step, StoppedBy, Verb};
+use crate::types::{Attempt, Cause, ExternalId, Phase};
+
+use super::answer::stopped_reason;
+use super::draft::Draft;
+
+impl Draft<'_> {
+    /// The due time may have come: make the call that waited, or look where an answer is overdue
+    /// and the executor no longer holds the call.
+    pub fn due(&mut self, in_flight: Option<Attempt>) {
+        self.cause = Cause::Service("scheduler").to_string();
+        let now = self.now();
+        match self.issue.state.step() {
+            Some(Step::Waiting { due, .. }) if *due <= now => self.call_again(None),
+            Some(Step::Asked { until, .. }) if *until <= now => self.answer_lost(in_flight, false),
+            Some(Step::Waiting { .. } | Step::Asked { .. }) | None => {}
+        }
+    }
+
+    /// The actor was built from the store: a call that the executor does not hold has been
+    /// answered to nobody, or was never made.
+    pub fn activated(&mut self, in_flight: Option<Attempt>, after_restart: bool) {
+        self.cause = Cause::Service(if after_restart { "startup" } else { "engine" }).to_string();
+        if after_restart
+            && let IssueState::Running { record, .. } = &self.issue.state
+            && self.provider_rules(record).dies_with_server
+            && let IssueState::Running { record, external_id } = self.take_state()
+        {
+            let by = StoppedBy::Restart;
+            let state = IssueState::Stopped { record, external_id, by };
+            self.enter(Some(Phase::Running), state, stopped_reason(by).to_owned());
+            return;
+        }
+        if matches!(self.issue.state.step(), Some(Step::Asked { .. })) {
+            self.answer_lost(in_flight, after_restart);
+        }
+    }
+
+    fn answer_lost(&mut self, in_flight: Option<Attempt>, after_restart: bool) {
+        let attempt = self.issue.state.record().map(|record| record.attempt);
+        if in_flight.is_some() && in_flight == attempt {
+            // The executor still has it: its answer will come.
+            return;
+        }
+        let Some(Step::Asked { verb, until, .. }) = self.issue.state.step() else { return };
+        let may_land = (*verb == Verb::Create).then_some(*until);
+        let mut state = self.take_state();
+        if let (Some(until), Some(record)) = (may_land, state.record_mut())
+            // What dies with the server has landed before this one started, or never will.
+            && !(after_restart && self.provider_rules(record).dies_with_server)
+        {
+            self.may_land(record, until);
+        }
+        self.keep(state);
+        self.call_again(Some(Verb::Look));
+    }
+
+    /// Makes the phase's next call now: the one that waited, or, after a lost answer, the one that
+    /// finds out. Starting and stopping are asked again, since already up or down is success.
+    fn call_again(&mut self, after_loss: Option<Verb>) {
+        match self.take_state() {
+            IssueState::Creating { mut record, goal, step, giving_up } => {
+                let step = self.again(&mut record, None, step, after_loss);
+                self.keep(IssueState::Creating { record, goal, step, giving_up });
+            }
+            IssueState::Starting { mut record, external_id, goal, step } => {
+                let step = self.again(&mut record, Some(&external_id), step, Some(Verb::Start));
+                self.keep(IssueState::Starting { record, external_id, goal, step });
+            }
+            IssueState::Stopping { mut record, external_id, by, goal, step } => {
+                let step = self.again(&mut record, Some(&external_id), step, Some(Verb::Stop));
+                self.keep(IssueState::Stopping { record, external_id, by, goal, step });
+            }
+            IssueState::Deleting { mut record, external_id, step, failure, next } => {
+                let step = self.again(&mut record, external_id.as_ref(), step, after_loss);
+                self.keep(IssueState::Deleting { record, external_id, step, failure, next });
+            }
+            state @ (IssueState::Absent
+            | IssueState::Running { .. }
+            | IssueState::Stopped { .. }
+            | IssueState::Failed { .. }) => self.keep(state),
+        }
+    }
+
+    fn again(
+        &mut self,
+        record: &mut Record,
+        external_id: Option<&ExternalId>,
+        step: Step,
+        instead: Option<Verb>,
+    ) -> Step {
+        let (Step::Asked { verb, tries_left, .. } | Step::Waiting { verb, tries_left, .. }) = step;
+        self.ask(record, external_id, instead.unwrap_or(verb), tries_left)
+    }
+}

@@ -1,0 +1,123 @@
+//! The lifecycle by tables, and by properties over random lives with a model of a provider.
+
+mod model;
+mod properties;
+mod tables;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::issue::event::{
+    Answer, Command, CommandAsk, Done, EnsureAsk, IssueEvent, Moment, ProviderRules, Rules, Seen,
+    StepRules, Trouble,
+};
+use crate::issue::{Commit, Issue, step::step};
+use crate::types::{
+    AccountName, Cause, ExternalId, HomeId, IssueId, Mode, ObjectState, ProviderName, Resources,
+    SandboxId, Template, TemplateName, Timestamp,
+};
+
+pub(super) fn template(name: &str) -> Template {
+    Template {
+        name: TemplateName::trusted(name),
+        provider: ProviderName::trusted("p"),
+        mode: Mode::Strong,
+        resources: Resources { cpu: 1.0, memory_mb: 1024, processes: 256, disk_mb: 2048 },
+    }
+}
+
+pub(super) const SETTLE: Duration = Duration::from_secs(7);
+
+pub(super) fn rules(names_enforced: bool) -> Rules {
+    let step = StepRules { attempts: 3, timeout: Duration::from_secs(60) };
+    let provider = ProviderRules { names_enforced, settle: SETTLE, dies_with_server: false };
+    Rules {
+        create: step,
+        start: step,
+        stop: step,
+        delete: step,
+        default_template: template("default"),
+        providers: HashMap::from([(ProviderName::trusted("p"), provider)]),
+    }
+}
+
+/// One issue under test, and the commit that its latest event led to.
+pub(super) struct Bench {
+    pub rules: Rules,
+    pub issue: Issue,
+    pub now: Timestamp,
+    pub fresh: u32,
+}
+
+impl Bench {
+    pub fn new(names_enforced: bool) -> Self {
+        let id = IssueId::parse("1").expect("a valid id");
+        Self {
+            rules: rules(names_enforced),
+            issue: Issue::new(HomeId(1), AccountName::default_account(), id),
+            now: Timestamp::from_unix_ms(1_800_000_000_000),
+            fresh: 0,
+        }
+    }
+
+    pub fn apply(&mut self, event: IssueEvent) -> Commit {
+        self.fresh += 1;
+        let moment = Moment {
+            now: self.now,
+            rules: &self.rules,
+            fresh_id: SandboxId::trusted(format!("sandbox-{}", self.fresh)),
+            jitter_permille: 500,
+        };
+        let commit = step(&self.issue, event, &moment);
+        self.issue = commit.issue.clone();
+        commit
+    }
+
+    pub fn ensure(&mut self) -> Commit {
+        self.apply(IssueEvent::Ensure(EnsureAsk {
+            template: None,
+            title: None,
+            numbered: None,
+            cause: Cause::Service("test"),
+        }))
+    }
+
+    pub fn command(&mut self, command: Command) -> Commit {
+        let sandbox = match self.issue.state.record() {
+            Some(record) => record.id.clone(),
+            None => SandboxId::trusted("none"),
+        };
+        let cause = Cause::Service("test");
+        self.apply(IssueEvent::Command(CommandAsk { sandbox, command, cause }))
+    }
+
+    pub fn answer(&mut self, result: Result<Done, Trouble>) -> Commit {
+        let attempt = self.issue.state.record().expect("a sandbox").attempt;
+        self.apply(IssueEvent::Answered(Answer { attempt, result }))
+    }
+
+    /// Lets the state's due time come.
+    pub fn due(&mut self) -> Commit {
+        self.now = self.now.max(self.issue.state.due_at().expect("something is due"));
+        self.apply(IssueEvent::Due { in_flight: None })
+    }
+
+    /// This sandbox's object, in a state.
+    pub fn ours(&self, state: ObjectState) -> Seen {
+        let record = self.issue.state.record().expect("a sandbox");
+        Seen {
+            external_id: ExternalId::trusted(format!("object-of-{}", record.id)),
+            owner: Some((record.id.clone(), record.generation)),
+            state,
+        }
+    }
+
+    pub fn up(&mut self) -> Commit {
+        let seen = self.ours(ObjectState::Running);
+        self.answer(Ok(Done::Up(seen)))
+    }
+}
+
+pub(super) fn unavailable() -> Trouble {
+    Trouble::Unavailable { message: "no answer".into(), retry_after: None }
+}

@@ -1,0 +1,150 @@
+//! A model of a provider that may lose answers, be late, fail and be crashed away from; the truth
+//! that the properties look at.
+
+use std::time::Duration;
+
+use super::{Bench, SETTLE, unavailable};
+use crate::issue::commit::ProviderCall;
+use crate::issue::event::{Done, Seen, Trouble};
+use crate::issue::state::Verb;
+use crate::types::{ExternalId, Generation, ObjectState, SandboxId, Timestamp};
+
+#[derive(Clone, Debug)]
+pub struct ModelObject {
+    pub external_id: ExternalId,
+    pub sandbox: SandboxId,
+    pub generation: Generation,
+    pub state: ObjectState,
+}
+
+/// How a call ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// As asked.
+    Good,
+    /// Done, and the answer is lost.
+    Lost,
+    /// Not done, and the caller does not know.
+    Unreached,
+    /// The answer is lost, and it lands just before it must have settled.
+    LandsLate,
+    /// A definite failure; a create leaves half an object.
+    Breaks,
+}
+
+/// The provider's world: it outlives every crash of ours.
+#[derive(Debug, Default)]
+pub struct World {
+    pub names_enforced: bool,
+    pub objects: Vec<ModelObject>,
+    pub landing: Vec<(Timestamp, SandboxId, Generation)>,
+    made: u32,
+    /// Most objects that there ever were at once.
+    pub most: usize,
+}
+
+impl World {
+    pub fn call(
+        &mut self,
+        bench: &Bench,
+        call: &ProviderCall,
+        fate: Fate,
+    ) -> Result<Done, Trouble> {
+        let record = &call.record;
+        match fate {
+            Fate::Unreached => return Err(unavailable()),
+            Fate::Breaks => {
+                if call.verb == Verb::Create && self.objects.is_empty() {
+                    self.make(&record.id, record.generation, ObjectState::Partial);
+                }
+                return Err(Trouble::Broken("model".into()));
+            }
+            Fate::LandsLate if call.verb == Verb::Create => {
+                let at = call.deadline.after(SETTLE - Duration::from_millis(1));
+                assert!(at > bench.now);
+                self.landing.push((at, record.id.clone(), record.generation));
+                return Err(unavailable());
+            }
+            Fate::Good | Fate::Lost | Fate::LandsLate => {}
+        }
+        let result = self.act(call);
+        if fate == Fate::Lost { Err(unavailable()) } else { result }
+    }
+
+    fn act(&mut self, call: &ProviderCall) -> Result<Done, Trouble> {
+        let record = &call.record;
+        match &call.verb {
+            Verb::Look => Ok(Done::Seen(self.objects.iter().map(seen).collect())),
+            Verb::Create => {
+                if self.names_enforced
+                    && let Some(there) = self.objects.first_mut()
+                {
+                    if there.sandbox != record.id {
+                        return Err(Trouble::Present(seen(there)));
+                    }
+                    there.state = ObjectState::Running;
+                    return Ok(Done::Up(seen(there)));
+                }
+                Ok(Done::Up(self.make(&record.id, record.generation, ObjectState::Running)))
+            }
+            Verb::Start | Verb::Stop => {
+                let external_id = call.external_id.as_ref().expect("it has an object");
+                let found = self.objects.iter_mut().find(|o| o.external_id == *external_id);
+                let Some(object) = found else { return Err(Trouble::Absent) };
+                assert_eq!(object.sandbox, record.id, "only our own object is touched");
+                if call.verb == Verb::Start {
+                    object.state = ObjectState::Running;
+                    return Ok(Done::Up(seen(object)));
+                }
+                object.state = ObjectState::Stopped;
+                Ok(Done::Down)
+            }
+            Verb::Delete { external_id, expected } => {
+                let found = self.objects.iter().position(|o| o.external_id == *external_id);
+                let Some(index) = found else { return Err(Trouble::Absent) };
+                assert_eq!(self.objects[index].sandbox, *expected);
+                // The first removal only begins; a look or a second one ends it.
+                if self.objects[index].state == ObjectState::Destroying {
+                    self.objects.remove(index);
+                    return Err(Trouble::Absent);
+                }
+                self.objects[index].state = ObjectState::Destroying;
+                Ok(Done::Removing)
+            }
+        }
+    }
+
+    fn make(&mut self, sandbox: &SandboxId, generation: Generation, state: ObjectState) -> Seen {
+        self.made += 1;
+        let object = ModelObject {
+            external_id: ExternalId::trusted(format!("object-{}", self.made)),
+            sandbox: sandbox.clone(),
+            generation,
+            state,
+        };
+        let seen = seen(&object);
+        self.objects.push(object);
+        self.most = self.most.max(self.objects.len());
+        seen
+    }
+
+    /// Time has passed: late creates land, removals that were begun end.
+    pub fn settle(&mut self, now: Timestamp) {
+        self.objects.retain(|object| object.state != ObjectState::Destroying);
+        let (due, later) = self.landing.drain(..).partition(|(at, ..)| *at <= now);
+        self.landing = later;
+        for (_, sandbox, generation) in Vec::<(Timestamp, SandboxId, Generation)>::from_iter(due) {
+            if !(self.names_enforced && !self.objects.is_empty()) {
+                self.make(&sandbox, generation, ObjectState::Running);
+            }
+        }
+    }
+}
+
+fn seen(object: &ModelObject) -> Seen {
+    Seen {
+        external_id: object.external_id.clone(),
+        owner: Some((object.sandbox.clone(), object.generation)),
+        state: object.state,
+    }
+}

@@ -1,0 +1,249 @@
+//! Random lives: whatever is wished, answered, lost, late or crashed, the invariants hold at every
+//! step, and once the provider is well again everything comes to rest where it was wanted.
+
+use proptest::prelude::*;
+
+use super::model::{Fate, World};
+use super::{Bench, SETTLE};
+use crate::issue::commit::{Commit, ProviderCall, Reply};
+use crate::issue::event::{Answer, Command, IssueEvent};
+use crate::issue::state::{Issue, IssueState, Step};
+use crate::types::{Attempt, Generation, Outcome, Phase, Wanted};
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Ensure,
+    Command(Command),
+    Answer(Fate),
+    /// An answer of another attempt than the one in flight.
+    StaleAnswer(u32),
+    /// The due time comes.
+    Due,
+    /// The process ends, the call in flight with it, and starts again.
+    Crash(Fate),
+    /// The actor ends; the executor still has the call.
+    Passivate,
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let fate = || {
+        prop_oneof![
+            4 => Just(Fate::Good),
+            1 => Just(Fate::Lost),
+            1 => Just(Fate::Unreached),
+            1 => Just(Fate::LandsLate),
+            1 => Just(Fate::Breaks),
+        ]
+    };
+    let command = prop_oneof![
+        Just(Command::Stop),
+        Just(Command::Start),
+        Just(Command::Retry),
+        Just(Command::Delete),
+    ];
+    let act = prop_oneof![
+        4 => Just(Act::Ensure),
+        4 => command.prop_map(Act::Command),
+        8 => fate().prop_map(Act::Answer),
+        1 => (1..40u32).prop_map(Act::StaleAnswer),
+        5 => Just(Act::Due),
+        1 => fate().prop_map(Act::Crash),
+        1 => Just(Act::Passivate),
+    ];
+    proptest::collection::vec(act, 1..60)
+}
+
+struct Life {
+    bench: Bench,
+    world: World,
+    in_flight: Option<ProviderCall>,
+}
+
+impl Life {
+    fn new(names_enforced: bool) -> Self {
+        let mut world = World::default();
+        world.names_enforced = names_enforced;
+        Self { bench: Bench::new(names_enforced), world, in_flight: None }
+    }
+
+    fn take(&mut self, before: &Issue, commit: Commit) {
+        let after = &commit.issue;
+        assert_eq!(after.version, before.version + u64::from(commit.changed));
+        assert!(commit.changed || *after == *before, "what changes is told to be stored");
+        assert!(after.generation >= before.generation, "generations only grow");
+        if let (Some(b), Some(a)) = (before.state.record(), after.state.record()) {
+            if b.id == a.id {
+                assert!(a.attempt >= b.attempt, "attempts never decrease");
+            } else {
+                assert!(a.generation > b.generation, "another sandbox is a later generation");
+                assert!(
+                    matches!(before.state, IssueState::Deleting { .. }),
+                    "a new one follows only a delete, never {:?}",
+                    before.state.phase()
+                );
+            }
+        }
+        if let IssueState::Deleting { .. } = before.state {
+            assert!(
+                matches!(after.state.phase(), None | Some(Phase::Deleting | Phase::Creating)),
+                "an accepted delete is final"
+            );
+        }
+        if let Some(ended) = &commit.ended {
+            let left = self.world.objects.iter().any(|o| o.sandbox == ended.id);
+            assert!(!left, "a confirmed delete means absent");
+        }
+        if let Some(call) = commit.call {
+            assert!(self.in_flight.is_none(), "at most one provider call in flight");
+            assert!(matches!(after.state.step(), Some(Step::Asked { .. })));
+            self.in_flight = Some(call);
+        }
+    }
+
+    fn event(&mut self, event: IssueEvent) -> Reply {
+        let before = self.bench.issue.clone();
+        let commit = self.bench.apply(event);
+        let reply = commit.reply.clone();
+        self.take(&before, commit);
+        reply
+    }
+
+    fn answer(&mut self, fate: Fate) {
+        if let Some(call) = self.in_flight.take() {
+            let result = self.world.call(&self.bench, &call, fate);
+            self.event(IssueEvent::Answered(Answer { attempt: call.attempt, result }));
+        }
+    }
+
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::Ensure => {
+                let before = self.bench.issue.clone();
+                let commit = self.bench.ensure();
+                if let Reply::Ensured { outcome, .. } = commit.reply {
+                    let none = before.state == IssueState::Absent;
+                    assert_eq!(outcome == Outcome::Created, none, "created only where none was");
+                }
+                self.take(&before, commit);
+            }
+            Act::Command(command) => {
+                let before = self.bench.issue.clone();
+                let commit = self.bench.command(command);
+                self.take(&before, commit);
+            }
+            Act::Answer(fate) => self.answer(fate),
+            Act::StaleAnswer(attempt) => {
+                let current = self.bench.issue.state.record().map(|r| r.attempt);
+                if self.in_flight.is_some() && current == Some(Attempt(attempt)) {
+                    return;
+                }
+                let before = self.bench.issue.clone();
+                let result = Err(super::unavailable());
+                let stale = Answer { attempt: Attempt(attempt), result };
+                self.event(IssueEvent::Answered(stale));
+                assert_eq!(self.bench.issue, before, "a late answer changes nothing");
+            }
+            Act::Due => {
+                if let Some(due) = self.bench.issue.state.due_at() {
+                    self.bench.now = self.bench.now.max(due);
+                    self.world.settle(self.bench.now);
+                    if self.in_flight.is_some() {
+                        // A provider gives up at the deadline: the answer comes now.
+                        self.answer(Fate::Unreached);
+                    } else {
+                        self.event(IssueEvent::Due { in_flight: None });
+                    }
+                }
+            }
+            Act::Crash(fate) => {
+                if let Some(call) = self.in_flight.take() {
+                    drop(self.world.call(&self.bench, &call, fate));
+                }
+                self.event(IssueEvent::Activated { in_flight: None, after_restart: true });
+            }
+            Act::Passivate => {
+                let in_flight = self.in_flight.as_ref().map(|call| call.attempt);
+                self.event(IssueEvent::Activated { in_flight, after_restart: false });
+            }
+        }
+        let distinct: std::collections::BTreeSet<_> =
+            self.world.objects.iter().map(|o| o.sandbox.as_str()).collect();
+        assert!(distinct.len() <= 1, "objects of two sandboxes at once: {:?}", self.world.objects);
+        assert!(self.world.most <= 1, "two objects at once");
+    }
+
+    /// The provider is well from now on: let everything come to rest.
+    fn rest(&mut self) {
+        for _ in 0..200 {
+            if self.in_flight.is_some() {
+                self.answer(Fate::Good);
+            } else if self.bench.issue.state.due_at().is_some() {
+                self.act(Act::Due);
+            } else {
+                self.bench.now = self.bench.now.after(SETTLE + self.bench.rules.create.timeout);
+                self.world.settle(self.bench.now);
+                return;
+            }
+        }
+        panic!("it never comes to rest: {:?}", self.bench.issue.state);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
+
+    #[test]
+    fn every_life_keeps_the_invariants_and_comes_to_rest(
+        names_enforced: bool,
+        acts in acts(),
+    ) {
+        let mut life = Life::new(names_enforced);
+        for act in acts {
+            life.act(act);
+        }
+        let wanted = life.bench.issue.state.wanted();
+        life.rest();
+        match life.bench.issue.state.phase() {
+            None => {
+                prop_assert_eq!(wanted, Wanted::Deleted);
+                prop_assert!(life.world.objects.is_empty(), "no orphan");
+            }
+            Some(Phase::Running) => prop_assert_eq!(wanted, Wanted::Running),
+            Some(Phase::Stopped) => prop_assert_eq!(wanted, Wanted::Stopped),
+            Some(Phase::Failed) => {}
+            Some(other) => prop_assert!(false, "{other} is no place to rest"),
+        }
+    }
+
+    #[test]
+    fn from_every_state_a_delete_ends_absent(names_enforced: bool, acts in acts()) {
+        let mut life = Life::new(names_enforced);
+        for act in acts {
+            life.act(act);
+        }
+        life.act(Act::Command(Command::Delete));
+        life.rest();
+        prop_assert_eq!(&life.bench.issue.state, &IssueState::Absent);
+        prop_assert!(life.world.objects.is_empty(), "nothing is left");
+    }
+
+    #[test]
+    fn failed_never_makes_a_second_sandbox(names_enforced: bool, acts in acts()) {
+        let mut life = Life::new(names_enforced);
+        let mut failed: Option<(Generation, String)> = None;
+        for act in acts {
+            let deleted = matches!(act, Act::Command(Command::Delete));
+            life.act(act);
+            let record = life.bench.issue.state.record();
+            if let (Some((generation, id)), Some(record)) = (&failed, record)
+                && !deleted
+            {
+                prop_assert_eq!((*generation, id.as_str()), (record.generation, record.id.as_str()));
+            }
+            failed = match (&life.bench.issue.state, record) {
+                (IssueState::Failed { .. }, Some(r)) => Some((r.generation, r.id.to_string())),
+                _ => None,
+            };
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! The tables of *ensure* and of commands, and the paths of each provider step.
+
+use super::{Bench, template, unavailable};
+use crate::issue::commit::{CommandRefusal, Reply};
+use crate::issue::event::{
+    Command, Done, Effect, EnsureAsk, IssueEvent, News, Nudge, Seen, TriggerKind, Trouble,
+};
+use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
+use crate::types::{
+    Cause, DeliveryId, ExternalId, FailureCode, Generation, IssueId, IssueNumber, ObjectState,
+    Outcome, Phase, Repository, SandboxId, Timestamp, Wanted,
+};
+
+/// An issue brought to a phase by the events that lead there.
+fn bench_in(phase: Option<Phase>) -> Bench {
+    let mut bench = Bench::new(true);
+    let Some(phase) = phase else { return bench };
+    bench.ensure();
+    match phase {
+        Phase::Creating => {}
+        Phase::Running => {
+            bench.up();
+        }
+        Phase::Stopping => {
+            bench.up();
+            bench.command(Command::Stop);
+        }
+        Phase::Stopped => {
+            bench.up();
+            bench.command(Command::Stop);
+            bench.answer(Ok(Done::Down));
+        }
+        Phase::Starting => {
+            bench.up();
+            bench.command(Command::Stop);
+            bench.answer(Ok(Done::Down));
+            bench.ensure();
+        }
+        Phase::Failed => {
+            bench.answer(Err(Trouble::Refused("no".into())));
+            bench.answer(Ok(Done::Seen(vec![])));
+        }
+        Phase::Deleting => {
+            bench.up();
+            bench.command(Command::Delete);
+        }
+    }
+    assert_eq!(bench.issue.state.phase(), Some(phase));
+    bench
+}
+
+#[test]
+fn ensure_answers_by_its_table() {
+    use Outcome::{Created, Existing, Failed, Queued, Resumed};
+    let table = [
+        (None, Created, Some(Phase::Creating), true),
+        (Some(Phase::Creating), Existing, Some(Phase::Creating), false),
+        (Some(Phase::Starting), Existing, Some(Phase::Starting), false),
+        (Some(Phase::Running), Existing, Some(Phase::Running), false),
+        (Some(Phase::Stopping), Queued, Some(Phase::Stopping), false),
+        (Some(Phase::Stopped), Resumed, Some(Phase::Starting), true),
+        (Some(Phase::Failed), Failed, Some(Phase::Failed), false),
+        (Some(Phase::Deleting), Queued, Some(Phase::Deleting), false),
+    ];
+    for (before, outcome, after, calls) in table {
+        let mut bench = bench_in(before);
+        let id = bench.issue.state.record().map(|r| r.id.clone());
+        let commit = bench.ensure();
+        let Reply::Ensured { outcome: got, ref reason, .. } = commit.reply else {
+            panic!("ensure is answered in {before:?}")
+        };
+        assert_eq!(got, outcome, "outcome in {before:?}");
+        assert!(!reason.is_empty());
+        assert_eq!(bench.issue.state.phase(), after, "phase after {before:?}");
+        assert_eq!(commit.call.is_some(), calls, "a call in {before:?}");
+        if let Some(id) = id {
+            assert_eq!(bench.issue.state.record().map(|r| r.id.clone()), Some(id), "{before:?}");
+        }
+        let wanted = match before {
+            Some(Phase::Failed) => bench.issue.state.wanted(),
+            _ => Wanted::Running,
+        };
+        assert_eq!(bench.issue.state.wanted(), wanted, "wanted in {before:?}");
+    }
+}
+
+#[test]
+fn commands_answer_by_their_table() {
+    use Command::{Delete, Retry, Start, Stop};
+    let not_failed = || Reply::Refused(CommandRefusal::NotFailed(Retry));
+    let ok = || Reply::Accepted;
+    let refused = Reply::Refused;
+    let table = [
+        (Phase::Creating, Stop, ok(), Phase::Creating),
+        (Phase::Starting, Stop, ok(), Phase::Starting),
+        (Phase::Running, Stop, ok(), Phase::Stopping),
+        (Phase::Stopping, Stop, ok(), Phase::Stopping),
+        (Phase::Stopped, Stop, ok(), Phase::Stopped),
+        (Phase::Failed, Stop, ok(), Phase::Failed),
+        (Phase::Deleting, Stop, ok(), Phase::Deleting),
+        (Phase::Creating, Start, ok(), Phase::Creating),
+        (Phase::Starting, Start, ok(), Phase::Starting),
+        (Phase::Running, Start, ok(), Phase::Running),
+        (Phase::Stopping, Start, ok(), Phase::Stopping),
+        (Phase::Stopped, Start, ok(), Phase::Starting),
+        (Phase::Failed, Start, refused(CommandRefusal::Failed), Phase::Failed),
+        (Phase::Deleting, Start, refused(CommandRefusal::Deleting), Phase::Deleting),
+        (Phase::Creating, Retry, not_failed(), Phase::Creating),
+        (Phase::Starting, Retry, not_failed(), Phase::Starting),
+        (Phase::Running, Retry, not_failed(), Phase::Running),
+        (Phase::Stopping, Retry, not_failed(), Phase::Stopping),
+        (Phase::Stopped, Retry, not_failed(), Phase::Stopped),
+        (Phase::Failed, Retry, ok(), Phase::Creating),
+        (Phase::Deleting, Retry, not_failed(), Phase::Deleting),
+        (Phase::Creating, Delete, ok(), Phase::Deleting),
+        (Phase::Starting, Delete, ok(), Phase::Deleting),
+        (Phase::Running, Delete, ok(), Phase::Deleting),
+        (Phase::Stopping, Delete, ok(), Phase::Deleting),
+        (Phase::Stopped, Delete, ok(), Phase::Deleting),
+        (Phase::Failed, Delete, ok(), Phase::Deleting),
+        (Phase::Deleting, Delete, ok(), Phase::Deleting),
+    ];
+    for (before, command, reply, after) in table {
+        let mut bench = bench_in(Some(before));
+        let commit = bench.command(command);
+        assert_eq!(commit.reply, reply, "{command:?} in {before}");
+        assert_eq!(bench.issue.state.phase(), Some(after), "{command:?} in {before}");
+    }
+    for command in [Stop, Start, Retry] {
+        let commit = bench_in(None).command(command);
+        assert_eq!(commit.reply, refused(CommandRefusal::SandboxDeleted), "{command:?} past");
+    }
+    assert_eq!(bench_in(None).command(Delete).reply, Reply::AlreadyAbsent);
+}
+
+#[test]
+fn a_stop_during_creating_stops_when_up() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    bench.command(Command::Stop);
+    let commit = bench.up();
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Stopping));
+    assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Stop));
+    bench.answer(Ok(Done::Down));
+    assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. }));
+}
+
+#[test]
+fn an_ensure_during_stopping_starts_it_again_after() {
+    let mut bench = bench_in(Some(Phase::Stopping));
+    bench.ensure();
+    let commit = bench.answer(Ok(Done::Down));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Starting));
+    assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Start));
+}
+
+#[test]
+fn an_ensure_during_deleting_makes_the_next_generation_after_absence() {
+    let mut bench = bench_in(Some(Phase::Deleting));
+    let first = bench.issue.state.record().expect("a sandbox").id.clone();
+    bench.ensure();
+    bench.answer(Ok(Done::Removing));
+    assert_eq!(bench.issue.generation, Generation(1), "accepted is not absent");
+    let destroying = bench.ours(ObjectState::Destroying);
+    bench.answer(Ok(Done::Seen(vec![destroying])));
+    assert_eq!(bench.issue.generation, Generation(1), "destroying is not absent");
+    bench.due();
+    let commit = bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(bench.issue.generation, Generation(2));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
+    assert_ne!(bench.issue.state.record().expect("a sandbox").id, first);
+    assert_eq!(commit.ended.map(|sandbox| sandbox.id), Some(first));
+    assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Create));
+}
+
+#[test]
+fn a_second_delete_withdraws_the_queued_generation() {
+    let mut bench = bench_in(Some(Phase::Deleting));
+    bench.ensure();
+    bench.command(Command::Delete);
+    bench.answer(Err(Trouble::Absent));
+    assert_eq!(bench.issue.state, IssueState::Absent);
+}
+
+#[test]
+fn a_create_whose_answer_was_lost_is_looked_for_and_adopted() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    bench.answer(Err(unavailable()));
+    let commit = bench.due();
+    assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look), "a look, not a create");
+    let there = bench.ours(ObjectState::Running);
+    bench.answer(Ok(Done::Seen(vec![there])));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
+}
+
+#[test]
+fn without_enforced_names_nothing_is_asked_twice_before_it_must_have_settled() {
+    let mut bench = Bench::new(false);
+    let commit = bench.ensure();
+    assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look), "looked at first");
+    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Err(unavailable()));
+    let settled = bench.issue.state.record().expect("a sandbox").may_land_until;
+    assert!(settled.is_some());
+    bench.due();
+    let commit = bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(commit.call, None, "it may still land");
+    assert_eq!(bench.issue.state.due_at(), settled);
+    let commit = bench.due();
+    assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look));
+    let commit = bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Create));
+}
+
+#[test]
+fn a_foreign_object_of_our_name_is_a_failure_and_stays_untouched() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    let foreign = Seen {
+        external_id: ExternalId::trusted("theirs"),
+        owner: None,
+        state: ObjectState::Running,
+    };
+    bench.answer(Err(Trouble::Present(foreign.clone())));
+    let commit = bench.answer(Ok(Done::Seen(vec![foreign])));
+    assert_eq!(commit.call, None, "neither adopted nor deleted");
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
+    let failure = bench.issue.state.failure().expect("a failure");
+    assert_eq!(failure.code, FailureCode::NameTaken);
+}
+
+#[test]
+fn an_older_generation_is_removed_first() {
+    let mut bench = bench_in(Some(Phase::Deleting));
+    bench.ensure();
+    let old = bench.ours(ObjectState::Stopped);
+    bench.answer(Err(Trouble::Absent));
+    let commit = bench.answer(Err(Trouble::Present(old.clone())));
+    let expected = old.owner.clone().expect("an owner").0;
+    let removal = Verb::Delete { external_id: old.external_id, expected };
+    assert_eq!(commit.call.map(|call| call.verb), Some(removal));
+    bench.answer(Ok(Done::Removing));
+    let commit = bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Create));
+    assert_eq!(bench.issue.generation, Generation(2));
+}
+
+#[test]
+fn tries_are_bounded_and_leftovers_removed_before_it_says_failed() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    for _ in 0..2 {
+        bench.answer(Err(Trouble::Broken("disk full".into())));
+        bench.due();
+        bench.answer(Ok(Done::Seen(vec![])));
+    }
+    let commit = bench.answer(Err(Trouble::Broken("disk full".into())));
+    assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look));
+    let half = bench.ours(ObjectState::Partial);
+    let commit = bench.answer(Ok(Done::Seen(vec![half])));
+    assert!(matches!(commit.call.map(|call| call.verb), Some(Verb::Delete { .. })));
+    bench.answer(Ok(Done::Removing));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Creating), "not before it is gone");
+    bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
+}
+
+#[test]
+fn a_late_answer_changes_nothing() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    let late = bench.issue.state.record().expect("a sandbox").attempt;
+    let seen = bench.ours(ObjectState::Running);
+    bench.answer(Err(unavailable()));
+    bench.due();
+    let before = bench.issue.clone();
+    let answer = crate::issue::event::Answer { attempt: late, result: Ok(Done::Up(seen)) };
+    let commit = bench.apply(IssueEvent::Answered(answer));
+    assert_eq!(bench.issue, before);
+    assert!(!commit.changed && commit.call.is_none());
+}
+
+#[test]
+fn a_delete_during_a_create_in_flight_removes_what_it_made() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    let commit = bench.command(Command::Delete);
+    assert_eq!(commit.call, None, "one call at a time");
+    let commit = bench.up();
+    assert!(matches!(commit.call.map(|call| call.verb), Some(Verb::Delete { .. })));
+    bench.answer(Ok(Done::Removing));
+    bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(bench.issue.state, IssueState::Absent);
+}
+
+#[test]
+fn a_delete_that_cannot_be_done_stays_deleting_and_says_why() {
+    let mut bench = bench_in(Some(Phase::Deleting));
+    for _ in 0..20 {
+        bench.answer(Err(unavailable()));
+        assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
+        let failure = bench.issue.state.failure().expect("what stands in the way");
+        assert_eq!(failure.code, FailureCode::ProviderUnavailable);
+        bench.due();
+    }
+    bench.answer(Err(Trouble::Absent));
+    assert_eq!(bench.issue.state, IssueState::Absent);
+}
+
+#[test]
+fn an_object_that_is_lost_fails_and_is_made_again_by_retry() {
+    let mut bench = bench_in(Some(Phase::Stopped));
+    bench.ensure();
+    bench.answer(Err(Trouble::Absent));
+    let failure = bench.issue.state.failure().expect("a failure");
+    assert_eq!(failure.code, FailureCode::ObjectLost);
+    let id = bench.issue.state.record().expect("a sandbox").id.clone();
+    bench.command(Command::Retry);
+    bench.answer(Ok(Done::Seen(vec![])));
+    bench.up();
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
+    assert_eq!(bench.issue.state.record().map(|r| r.id.clone()), Some(id), "the same sandbox");
+}
+
+#[test]
+fn a_template_other_than_the_existing_ones_is_told() {
+    let mut bench = bench_in(Some(Phase::Running));
+    let commit = bench.apply(IssueEvent::Ensure(EnsureAsk {
+        template: Some(template("big")),
+        title: None,
+        numbered: None,
+        cause: Cause::Service("test"),
+    }));
+    let Reply::Ensured { mismatch, .. } = commit.reply else { panic!("ensure is answered") };
+    assert_eq!(mismatch, ["template"]);
+}
+
+#[test]
+fn after_a_restart_what_was_asked_is_looked_for() {
+    let restart = || IssueEvent::Activated { in_flight: None, after_restart: true };
+    for (phase, verb) in [
+        (Phase::Creating, Verb::Look),
+        (Phase::Starting, Verb::Start),
+        (Phase::Stopping, Verb::Stop),
+        (Phase::Deleting, Verb::Look),
+    ] {
+        let commit = bench_in(Some(phase)).apply(restart());
+        assert_eq!(commit.call.map(|call| call.verb), Some(verb), "{phase}");
+    }
+    for phase in [Phase::Running, Phase::Stopped, Phase::Failed] {
+        assert!(!bench_in(Some(phase)).apply(restart()).changed, "{phase}");
+    }
+}
+
+#[test]
+fn an_activation_that_inherits_the_call_waits_for_its_answer() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    let in_flight = bench.issue.state.record().map(|r| r.attempt);
+    let commit = bench.apply(IssueEvent::Activated { in_flight, after_restart: false });
+    assert!(commit.call.is_none() && !commit.changed);
+}
+
+#[test]
+fn what_dies_with_the_server_comes_back_stopped_and_work_starts_it() {
+    let mut bench = bench_in(Some(Phase::Running));
+    for provider in bench.rules.providers.values_mut() {
+        provider.dies_with_server = true;
+    }
+    bench.apply(IssueEvent::Activated { in_flight: None, after_restart: true });
+    assert_eq!(bench.issue.state.wanted(), Wanted::Stopped);
+    let sandbox = bench.issue.sandbox().expect("a sandbox");
+    assert!(sandbox.reason.starts_with("server_restarted"));
+    let work = |sandbox: SandboxId| IssueEvent::Worked {
+        sandbox,
+        start: true,
+        cause: Cause::Service("test"),
+    };
+    bench.apply(work(sandbox.id));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Starting));
+    let mut stopped = bench_in(Some(Phase::Stopped));
+    let id = stopped.issue.state.record().expect("a sandbox").id.clone();
+    let commit = stopped.apply(work(id));
+    assert_eq!(commit.reply, Reply::Refused(CommandRefusal::StoppedByPerson));
+}
+
+fn nudge(action: &str, effect: Effect, second: i64, open: bool, labelled: bool) -> IssueEvent {
+    let news = News {
+        issue_id: IssueId::from_github(1),
+        repository: Repository::trusted("octo/hello"),
+        repository_id: 7,
+        number: IssueNumber(1),
+        title: format!("as of {second}"),
+        url: None,
+        open: Some(open),
+        labelled: Some(labelled),
+        as_of: Timestamp::from_unix_ms(1_800_000_000_000 + second * 1000),
+    };
+    let nudge = Nudge {
+        delivery: DeliveryId::trusted(format!("{action}-{second}")),
+        received_at: Timestamp::from_unix_ms(1_800_000_000_000),
+        event: "issues".into(),
+        action: action.into(),
+        news,
+        effect,
+    };
+    IssueEvent::Nudge { nudge, claim_place: true }
+}
+
+fn labelled(second: i64) -> IssueEvent {
+    nudge("labeled", Effect::Trigger(TriggerKind::Label), second, true, true)
+}
+
+fn applied(commit: &crate::issue::Commit) -> bool {
+    match &commit.reply {
+        Reply::Delivered(result) => result.applied,
+        other => panic!("a delivery is answered, got {other:?}"),
+    }
+}
+
+#[test]
+fn a_close_that_arrives_before_an_older_trigger_wins() {
+    let mut bench = Bench::new(true);
+    let closed = nudge("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    assert!(applied(&bench.apply(closed)));
+    assert!(!applied(&bench.apply(labelled(3))), "older than the close");
+    assert_eq!(bench.issue.state, IssueState::Absent);
+    let reopened = nudge("reopened", Effect::Trigger(TriggerKind::Reopened), 9, true, true);
+    assert!(applied(&bench.apply(reopened)));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
+    let late = nudge("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    assert!(!applied(&bench.apply(late)), "older than the reopening");
+    assert_eq!(bench.issue.state.wanted(), Wanted::Running);
+}
+
+#[test]
+fn a_late_trigger_counts_behind_a_newer_edit() {
+    let mut bench = Bench::new(true);
+    assert!(applied(&bench.apply(nudge("edited", Effect::Update, 9, true, true))));
+    assert!(applied(&bench.apply(labelled(3))));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
+    let title = bench.issue.facts.title.as_ref().map(|known| known.value.as_str());
+    assert_eq!(title, Some("as of 9"), "the older title does not come back");
+}
+
+#[test]
+fn a_label_that_was_taken_off_since_is_no_trigger() {
+    let mut bench = Bench::new(true);
+    bench.apply(nudge("unlabeled", Effect::Stop("unlabelled"), 5, true, false));
+    assert!(!applied(&bench.apply(labelled(3))));
+    assert_eq!(bench.issue.state, IssueState::Absent);
+}
+
+#[test]
+fn a_trigger_older_than_a_persons_stop_is_refused_and_a_newer_one_resumes() {
+    let mut bench = bench_in(Some(Phase::Stopped));
+    assert!(!applied(&bench.apply(labelled(-60))));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Stopped));
+    assert!(applied(&bench.apply(labelled(60))));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Starting));
+}
+
+#[test]
+fn a_reopening_starts_only_what_had_a_sandbox_or_the_label() {
+    let reopened = || nudge("reopened", Effect::Trigger(TriggerKind::Reopened), 1, true, false);
+    assert!(!applied(&Bench::new(true).apply(reopened())));
+    let mut bench = bench_in(Some(Phase::Deleting));
+    bench.answer(Err(Trouble::Absent));
+    bench.now = bench.now.after(std::time::Duration::from_secs(2));
+    let later = nudge("reopened", Effect::Trigger(TriggerKind::Reopened), 9, true, false);
+    assert!(applied(&bench.apply(later)));
+    assert_eq!(bench.issue.generation, Generation(2));
+}
+
+#[test]
+fn an_issue_deleted_on_github_is_deleted_here_and_never_comes_back() {
+    let mut bench = bench_in(Some(Phase::Running));
+    bench.apply(nudge("deleted", Effect::Delete, 5, true, true));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
+    assert!(!applied(&bench.apply(labelled(9))));
+    assert_eq!(bench.issue.state.wanted(), Wanted::Deleted);
+}
+
+#[test]
+fn waits_grow_and_never_undercut_what_the_provider_asked() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    let asked = Trouble::Unavailable {
+        message: "busy".into(),
+        retry_after: Some(std::time::Duration::from_secs(90)),
+    };
+    bench.answer(Err(asked));
+    let Some(Step::Waiting { due, .. }) = bench.issue.state.step() else { panic!("it waits") };
+    assert_eq!(due.since(bench.now).as_secs(), 90);
+}

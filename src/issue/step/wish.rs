@@ -1,0 +1,275 @@
+//! What callers may want: *ensure*, commands to one sandbox, and work in it.
+
+use crate::issue::commit::{CommandRefusal, Reply};
+use crate::issue::event::{Command, CommandAsk, EnsureAsk};
+use crate::issue::state::{Goal, IssueState, Known, Record, Step, StoppedBy, Verb};
+use crate::types::{Alias, Cause, ExternalId, Outcome, Phase, ProviderStep, SandboxId, Template};
+
+use super::draft::Draft;
+
+impl Draft<'_> {
+    /// *Ensure*: this issue wants a running sandbox; give the one it has, or make it.
+    pub fn ensure(&mut self, ask: EnsureAsk) {
+        self.cause = ask.cause.to_string();
+        self.learn_from_caller(&ask);
+        let mismatch = match (&ask.template, &self.issue.state, self.issue.state.record()) {
+            // The next generation gets the template that was asked for.
+            (_, IssueState::Deleting { .. } | IssueState::Absent, _) | (None, _, _) => vec![],
+            (Some(asked), _, Some(record)) if asked.name != record.template.name => {
+                vec!["template"]
+            }
+            (Some(_), _, _) => vec![],
+        };
+        let (outcome, reason) = self.want_running(ask.template, "a caller asked for it");
+        self.touch();
+        self.reply = Reply::Ensured { outcome, reason, mismatch };
+    }
+
+    fn learn_from_caller(&mut self, ask: &EnsureAsk) {
+        if let Some((repository, number)) = &ask.numbered
+            && self.issue.facts.repository.is_none()
+        {
+            self.issue.facts.repository = Some(repository.clone());
+            self.issue.facts.number = Some(*number);
+            self.aliases.push(Alias::Numbered(repository.clone(), *number));
+        }
+        // GitHub's word on a title is newer than a caller's; a caller's fills the gap.
+        if let Some(title) = &ask.title
+            && self.issue.facts.title.is_none()
+        {
+            let as_of = crate::types::Timestamp::from_unix_ms(0);
+            self.issue.facts.title = Some(Known { value: title.clone(), as_of });
+        }
+    }
+
+    /// Sets the wish to *running* by the table of *ensure*, and says what that came to.
+    pub fn want_running(&mut self, template: Option<Template>, why: &str) -> (Outcome, String) {
+        match self.take_state() {
+            IssueState::Absent => {
+                let template =
+                    template.unwrap_or_else(|| self.moment.rules.default_template.clone());
+                self.begin(template, format!("recorded: {why}"));
+                (Outcome::Created, format!("there was none: {why}"))
+            }
+            IssueState::Creating { record, step, giving_up, .. } => {
+                let reason = match &giving_up {
+                    None => "it is being created".to_owned(),
+                    Some(failure) => format!("its creation has failed: {}", failure.message),
+                };
+                self.keep(IssueState::Creating { record, goal: Goal::Running, step, giving_up });
+                (Outcome::Existing, reason)
+            }
+            IssueState::Starting { record, external_id, step, .. } => {
+                let goal = Goal::Running;
+                self.keep(IssueState::Starting { record, external_id, goal, step });
+                (Outcome::Existing, "it is being started".to_owned())
+            }
+            state @ IssueState::Running { .. } => {
+                self.keep(state);
+                (Outcome::Existing, "it is running".to_owned())
+            }
+            IssueState::Stopping { record, external_id, by, step, .. } => {
+                let goal = Goal::Running;
+                self.keep(IssueState::Stopping { record, external_id, by, goal, step });
+                (Outcome::Queued, "it is being stopped; it is started again after that".to_owned())
+            }
+            IssueState::Stopped { record, external_id, .. } => {
+                let reason = format!("started again: {why}");
+                self.start(Some(Phase::Stopped), record, external_id, Goal::Running, reason);
+                (Outcome::Resumed, "it was stopped; it is being started".to_owned())
+            }
+            IssueState::Failed { record, external_id, goal, failure } => {
+                let reason = format!("{} failed: {}", failure.step, failure.message);
+                self.keep(IssueState::Failed { record, external_id, goal, failure });
+                (Outcome::Failed, reason)
+            }
+            IssueState::Deleting { record, external_id, step, failure, next } => {
+                let template =
+                    template.or(next).unwrap_or_else(|| self.moment.rules.default_template.clone());
+                let next = Some(template);
+                self.keep(IssueState::Deleting { record, external_id, step, failure, next });
+                (Outcome::Queued, "it is being deleted; a new one is made after that".to_owned())
+            }
+        }
+    }
+
+    /// A command to one sandbox, by the table of commands.
+    pub fn command(&mut self, ask: CommandAsk) {
+        self.cause = ask.cause.to_string();
+        let current = self.issue.state.record().map(|record| &record.id);
+        if current != Some(&ask.sandbox) {
+            self.reply = match ask.command {
+                Command::Delete => Reply::AlreadyAbsent,
+                Command::Stop | Command::Start | Command::Retry => {
+                    Reply::Refused(CommandRefusal::SandboxDeleted)
+                }
+            };
+            return;
+        }
+        let refused = match ask.command {
+            Command::Stop => {
+                self.issue.facts.ended_by_person_at = Some(self.now());
+                self.want_stopped(StoppedBy::Person, "a caller asked for it");
+                None
+            }
+            Command::Delete => {
+                self.issue.facts.ended_by_person_at = Some(self.now());
+                self.delete("a caller asked for it");
+                None
+            }
+            Command::Start => self.command_start(),
+            Command::Retry => self.command_retry(),
+        };
+        if refused.is_none() {
+            self.touch();
+        }
+        self.reply = refused.map_or(Reply::Accepted, Reply::Refused);
+    }
+
+    /// Sets the wish to *stopped*.
+    pub fn want_stopped(&mut self, by: StoppedBy, why: &str) {
+        let stopped = Goal::Stopped(by);
+        match self.take_state() {
+            IssueState::Absent => {}
+            IssueState::Creating { record, step, giving_up, .. } => {
+                self.keep(IssueState::Creating { record, goal: stopped, step, giving_up });
+            }
+            IssueState::Starting { record, external_id, step, .. } => {
+                self.keep(IssueState::Starting { record, external_id, goal: stopped, step });
+            }
+            IssueState::Running { record, external_id } => {
+                let reason = format!("stopping: {why}");
+                self.stop(Some(Phase::Running), record, external_id, by, reason);
+            }
+            IssueState::Stopping { record, external_id, step, .. } => {
+                let goal = stopped;
+                self.keep(IssueState::Stopping { record, external_id, by, goal, step });
+            }
+            IssueState::Stopped { record, external_id, by: before } => {
+                // A person's stop outlives GitHub's: work does not start it again by itself.
+                let by = if before == StoppedBy::Person { before } else { by };
+                self.keep(IssueState::Stopped { record, external_id, by });
+            }
+            IssueState::Failed { record, external_id, failure, .. } => {
+                let goal = stopped;
+                self.keep(IssueState::Failed { record, external_id, goal, failure });
+            }
+            IssueState::Deleting { record, external_id, step, failure, .. } => {
+                let next = None;
+                self.keep(IssueState::Deleting { record, external_id, step, failure, next });
+            }
+        }
+    }
+
+    fn command_start(&mut self) -> Option<CommandRefusal> {
+        match &self.issue.state {
+            IssueState::Failed { .. } => Some(CommandRefusal::Failed),
+            IssueState::Deleting { .. } => Some(CommandRefusal::Deleting),
+            IssueState::Absent => Some(CommandRefusal::SandboxDeleted),
+            IssueState::Creating { .. }
+            | IssueState::Starting { .. }
+            | IssueState::Running { .. }
+            | IssueState::Stopping { .. }
+            | IssueState::Stopped { .. } => {
+                self.want_running(None, "a caller asked for it");
+                None
+            }
+        }
+    }
+
+    fn command_retry(&mut self) -> Option<CommandRefusal> {
+        match self.take_state() {
+            IssueState::Failed { record, external_id, goal, failure } => {
+                self.retry(record, external_id, goal, failure.step);
+                None
+            }
+            state @ (IssueState::Absent
+            | IssueState::Creating { .. }
+            | IssueState::Starting { .. }
+            | IssueState::Running { .. }
+            | IssueState::Stopping { .. }
+            | IssueState::Stopped { .. }
+            | IssueState::Deleting { .. }) => {
+                self.keep(state);
+                Some(CommandRefusal::NotFailed(Command::Retry))
+            }
+        }
+    }
+
+    /// Takes the step that failed up again, on the same sandbox.
+    fn retry(
+        &mut self,
+        mut record: Record,
+        external_id: Option<ExternalId>,
+        goal: Goal,
+        failed: ProviderStep,
+    ) {
+        let from = Some(Phase::Failed);
+        let reason = format!("retrying {failed}: a caller asked for it");
+        match (external_id, goal) {
+            (None, goal) => {
+                let tries = self.moment.rules.create.attempts;
+                let step = self.ask(&mut record, None, Verb::Look, tries);
+                let state = IssueState::Creating { record, goal, step, giving_up: None };
+                self.enter(from, state, reason);
+            }
+            (Some(id), Goal::Running) => self.start(from, record, id, goal, reason),
+            (Some(id), Goal::Stopped(by)) => self.stop(from, record, id, by, reason),
+        }
+    }
+
+    /// Accepts a delete, which is final: the sandbox shows *deleting* at once and ends absent.
+    pub fn delete(&mut self, why: &str) {
+        let reason = format!("deleting: {why}");
+        let from = self.issue.state.phase();
+        let (record, external_id, in_flight) = match self.take_state() {
+            IssueState::Absent => return,
+            IssueState::Deleting { record, external_id, step, failure, .. } => {
+                // Deleting again withdraws the generation that was queued behind it.
+                let next = None;
+                self.keep(IssueState::Deleting { record, external_id, step, failure, next });
+                return;
+            }
+            IssueState::Creating { record, step, .. } => (record, None, Some(step)),
+            IssueState::Stopping { record, external_id, step, .. }
+            | IssueState::Starting { record, external_id, step, .. } => {
+                (record, Some(external_id), Some(step))
+            }
+            IssueState::Running { record, external_id }
+            | IssueState::Stopped { record, external_id, .. } => (record, Some(external_id), None),
+            IssueState::Failed { record, external_id, .. } => (record, external_id, None),
+        };
+        let mut record = record;
+        let step = match in_flight {
+            // One call at a time: the answer to this one, whatever it is, leads on to the removal.
+            Some(step @ Step::Asked { .. }) => step,
+            Some(Step::Waiting { .. }) | None => {
+                self.ask_removal(&mut record, external_id.as_ref())
+            }
+        };
+        let state = IssueState::Deleting { record, external_id, step, failure: None, next: None };
+        self.enter(from, state, reason);
+    }
+
+    /// Somebody works in a certain sandbox, or is about to.
+    pub fn worked(&mut self, sandbox: &SandboxId, start: bool, cause: &Cause) {
+        self.cause = cause.to_string();
+        if self.issue.state.record().map(|record| &record.id) != Some(sandbox) {
+            self.reply = Reply::Refused(CommandRefusal::SandboxDeleted);
+            return;
+        }
+        self.reply = Reply::Accepted;
+        if start && let IssueState::Stopped { by, .. } = &self.issue.state {
+            match by {
+                StoppedBy::Person => {
+                    self.reply = Reply::Refused(CommandRefusal::StoppedByPerson);
+                    return;
+                }
+                StoppedBy::Issue | StoppedBy::Restart | StoppedBy::Provider => {
+                    self.want_running(None, "work in it was asked for");
+                }
+            }
+        }
+        self.touch();
+    }
+}
