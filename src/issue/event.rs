@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::types::{
-    Attempt, Cause, DeliveryId, ExternalId, Generation, IssueId, IssueNumber, ObjectState,
+    Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, IssueId, IssueNumber, ObjectState,
     ProviderName, Repository, SandboxId, Template, Timestamp,
 };
 
@@ -69,9 +69,11 @@ pub enum IssueEvent {
     Nudge {
         /// What.
         nudge: Nudge,
-        /// Whether the issue's repository and number are free to become an alias of this home;
-        /// false where they belong to another one.
-        claim_place: bool,
+        /// Names of the issue that belong to no home yet; they become aliases of this one.
+        claims: Vec<Alias>,
+        /// Whether the issue's repository and number belong to another home; then they are not
+        /// taken over.
+        place_elsewhere: bool,
     },
     /// Somebody worked in a certain sandbox, or is about to.
     Worked {
@@ -107,6 +109,8 @@ pub struct EnsureAsk {
     pub title: Option<String>,
     /// The issue's repository and number, where the caller knows them.
     pub numbered: Option<(Repository, IssueNumber)>,
+    /// Names of the issue that belong to no home yet; they become aliases of this one.
+    pub claims: Vec<Alias>,
     /// Who asks.
     pub cause: Cause,
 }

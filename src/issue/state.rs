@@ -1,10 +1,16 @@
 //! What is durable about one home: the facts known of its issue, and the state of its sandbox.
 //! One variant per phase, each holding exactly what is valid then.
 
+use std::time::Duration;
+
 use crate::types::{
     AccountName, Attempt, ExternalId, Failure, Generation, HomeId, IssueId, IssueNumber, Mode,
     ObjectName, Phase, Repository, Sandbox, SandboxId, Template, Timestamp, Wanted,
 };
+
+/// How long after a call's deadline its answer is still waited for. The executor answers at the
+/// deadline; this leaves time for the answer to travel.
+pub const ANSWER_GRACE: Duration = Duration::from_secs(10);
 
 /// Everything durable about one home.
 #[derive(Clone, Debug, PartialEq)]
@@ -408,12 +414,11 @@ impl IssueState {
     }
 
     /// When something is to be done without anybody asking: a waiting call's time, or the time by
-    /// which the answer to a call in flight must have come.
-    pub const fn due_at(&self) -> Option<Timestamp> {
-        match self.step() {
-            None => None,
-            Some(Step::Asked { until, .. }) => Some(*until),
-            Some(Step::Waiting { due, .. }) => Some(*due),
+    /// which the answer to a call in flight must have come ([`ANSWER_GRACE`] after its deadline).
+    pub fn due_at(&self) -> Option<Timestamp> {
+        match self.step()? {
+            Step::Asked { until, .. } => Some(until.after(ANSWER_GRACE)),
+            Step::Waiting { due, .. } => Some(*due),
         }
     }
 }

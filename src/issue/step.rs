@@ -26,7 +26,9 @@ pub fn step(issue: &Issue, event: IssueEvent, moment: &Moment<'_>) -> Commit {
     match event {
         IssueEvent::Ensure(ask) => draft.ensure(ask),
         IssueEvent::Command(ask) => draft.command(ask),
-        IssueEvent::Nudge { nudge, claim_place } => draft.nudge(nudge, claim_place),
+        IssueEvent::Nudge { nudge, claims, place_elsewhere } => {
+            draft.nudge(nudge, claims, place_elsewhere);
+        }
         IssueEvent::Worked { sandbox, start, cause } => draft.worked(&sandbox, start, &cause),
         IssueEvent::Answered(answer) => draft.answered(answer),
         IssueEvent::Due { in_flight } => draft.due(in_flight),

@@ -44,8 +44,10 @@ impl Draft<'_> {
             (Verb::Stop, Ok(Done::Down)) => self.deleting_remove_known(deleting),
             // Accepted is not gone: look.
             (Verb::Delete { .. }, Ok(Done::Removing)) => self.deleting_look(deleting),
+            // Where a create's outcome was ever unknown, a second object may have landed behind this
+            // one: then only a look tells.
             (Verb::Delete { expected, .. }, Err(Trouble::Absent | Trouble::Present(_)))
-                if *expected == deleting.record.id && self.has_settled(&deleting.record) =>
+                if *expected == deleting.record.id && deleting.record.may_land_until.is_none() =>
             {
                 self.gone(deleting.record, deleting.next);
             }
@@ -94,11 +96,6 @@ impl Draft<'_> {
             }
         };
         self.keep(IssueState::Deleting { record, external_id, step, failure: None, next });
-    }
-
-    /// Whether no create of this sandbox can come into effect any more.
-    fn has_settled(&self, record: &Record) -> bool {
-        record.may_land_until.is_none_or(|until| until <= self.now())
     }
 
     fn deleting_look(&mut self, deleting: Deleting) {

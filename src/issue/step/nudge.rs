@@ -10,10 +10,11 @@ use super::draft::Draft;
 
 impl Draft<'_> {
     /// Takes in a delivery: what it says first, then what it may do.
-    pub fn nudge(&mut self, nudge: Nudge, claim_place: bool) {
+    pub fn nudge(&mut self, nudge: Nudge, claims: Vec<Alias>, place_elsewhere: bool) {
         self.cause = Cause::Delivery(nudge.delivery.clone()).to_string();
         let facts_before = self.issue.facts.clone();
-        self.learn(&nudge.news, claim_place);
+        self.aliases = claims;
+        self.learn(&nudge.news, place_elsewhere);
         let learned = self.issue.facts != facts_before;
         let result = match nudge.effect {
             Effect::Trigger(kind) => self.trigger(kind, nudge.news.as_of),
@@ -36,7 +37,7 @@ impl Draft<'_> {
         self.reply = Reply::Delivered(result);
     }
 
-    fn learn(&mut self, news: &News, claim_place: bool) {
+    fn learn(&mut self, news: &News, place_elsewhere: bool) {
         let facts = &mut self.issue.facts;
         let as_of = news.as_of;
         if facts.title.as_ref().is_none_or(|known| known.as_of <= as_of) {
@@ -45,10 +46,8 @@ impl Draft<'_> {
             if news.url.is_some() {
                 facts.url.clone_from(&news.url);
             }
-            // The newest place is the one to be found under: a repository may be renamed.
-            let place = (Some(&news.repository), Some(news.number));
-            if claim_place && (facts.repository.as_ref(), facts.number) != place {
-                self.aliases.push(Alias::Numbered(news.repository.clone(), news.number));
+            if !place_elsewhere {
+                // The newest place is the one to be found under: a repository may be renamed.
                 facts.repository = Some(news.repository.clone());
                 facts.number = Some(news.number);
             }

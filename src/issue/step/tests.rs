@@ -78,6 +78,7 @@ impl Bench {
             template: None,
             title: None,
             numbered: None,
+            claims: vec![],
             cause: Cause::Service("test"),
         }))
     }

@@ -3,14 +3,15 @@
 use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{Command, CommandAsk, EnsureAsk};
 use crate::issue::state::{Goal, IssueState, Known, Record, Step, StoppedBy, Verb};
-use crate::types::{Alias, Cause, ExternalId, Outcome, Phase, ProviderStep, SandboxId, Template};
+use crate::types::{Cause, ExternalId, Outcome, Phase, ProviderStep, SandboxId, Template};
 
 use super::draft::Draft;
 
 impl Draft<'_> {
     /// *Ensure*: this issue wants a running sandbox; give the one it has, or make it.
-    pub fn ensure(&mut self, ask: EnsureAsk) {
+    pub fn ensure(&mut self, mut ask: EnsureAsk) {
         self.cause = ask.cause.to_string();
+        self.aliases = std::mem::take(&mut ask.claims);
         self.learn_from_caller(&ask);
         let mismatch = match (&ask.template, &self.issue.state, self.issue.state.record()) {
             // The next generation gets the template that was asked for.
@@ -31,7 +32,6 @@ impl Draft<'_> {
         {
             self.issue.facts.repository = Some(repository.clone());
             self.issue.facts.number = Some(*number);
-            self.aliases.push(Alias::Numbered(repository.clone(), *number));
         }
         // GitHub's word on a title is newer than a caller's; a caller's fills the gap.
         if let Some(title) = &ask.title

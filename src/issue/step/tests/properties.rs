@@ -144,15 +144,19 @@ impl Life {
                 assert_eq!(self.bench.issue, before, "a late answer changes nothing");
             }
             Act::Due => {
-                if let Some(due) = self.bench.issue.state.due_at() {
-                    self.bench.now = self.bench.now.max(due);
-                    self.world.settle(self.bench.now);
-                    if self.in_flight.is_some() {
-                        // A provider gives up at the deadline: the answer comes now.
-                        self.answer(Fate::Unreached);
-                    } else {
-                        self.event(IssueEvent::Due { in_flight: None });
-                    }
+                let answered_by = match self.bench.issue.state.step() {
+                    Some(Step::Asked { until, .. }) if self.in_flight.is_some() => Some(*until),
+                    Some(Step::Asked { .. } | Step::Waiting { .. }) | None => None,
+                };
+                let due = answered_by.or(self.bench.issue.state.due_at());
+                let Some(due) = due else { return };
+                self.bench.now = self.bench.now.max(due);
+                self.world.settle(self.bench.now);
+                if answered_by.is_some() {
+                    // A provider gives up at the deadline: the answer comes now.
+                    self.answer(Fate::Unreached);
+                } else {
+                    self.event(IssueEvent::Due { in_flight: None });
                 }
             }
             Act::Crash(fate) => {
@@ -189,8 +193,15 @@ impl Life {
     }
 }
 
+/// 2,000 lives, or as many as `PROPTEST_CASES` says.
+fn config() -> ProptestConfig {
+    let default = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 2000 };
+    ProptestConfig { cases, ..default }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
+    #![proptest_config(config())]
 
     #[test]
     fn every_life_keeps_the_invariants_and_comes_to_rest(

@@ -324,6 +324,7 @@ fn a_template_other_than_the_existing_ones_is_told() {
         template: Some(template("big")),
         title: None,
         numbered: None,
+        claims: vec![],
         cause: Cause::Service("test"),
     }));
     let Reply::Ensured { mismatch, .. } = commit.reply else { panic!("ensure is answered") };
@@ -398,7 +399,7 @@ fn nudge(action: &str, effect: Effect, second: i64, open: bool, labelled: bool) 
         news,
         effect,
     };
-    IssueEvent::Nudge { nudge, claim_place: true }
+    IssueEvent::Nudge { nudge, claims: vec![], place_elsewhere: false }
 }
 
 fn labelled(second: i64) -> IssueEvent {
