@@ -1,10 +1,10 @@
 //! How events become work, and the argument why there is exactly one sandbox for an issue.
 //!
-//! 1. **One actor for a home.** [`registry`] keeps one handle for a home; a ticket removes only
+//! 1. **One actor for a home.** `registry` keeps one handle for a home; a ticket removes only
 //!    its own activation; senders are counted under the map's guard, so that an actor ends only
 //!    when nobody is about to speak to it.
-//! 2. **Steps are synchronous.** The [`actor`] puts each event through
-//!    [`step`](crate::issue::step::step) at once; nothing interleaves. The [`executor`] holds one
+//! 2. **Steps are synchronous.** The `actor` puts each event through
+//!    [`step`](crate::issue::step::step) at once; nothing interleaves. The `executor` holds one
 //!    slot for a home until the provider call really ended, also when the actor is gone.
 //! 3. **Commit, then speak.** Replies, published changes and provider calls leave only once the
 //!    commit that led to them is durable, in order. A commit that fails drops the actor; the next
@@ -14,13 +14,18 @@
 //! 5. **The database is the last wall.** Two activations of one home, should they ever exist,
 //!    cannot both commit: each write names the version it follows.
 
-pub mod actor;
+mod actor;
 pub mod api;
-pub mod directory;
-pub mod executor;
+mod core;
+mod directory;
+mod executor;
 pub mod handle;
-pub mod registry;
-pub mod scheduler;
+mod registry;
+mod scheduler;
+mod wait;
+
+#[cfg(test)]
+mod tests;
 
 pub use api::{
     Change, Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, IssueKey,

@@ -13,3 +13,6 @@ pub mod issue;
 // L2 ports: what the engine needs of the world, as contracts. L3 adapters live below them.
 pub mod sandbox;
 pub mod store;
+
+// L4 engine: one actor for an issue; what is recorded is done, what is done was recorded.
+pub mod engine;

@@ -1,1 +1,3 @@
+//! The binary: parse, dispatch.
+
 fn main() {}

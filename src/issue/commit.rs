@@ -1,7 +1,8 @@
 //! What a step leads to, as data. Nothing of it leaves the actor before it is durable.
 
 use crate::types::{
-    Alias, Attempt, ExternalId, Outcome, ProviderName, Sandbox, TimelineEntry, Timestamp,
+    AccountName, Alias, Attempt, ExternalId, IssueId, Outcome, ProviderName, Sandbox,
+    TimelineEntry, Timestamp,
 };
 
 use super::event::Command;
@@ -84,6 +85,10 @@ pub struct ProviderCall {
     pub attempt: Attempt,
     /// What is asked.
     pub verb: Verb,
+    /// The account of the issue.
+    pub account: AccountName,
+    /// The issue's first id.
+    pub issue: IssueId,
     /// The sandbox it is for.
     pub record: Record,
     /// Its object, where known.

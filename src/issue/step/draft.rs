@@ -122,6 +122,8 @@ impl<'a> Draft<'a> {
             provider: record.template.provider.clone(),
             attempt: record.attempt,
             verb: verb.clone(),
+            account: self.issue.account.clone(),
+            issue: self.issue.facts.issue_id.clone(),
             record: record.clone(),
             external_id: external_id.cloned(),
             deadline: until,

@@ -1,0 +1,436 @@
+//! One actor for one issue: a queue, the state, and the call to `step`.
+//!
+//! Handlers never await. Each message is stepped through the lifecycle at once; what the step led
+//! to waits in the outbox, in order, until its commit is durable. Only then does the reply, the
+//! published change or the provider call leave. No SQL, no HTTP, no shell in here.
+//!
+//! # Races that are accepted
+//! An actor may end (a panic, a refused commit) while a commit of its own is still on its way.
+//! Its successor then reads a state that is about to change, and its first commit is refused by
+//! the version that it names; the caller's one retry builds it again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use actix::prelude::*;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::issue::step::step;
+use crate::issue::{Commit, DeliveryResult, Issue, IssueEvent, Moment, ProviderCall, Reply};
+use crate::store::{CommitError, DeliveryRow, Write};
+use crate::types::{AccountName, Alias, DeliveryId, HomeId, IssueId, Sandbox, Timestamp};
+
+use super::api::Change;
+use super::core::Core;
+use super::registry::{Envelope, QUEUE_LEN_MAX, Ticket};
+
+/// How many finished deliveries an actor remembers, to answer their repetition without the store.
+const RECENT_DELIVERIES_MAX: usize = 128;
+
+/// How an actor begins.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Activation {
+    /// For a home that the store does not know yet: the account and the id it was first seen by.
+    pub seed: Option<(AccountName, IssueId)>,
+    /// Whether this is the pass over all unfinished issues after the server started.
+    pub after_restart: bool,
+}
+
+/// What an actor can be told.
+pub(super) enum Message {
+    /// Something happened to the issue.
+    Event {
+        /// What.
+        event: Box<IssueEvent>,
+        /// Who waits for the answer, where somebody does.
+        reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
+    },
+    /// The state's due time may have come.
+    Due,
+    /// Be there: load the state and look whether something is unfinished.
+    Wake,
+    /// End, where nobody needs you.
+    Passivate,
+}
+
+/// What an event came to; durable.
+#[derive(Clone, Debug)]
+pub(super) struct Answered {
+    pub reply: Reply,
+    /// The delivery was processed before.
+    pub duplicate: bool,
+    /// The issue's live sandbox after the event.
+    pub sandbox: Option<Sandbox>,
+}
+
+/// Why an event came to nothing. Nothing of it was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// The actor had to end; a new one may do better.
+    Again,
+    /// No home of that number is known.
+    UnknownHome,
+    /// A queue is full.
+    Overloaded,
+    /// The store failed.
+    Failed(String),
+}
+
+/// One issue's actor.
+pub(super) struct IssueActor {
+    core: Arc<Core>,
+    home: HomeId,
+    activation: Activation,
+    ticket: Ticket,
+    messages: Option<mpsc::Receiver<Envelope>>,
+    issue: Option<Issue>,
+    outbox: VecDeque<Output>,
+    last_output: u64,
+    recent: VecDeque<(DeliveryId, DeliveryResult)>,
+}
+
+/// What a step led to, waiting for its commit to become durable.
+struct Output {
+    number: u64,
+    durable: bool,
+    delivery: Option<DeliveryId>,
+    account: AccountName,
+    settled: Vec<Alias>,
+    reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
+    answered: Answered,
+    change: Option<Change>,
+    call: Option<ProviderCall>,
+    due: Option<Timestamp>,
+}
+
+/// Starts an actor on the engine's arbiter.
+pub(super) fn start(
+    core: &Arc<Core>,
+    home: HomeId,
+    activation: Activation,
+    ticket: Ticket,
+    messages: mpsc::Receiver<Envelope>,
+) {
+    let core = Arc::clone(core);
+    let arbiter = core.arbiter.clone();
+    IssueActor::start_in_arbiter(&arbiter, move |_| IssueActor {
+        core,
+        home,
+        activation,
+        ticket,
+        messages: Some(messages),
+        issue: None,
+        outbox: VecDeque::new(),
+        last_output: 0,
+        recent: VecDeque::new(),
+    });
+}
+
+impl Actor for IssueActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        // A home that has just been given its number has nothing to load. Should it have been
+        // stored meanwhile, the first commit is refused and the retry loads.
+        if let Some((account, issue_id)) = self.activation.seed.take() {
+            self.issue = Some(Issue::new(self.home, account, issue_id));
+            self.listen(ctx);
+            return;
+        }
+        let core = Arc::clone(&self.core);
+        let home = self.home;
+        let load = async move { core.store.load(home).await };
+        // Nothing is handled before the state is there.
+        ctx.wait(load.into_actor(self).map(|loaded, actor, ctx| match loaded {
+            Ok(issue) => {
+                actor.issue = issue;
+                actor.listen(ctx);
+                actor.activated(ctx);
+            }
+            Err(error) => {
+                tracing::error!(home = actor.home.0, %error, "an issue could not be loaded");
+                ctx.stop();
+            }
+        }));
+    }
+}
+
+impl StreamHandler<Envelope> for IssueActor {
+    fn handle(&mut self, envelope: Envelope, ctx: &mut Self::Context) {
+        let Envelope { message, pending } = envelope;
+        match message {
+            Message::Event { event, reply } => self.event(*event, reply, ctx),
+            Message::Due => {
+                let in_flight = self.core.executor.in_flight(self.home);
+                self.event(IssueEvent::Due { in_flight }, None, ctx);
+            }
+            // Being there is all that was asked.
+            Message::Wake => {}
+            Message::Passivate => {
+                drop(pending);
+                if self.outbox.is_empty() && self.ticket.passivate() {
+                    ctx.stop();
+                }
+            }
+        }
+    }
+}
+
+impl IssueActor {
+    fn listen(&mut self, ctx: &mut Context<Self>) {
+        let messages = self.messages.take().expect("an actor starts once");
+        ctx.add_stream(ReceiverStream::new(messages));
+    }
+
+    /// Publishes what is durable, so that no look-up stays behind a commit whose actor ended, and
+    /// takes up what is unfinished.
+    fn activated(&mut self, ctx: &mut Context<Self>) {
+        let Some(issue) = &self.issue else { return };
+        self.core.publish(&Change {
+            home: self.home,
+            account: issue.account.clone(),
+            version: issue.version,
+            aliases: vec![issue.facts.issue_id.clone()],
+            sandbox: issue.sandbox(),
+            ended: None,
+            timeline: Vec::new(),
+        });
+        let in_flight = self.core.executor.in_flight(self.home);
+        let after_restart = self.activation.after_restart;
+        self.event(IssueEvent::Activated { in_flight, after_restart }, None, ctx);
+    }
+
+    fn event(
+        &mut self,
+        event: IssueEvent,
+        reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let Some(issue) = &self.issue else {
+            return answer(reply, Err(Unanswered::UnknownHome));
+        };
+        // Answers and due times are few and must not be lost; callers can come again.
+        if self.outbox.len() >= QUEUE_LEN_MAX && reply.is_some() {
+            return answer(reply, Err(Unanswered::Overloaded));
+        }
+        let delivery = delivery_row(&event, self.home);
+        if let Some(delivery) = &delivery
+            && let Some(output) = self.repeated(&delivery.id)
+        {
+            return self.push(Output { reply, ..output });
+        }
+        let moment = Moment {
+            now: self.core.now(),
+            rules: &self.core.rules,
+            fresh_id: self.core.ids.sandbox_id(),
+            jitter_permille: self.core.ids.jitter_permille(),
+        };
+        let commit = step(issue, event, &moment);
+        self.take(commit, delivery, reply, ctx);
+    }
+
+    /// Takes a commit: memory changes now, the store is told now, everything else waits for it.
+    fn take(
+        &mut self,
+        commit: Commit,
+        delivery: Option<DeliveryRow>,
+        reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let Commit { issue, changed, aliases, ended, timeline, reply: said, call } = commit;
+        let sandbox = issue.sandbox();
+        let answered = Answered { reply: said, duplicate: false, sandbox: sandbox.clone() };
+        let delivery = delivery.map(|row| match &answered.reply {
+            Reply::Delivered(result) => {
+                DeliveryRow { applied: result.applied, reason: result.reason.clone(), ..row }
+            }
+            Reply::Nothing
+            | Reply::Ensured { .. }
+            | Reply::Accepted
+            | Reply::AlreadyAbsent
+            | Reply::Refused(_) => row,
+        });
+        let new_ids = aliases.iter().filter_map(|alias| match alias {
+            Alias::Issue(id) => Some(id.clone()),
+            Alias::Numbered(..) => None,
+        });
+        let change = changed.then(|| Change {
+            home: self.home,
+            account: issue.account.clone(),
+            version: issue.version,
+            aliases: new_ids.collect(),
+            sandbox,
+            ended: ended.clone(),
+            timeline: timeline.clone(),
+        });
+        let number = self.last_output + 1;
+        self.push(Output {
+            number,
+            durable: !changed && delivery.is_none(),
+            delivery: delivery.as_ref().map(|row| row.id.clone()),
+            account: issue.account.clone(),
+            settled: aliases.clone(),
+            reply,
+            answered,
+            change,
+            call,
+            due: issue.state.due_at(),
+        });
+        if changed || delivery.is_some() {
+            let stored = changed.then(|| issue.clone());
+            let write = Write { issue: stored, aliases, ended, timeline, delivery };
+            let durable = self.core.store.commit(write);
+            ctx.spawn(
+                durable
+                    .into_actor(self)
+                    .map(move |result, actor, ctx| actor.committed(number, result, ctx)),
+            );
+        }
+        self.issue = Some(issue);
+        self.flush();
+    }
+
+    fn push(&mut self, output: Output) {
+        self.last_output += 1;
+        self.outbox.push_back(Output { number: self.last_output, ..output });
+        self.flush();
+    }
+
+    fn committed(&mut self, number: u64, result: Result<(), CommitError>, ctx: &mut Context<Self>) {
+        match result {
+            Ok(()) => {
+                if let Some(output) = self.outbox.iter_mut().find(|o| o.number == number) {
+                    output.durable = true;
+                }
+                self.flush();
+            }
+            Err(error) => self.refused(number, error, ctx),
+        }
+    }
+
+    /// Lets everything leave whose commit, and every one before it, is durable.
+    fn flush(&mut self) {
+        while let Some(output) = self.outbox.pop_front_if(|output| output.durable) {
+            self.core.directory.settled(&output.account, &output.settled);
+            if let Some(change) = &output.change {
+                self.core.publish(change);
+            }
+            if let (Some(id), Reply::Delivered(result), false) =
+                (output.delivery, &output.answered.reply, output.answered.duplicate)
+            {
+                if self.recent.len() == RECENT_DELIVERIES_MAX {
+                    self.recent.pop_front();
+                }
+                self.recent.push_back((id, result.clone()));
+            }
+            if let Some(call) = output.call {
+                self.core.executor.submit(&self.core, self.home, call);
+            }
+            if let Some(due) = output.due {
+                self.core.alarm.set(due);
+            }
+            answer(output.reply, Ok(output.answered));
+        }
+    }
+
+    /// A commit was refused: what is in memory is not what is stored. Everyone who waits is told,
+    /// and the actor ends; the next message builds it again from the store.
+    fn refused(&mut self, number: u64, error: CommitError, ctx: &mut Context<Self>) {
+        for mut output in self.outbox.drain(..) {
+            self.core.directory.settled(&output.account, &output.settled);
+            let told = match &error {
+                _ if output.number != number => Err(Unanswered::Again),
+                CommitError::DuplicateDelivery => {
+                    output.answered.duplicate = true;
+                    Ok(output.answered)
+                }
+                CommitError::AliasTaken | CommitError::Fenced => Err(Unanswered::Again),
+                CommitError::Overloaded => Err(Unanswered::Overloaded),
+                CommitError::Failed(why) => Err(Unanswered::Failed(why.clone())),
+            };
+            answer(output.reply, told);
+        }
+        match error {
+            CommitError::DuplicateDelivery | CommitError::AliasTaken | CommitError::Fenced => {
+                tracing::debug!(home = self.home.0, %error, "an issue is built again");
+            }
+            CommitError::Overloaded | CommitError::Failed(_) => {
+                tracing::error!(home = self.home.0, %error, "an issue's step was not stored");
+            }
+        }
+        ctx.stop();
+    }
+
+    /// The answer to a delivery that this actor has had already: it leaves once the first one's
+    /// commit is durable.
+    fn repeated(&self, id: &DeliveryId) -> Option<Output> {
+        let issue = self.issue.as_ref()?;
+        let waiting = self.outbox.iter().find(|output| output.delivery.as_ref() == Some(id));
+        let (reply, duplicate) = match waiting {
+            Some(output) => (output.answered.reply.clone(), false),
+            None => {
+                let (_, result) = self.recent.iter().find(|(recent, _)| recent == id)?;
+                (Reply::Delivered(result.clone()), true)
+            }
+        };
+        Some(Output {
+            number: 0,
+            durable: true,
+            delivery: None,
+            account: issue.account.clone(),
+            settled: Vec::new(),
+            reply: None,
+            answered: Answered { reply, duplicate, sandbox: issue.sandbox() },
+            change: None,
+            call: None,
+            due: None,
+        })
+    }
+}
+
+impl Drop for IssueActor {
+    /// An actor that ends with something unfinished (a panic) leaves commits on their way whose
+    /// provider calls nobody would make: a successor looks at once instead of at the due time.
+    fn drop(&mut self) {
+        for output in &self.outbox {
+            self.core.directory.settled(&output.account, &output.settled);
+        }
+        if !self.outbox.is_empty() && !self.core.is_stopping() {
+            let (core, home) = (Arc::clone(&self.core), self.home);
+            self.core.io.spawn(async move {
+                core.registry.send(&core, home, || Message::Wake).await;
+            });
+        }
+    }
+}
+
+fn answer(
+    reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
+    answer: Result<Answered, Unanswered>,
+) {
+    if let Some(reply) = reply {
+        // A caller that went away: what it asked for is done all the same.
+        drop(reply.send(answer));
+    }
+}
+
+fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryRow> {
+    match event {
+        IssueEvent::Nudge { nudge, .. } => Some(DeliveryRow {
+            id: nudge.delivery.clone(),
+            received_at: nudge.received_at,
+            event: nudge.event.clone(),
+            action: nudge.action.clone(),
+            home: Some(home),
+            applied: false,
+            reason: String::new(),
+        }),
+        IssueEvent::Ensure(_)
+        | IssueEvent::Command(_)
+        | IssueEvent::Worked { .. }
+        | IssueEvent::Answered(_)
+        | IssueEvent::Due { .. }
+        | IssueEvent::Activated { .. } => None,
+    }
+}

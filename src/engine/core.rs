@@ -1,0 +1,92 @@
+//! What the parts of the engine share: one of each for the whole server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use actix::ArbiterHandle;
+use dashmap::DashMap;
+use tokio::sync::watch;
+
+use crate::clock::{Clock, IdSource};
+use crate::issue::Rules;
+use crate::store::Store;
+use crate::types::{HomeId, Timestamp};
+
+use super::api::{Change, Publisher};
+use super::directory::Directory;
+use super::executor::Executor;
+use super::registry::Registry;
+use super::scheduler::Alarm;
+
+/// One of each for the whole server.
+pub(super) struct Core {
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<dyn Clock>,
+    pub ids: Arc<dyn IdSource>,
+    pub rules: Arc<Rules>,
+    pub publisher: Arc<dyn Publisher>,
+    pub registry: Registry,
+    pub directory: Directory,
+    pub executor: Executor,
+    pub alarm: Alarm,
+    /// Where actors live.
+    pub arbiter: ArbiterHandle,
+    /// Where provider calls and the engine's own loops run.
+    pub io: tokio::runtime::Handle,
+    /// Who waits for a home's next change. An entry lives as long as somebody waits.
+    pub watchers: DashMap<HomeId, watch::Sender<u64>>,
+    stopping: AtomicBool,
+}
+
+impl Core {
+    #[expect(clippy::too_many_arguments, reason = "one of each, named at its only call")]
+    pub fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn IdSource>,
+        rules: Arc<Rules>,
+        publisher: Arc<dyn Publisher>,
+        executor: Executor,
+        arbiter: ArbiterHandle,
+        io: tokio::runtime::Handle,
+    ) -> Self {
+        Self {
+            store,
+            clock,
+            ids,
+            rules,
+            publisher,
+            registry: Registry::default(),
+            directory: Directory::default(),
+            executor,
+            alarm: Alarm::default(),
+            arbiter,
+            io,
+            watchers: DashMap::new(),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// The wall clock.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Tells the world outside what has become durable.
+    pub fn publish(&self, change: &Change) {
+        self.publisher.publish(change);
+        if let Some(watcher) = self.watchers.get(&change.home) {
+            watcher.send_replace(change.version);
+        }
+    }
+
+    /// From now on nothing new is taken in.
+    pub fn begin_stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the server is shutting down.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+}

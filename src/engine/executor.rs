@@ -1,0 +1,230 @@
+//! Provider calls: one slot for a home, held until the call really ended.
+//!
+//! The slot outlives the actor that asked. An actor that ended is built again by the answer, and
+//! sees by [`Executor::in_flight`] that a call is still held, so that it waits instead of asking
+//! twice. Each call has a deadline; at it the provider's future is dropped, which by the provider's
+//! contract gives up, and the answer says that the outcome is unknown. A provider that panics has
+//! failed, nothing more.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use futures_util::FutureExt;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use crate::issue::event::{Answer, Done, Seen, Trouble};
+use crate::issue::{IssueEvent, ProviderCall, Record, Verb};
+use crate::sandbox::{
+    CreateSpec, Labels, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall,
+};
+use crate::types::{AccountName, Attempt, ExternalId, HomeId, InstanceId, IssueId, ProviderName};
+
+use super::actor::Message;
+use super::core::Core;
+
+/// Lifecycle calls under way at once for one provider. More wait for their turn, within their
+/// deadline.
+const CALLS_MAX: usize = 64;
+
+/// Makes the provider calls.
+pub(super) struct Executor {
+    providers: HashMap<ProviderName, Bounded>,
+    instance: InstanceId,
+    slots: DashMap<HomeId, Slot>,
+    pub tasks: TaskTracker,
+}
+
+struct Bounded {
+    provider: Arc<dyn SandboxProvider>,
+    turns: Arc<Semaphore>,
+}
+
+/// A home's slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    /// The call is under way.
+    Held(Attempt),
+    /// It has ended and its answer is on its way; a next call may take the slot over.
+    Answering(Attempt),
+}
+
+impl Executor {
+    pub fn new(
+        providers: HashMap<ProviderName, Arc<dyn SandboxProvider>>,
+        instance: InstanceId,
+    ) -> Self {
+        let bounded = |provider| Bounded { provider, turns: Arc::new(Semaphore::new(CALLS_MAX)) };
+        Self {
+            providers: providers.into_iter().map(|(name, p)| (name, bounded(p))).collect(),
+            instance,
+            slots: DashMap::new(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// The provider of that name.
+    pub fn provider(&self, name: &ProviderName) -> Option<Arc<dyn SandboxProvider>> {
+        self.providers.get(name).map(|bounded| Arc::clone(&bounded.provider))
+    }
+
+    /// All providers, by name.
+    pub fn providers(&self) -> Vec<(ProviderName, Arc<dyn SandboxProvider>)> {
+        let mut all: Vec<_> =
+            self.providers.iter().map(|(n, b)| (n.clone(), Arc::clone(&b.provider))).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+
+    /// The attempt whose call is held for a home, or whose answer is on its way.
+    pub fn in_flight(&self, home: HomeId) -> Option<Attempt> {
+        self.slots.get(&home).map(|slot| match *slot {
+            Slot::Held(attempt) | Slot::Answering(attempt) => attempt,
+        })
+    }
+
+    /// Makes a call. Its answer comes to the home's actor as an event.
+    pub fn submit(&self, core: &Arc<Core>, home: HomeId, call: ProviderCall) {
+        let attempt = call.attempt;
+        match self.slots.entry(home) {
+            Entry::Occupied(mut slot) => {
+                if let Slot::Held(held) = *slot.get() {
+                    // The lifecycle never asks while a call is in flight, so this is a fault of
+                    // ours. The due time brings the issue back once the held call has ended.
+                    tracing::error!(
+                        home = home.0,
+                        held = held.0,
+                        attempt = attempt.0,
+                        "a second provider call was refused while one is held"
+                    );
+                    return;
+                }
+                slot.insert(Slot::Held(attempt));
+            }
+            Entry::Vacant(slot) => {
+                slot.insert(Slot::Held(attempt));
+            }
+        }
+        let core = Arc::clone(core);
+        let io = core.io.clone();
+        let task = async move {
+            let result = core.executor.perform(&core, home, call).await;
+            core.executor.slots.insert(home, Slot::Answering(attempt));
+            let answer = Answer { attempt, result };
+            core.registry
+                .send(&core, home, || Message::Event {
+                    event: Box::new(IssueEvent::Answered(answer.clone())),
+                    reply: None,
+                })
+                .await;
+            core.executor.slots.remove_if(&home, |_, slot| *slot == Slot::Answering(attempt));
+        };
+        self.tasks.spawn_on(task, &io);
+    }
+
+    async fn perform(
+        &self,
+        core: &Core,
+        home: HomeId,
+        call: ProviderCall,
+    ) -> Result<Done, Trouble> {
+        let name = call.provider.clone();
+        let Some(Bounded { provider, turns }) = self.providers.get(&name) else {
+            return Err(Trouble::Unknown(name));
+        };
+        let deadline = call.deadline;
+        let work = async {
+            let _turn = turns.acquire().await;
+            ask(provider.as_ref(), &self.instance, home, call).await
+        };
+        let guarded = AssertUnwindSafe(work).catch_unwind();
+        tokio::select! {
+            biased;
+            result = guarded => result.unwrap_or_else(|_| {
+                tracing::error!(home = home.0, provider = %name, "a provider call panicked");
+                Err(Trouble::Broken("the call to it ended in a panic; see the log".into()))
+            }),
+            () = core.clock.sleep_until(deadline) => Err(Trouble::Unavailable {
+                message: "no answer in time".into(),
+                retry_after: None,
+            }),
+        }
+    }
+}
+
+/// Speaks one call to the provider, and translates its answer.
+async fn ask(
+    provider: &dyn SandboxProvider,
+    instance: &InstanceId,
+    home: HomeId,
+    call: ProviderCall,
+) -> Result<Done, Trouble> {
+    let ProviderCall { verb, record, external_id, deadline, account, issue, .. } = call;
+    let see = |object: Object| seen(instance, home, object);
+    let ours = |external_id: Option<ExternalId>| {
+        let external_id = external_id.expect("start and stop are asked of a known object");
+        let target = Target { external_id, expected: record.id.clone() };
+        TargetCall { target, deadline }
+    };
+    let result = match verb {
+        Verb::Look => {
+            let name = record.object_name.clone();
+            let key = ObjectKey { name, instance: instance.clone(), home };
+            provider.find(key).await.map(|found| Done::Seen(found.into_iter().map(see).collect()))
+        }
+        Verb::Create => {
+            let spec = CreateSpec {
+                name: record.object_name.clone(),
+                labels: labels(instance, home, &record, account, issue),
+                template: record.template.clone(),
+                deadline,
+            };
+            provider.create(spec).await.map(|object| Done::Up(see(object)))
+        }
+        Verb::Start => provider.start(ours(external_id)).await.map(|object| Done::Up(see(object))),
+        Verb::Stop => provider.stop(ours(external_id)).await.map(|_| Done::Down),
+        Verb::Delete { external_id, expected } => {
+            let target = Target { external_id, expected };
+            provider.delete(TargetCall { target, deadline }).await.map(|()| Done::Removing)
+        }
+    };
+    result.map_err(|error| match error {
+        ProviderError::Absent => Trouble::Absent,
+        ProviderError::Present(object) => Trouble::Present(seen(instance, home, *object)),
+        ProviderError::Refused(message) => Trouble::Refused(message),
+        ProviderError::Unavailable { message, retry_after } => {
+            Trouble::Unavailable { message, retry_after }
+        }
+        ProviderError::Broken(message) => Trouble::Broken(message),
+    })
+}
+
+fn labels(
+    instance: &InstanceId,
+    home: HomeId,
+    record: &Record,
+    account: AccountName,
+    issue: IssueId,
+) -> Labels {
+    Labels {
+        instance: instance.clone(),
+        account,
+        home,
+        issue,
+        sandbox: record.id.clone(),
+        generation: record.generation,
+        mode: record.mode,
+    }
+}
+
+/// The lifecycle's view of an object: whose it is, as far as this home is concerned.
+fn seen(instance: &InstanceId, home: HomeId, object: Object) -> Seen {
+    let owner = object
+        .labels
+        .filter(|labels| labels.instance == *instance && labels.home == home)
+        .map(|labels| (labels.sandbox, labels.generation));
+    Seen { external_id: object.external_id, owner, state: object.state }
+}

@@ -1,0 +1,461 @@
+//! The typed methods that callers use. They find the home, speak to its actor, and where that had
+//! to end just then, once to its successor.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::ArbiterHandle;
+use tokio::sync::oneshot;
+
+use crate::clock::{Clock, IdSource};
+use crate::issue::commit::CommandRefusal;
+use crate::issue::event::{CommandAsk, EnsureAsk};
+use crate::issue::{Command, IssueEvent, Nudge, Reply, Rules};
+use crate::sandbox::{SandboxProvider, Target};
+use crate::store::{CommitError, DeliveryRow, Store, Write};
+use crate::types::{
+    AccountName, Alias, Cause, HomeId, IssueId, Phase, ProviderName, Sandbox, SandboxId, Template,
+    TemplateName,
+};
+
+use super::actor::{Activation, Answered, Message, Unanswered};
+use super::api::{
+    Change, Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, IssueKey,
+    Publisher, SandboxRef, WaitFor, Waited, Work,
+};
+use super::core::Core;
+use super::directory::store_failed;
+use super::executor::Executor;
+use super::registry::SendError;
+use super::{scheduler, wait};
+
+/// How many issues are read at once when the server starts.
+const START_PAGE: usize = 1_000;
+
+/// What the engine is made of.
+pub struct EngineParts {
+    /// What is durable.
+    pub store: Arc<dyn Store>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Ids and chance.
+    pub ids: Arc<dyn IdSource>,
+    /// What is configured of the lifecycle.
+    pub rules: Rules,
+    /// The templates, by name.
+    pub templates: HashMap<TemplateName, Template>,
+    /// The providers, by name.
+    pub providers: HashMap<ProviderName, Arc<dyn SandboxProvider>>,
+    /// Who is told what became durable.
+    pub publisher: Arc<dyn Publisher>,
+    /// Where actors live.
+    pub arbiter: ArbiterHandle,
+    /// Where provider calls run.
+    pub io: tokio::runtime::Handle,
+}
+
+/// The engine, cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    core: Arc<Core>,
+    templates: Arc<HashMap<TemplateName, Template>>,
+}
+
+impl Engine {
+    /// Builds the engine, publishes every live sandbox, and takes up what is unfinished: each
+    /// issue in a transitional phase looks at its provider first.
+    ///
+    /// # Errors
+    /// [`EngineError::StoreFailed`] when the store cannot be read.
+    pub async fn start(parts: EngineParts) -> Result<Self, EngineError> {
+        let executor = Executor::new(parts.providers, parts.store.instance());
+        let core = Arc::new(Core::new(
+            parts.store,
+            parts.clock,
+            parts.ids,
+            Arc::new(parts.rules),
+            parts.publisher,
+            executor,
+            parts.arbiter,
+            parts.io,
+        ));
+        let engine = Self { core, templates: Arc::new(parts.templates) };
+        engine.take_up().await?;
+        engine.core.io.spawn(scheduler::run(Arc::clone(&engine.core)));
+        engine.core.io.spawn(scheduler::passivate(Arc::clone(&engine.core)));
+        Ok(engine)
+    }
+
+    async fn take_up(&self) -> Result<(), EngineError> {
+        let core = &self.core;
+        let mut after = None;
+        let (mut live, mut unfinished) = (0_usize, 0_usize);
+        loop {
+            let page = core.store.live(after, START_PAGE).await.map_err(store_failed)?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.home);
+            live += page.len();
+            for issue in page {
+                core.publish(&Change {
+                    home: issue.home,
+                    account: issue.account.clone(),
+                    version: issue.version,
+                    aliases: vec![issue.facts.issue_id.clone()],
+                    sandbox: issue.sandbox(),
+                    ended: None,
+                    timeline: Vec::new(),
+                });
+                let dies = issue.state.record().is_some_and(|record| {
+                    let rules = core.rules.providers.get(&record.template.provider);
+                    rules.is_some_and(|rules| rules.dies_with_server)
+                });
+                let phase = issue.state.phase();
+                let transitional = phase.is_some_and(Phase::is_transitional);
+                if transitional || (dies && phase == Some(Phase::Running)) {
+                    unfinished += 1;
+                    let activation = Activation { seed: None, after_restart: true };
+                    // A new actor's queue has room; closed means that the arbiter has ended.
+                    if core.registry.try_send(core, issue.home, activation, Message::Wake).is_err()
+                    {
+                        return Err(EngineError::ShuttingDown);
+                    }
+                }
+            }
+        }
+        tracing::info!(live, unfinished, "sandboxes were taken up from the store");
+        Ok(())
+    }
+
+    /// Gives the issue's one sandbox, or records a new one. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn ensure(
+        &self,
+        account: &AccountName,
+        ask: EnsureIssue,
+    ) -> Result<Ensured, EngineError> {
+        let template = match &ask.template {
+            None => None,
+            Some(name) => Some(
+                self.templates
+                    .get(name)
+                    .cloned()
+                    .ok_or_else(|| EngineError::TemplateUnknown(name.clone()))?,
+            ),
+        };
+        let answered = self
+            .twice(async || {
+                let place = self.core.directory.place(&self.core, account, &ask.issue).await?;
+                if place.place_elsewhere {
+                    return Err(Failed::For(EngineError::IssueIdConflict));
+                }
+                let event = IssueEvent::Ensure(EnsureAsk {
+                    template: template.clone(),
+                    title: ask.title.clone(),
+                    numbered: ask.issue.numbered.clone(),
+                    claims: place.claims,
+                    cause: ask.cause.clone(),
+                });
+                self.ask(place.home, place.activation, event).await
+            })
+            .await?;
+        match (answered.reply, answered.sandbox) {
+            (Reply::Ensured { outcome, reason, mismatch }, Some(sandbox)) => {
+                Ok(Ensured { outcome, reason, mismatch, sandbox })
+            }
+            (reply, _) => Err(unfitting(&reply)),
+        }
+    }
+
+    /// Commands one sandbox. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn command(
+        &self,
+        account: &AccountName,
+        sandbox: &SandboxRef,
+        command: Command,
+        cause: Cause,
+    ) -> Result<Commanded, EngineError> {
+        let meant = self.find(account, sandbox).await?;
+        let answered = self
+            .twice(async || {
+                let event = IssueEvent::Command(CommandAsk {
+                    sandbox: meant.id.clone(),
+                    command,
+                    cause: cause.clone(),
+                });
+                self.ask(meant.home, Activation::default(), event).await
+            })
+            .await?;
+        match (answered.reply, answered.sandbox) {
+            (Reply::Accepted, Some(sandbox)) => Ok(Commanded { sandbox, absent: false }),
+            (Reply::AlreadyAbsent, _) => {
+                let sandbox = self.by_id(account, &meant.id).await?;
+                Ok(Commanded { sandbox, absent: true })
+            }
+            (Reply::Refused(refusal), _) => Err(EngineError::Refused(refusal)),
+            (reply, _) => Err(unfitting(&reply)),
+        }
+    }
+
+    /// Takes in a delivery about an issue. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn deliver(
+        &self,
+        account: &AccountName,
+        nudge: Nudge,
+    ) -> Result<Delivered, EngineError> {
+        let key = IssueKey {
+            id: Some(nudge.news.issue_id.clone()),
+            numbered: Some((nudge.news.repository.clone(), nudge.news.number)),
+        };
+        let known = self.core.store.delivery(&nudge.delivery).await.map_err(store_failed)?;
+        if let Some(row) = known {
+            return Ok(duplicate(Some(nudge.news.issue_id), &row));
+        }
+        let answered = self
+            .twice(async || {
+                let place = self.core.directory.place(&self.core, account, &key).await?;
+                let event = IssueEvent::Nudge {
+                    nudge: nudge.clone(),
+                    claims: place.claims,
+                    place_elsewhere: place.place_elsewhere,
+                };
+                self.ask(place.home, place.activation, event).await
+            })
+            .await?;
+        match answered.reply {
+            Reply::Delivered(result) => {
+                let status = match (answered.duplicate, result.applied) {
+                    (true, _) => DeliveredStatus::Duplicate,
+                    (false, true) => DeliveredStatus::Accepted,
+                    (false, false) => DeliveredStatus::Ignored,
+                };
+                let issue_id = Some(nudge.news.issue_id);
+                Ok(Delivered { status, issue_id, reason: result.reason })
+            }
+            reply => Err(unfitting(&reply)),
+        }
+    }
+
+    /// Records a delivery that has no effect, with its reason. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn record_ignored(&self, row: DeliveryRow) -> Result<Delivered, EngineError> {
+        if self.core.is_stopping() {
+            return Err(EngineError::ShuttingDown);
+        }
+        let reason = row.reason.clone();
+        let write = Write {
+            issue: None,
+            aliases: Vec::new(),
+            ended: None,
+            timeline: Vec::new(),
+            delivery: Some(row.clone()),
+        };
+        match self.core.store.commit(write).await {
+            Ok(()) => Ok(Delivered { status: DeliveredStatus::Ignored, issue_id: None, reason }),
+            Err(CommitError::DuplicateDelivery) => Ok(duplicate(None, &row)),
+            Err(CommitError::Overloaded) => Err(EngineError::Overloaded),
+            Err(
+                error @ (CommitError::AliasTaken | CommitError::Fenced | CommitError::Failed(_)),
+            ) => Err(EngineError::StoreFailed(error.to_string())),
+        }
+    }
+
+    /// Follows an issue until something holds or the time is up.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn wait(
+        &self,
+        account: &AccountName,
+        sandbox: &SandboxRef,
+        until: WaitFor,
+        at_most: Duration,
+    ) -> Result<Waited, EngineError> {
+        let meant = self.find(account, sandbox).await?;
+        wait::follow(&self.core, meant.home, Some(&meant.id), until, at_most).await
+    }
+
+    /// Gives a running sandbox to work in: starts it where it is stopped and no person stopped
+    /// it, else waits up to `at_most`. Counts as activity.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn work(
+        &self,
+        account: &AccountName,
+        sandbox: &SandboxRef,
+        cause: Cause,
+        at_most: Duration,
+    ) -> Result<Work, EngineError> {
+        let meant = self.find(account, sandbox).await?;
+        let answered = self
+            .twice(async || {
+                let sandbox = meant.id.clone();
+                let event = IssueEvent::Worked { sandbox, start: true, cause: cause.clone() };
+                self.ask(meant.home, Activation::default(), event).await
+            })
+            .await?;
+        let now = match (answered.reply, answered.sandbox) {
+            (Reply::Accepted, Some(sandbox)) => sandbox,
+            (Reply::Refused(refusal), _) => return Err(EngineError::Refused(refusal)),
+            (reply, _) => return Err(unfitting(&reply)),
+        };
+        let sandbox = if now.phase == Some(Phase::Running) {
+            now
+        } else {
+            let until = WaitFor::Phase(Phase::Running);
+            let waited =
+                wait::follow(&self.core, meant.home, Some(&meant.id), until, at_most).await?;
+            waited.sandbox.ok_or(EngineError::SandboxNotFound)?
+        };
+        if sandbox.id != meant.id || sandbox.phase.is_none() {
+            return Err(EngineError::Refused(CommandRefusal::SandboxDeleted));
+        }
+        match (sandbox.phase, sandbox.external_id.clone()) {
+            (Some(Phase::Running), Some(external_id)) => {
+                let provider = self.core.executor.provider(&sandbox.provider);
+                let provider = provider.ok_or(EngineError::ProviderUnknown)?;
+                let target = Target { external_id, expected: sandbox.id.clone() };
+                Ok(Work { provider, target, sandbox })
+            }
+            _ => Err(EngineError::NotRunning(Box::new(sandbox))),
+        }
+    }
+
+    /// The configured providers, by name.
+    pub fn providers(&self) -> Vec<(ProviderName, Arc<dyn SandboxProvider>)> {
+        self.core.executor.providers()
+    }
+
+    /// The store, for reads.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.core.store
+    }
+
+    /// The home of an issue, also of one that is just becoming durable.
+    ///
+    /// # Errors
+    /// [`EngineError::StoreFailed`].
+    pub async fn home(
+        &self,
+        account: &AccountName,
+        alias: &Alias,
+    ) -> Result<Option<HomeId>, EngineError> {
+        self.core.directory.find(&self.core, account, alias).await
+    }
+
+    /// Stops taking anything in, and waits up to `at_most` for provider calls in flight. What is
+    /// left is looked for at the next start. Returns how many calls were left.
+    pub async fn stop(&self, at_most: Duration) -> usize {
+        self.core.begin_stop();
+        for watcher in &self.core.watchers {
+            watcher.send_modify(|version| *version += 1);
+        }
+        let tasks = &self.core.executor.tasks;
+        tasks.close();
+        // Past the bound the calls go on until the process ends.
+        drop(tokio::time::timeout(at_most, tasks.wait()).await);
+        tasks.len()
+    }
+
+    async fn find(
+        &self,
+        account: &AccountName,
+        sandbox: &SandboxRef,
+    ) -> Result<Sandbox, EngineError> {
+        match sandbox {
+            SandboxRef::Id(id) => self.by_id(account, id).await,
+            SandboxRef::Name(name) => {
+                let id = IssueId::from_sandbox_name(name).ok_or(EngineError::SandboxNotFound)?;
+                let home = self.home(account, &Alias::Issue(id)).await?;
+                let home = home.ok_or(EngineError::SandboxNotFound)?;
+                let newest = self.core.store.newest_sandbox(home).await.map_err(store_failed)?;
+                newest.ok_or(EngineError::SandboxNotFound)
+            }
+        }
+    }
+
+    async fn by_id(&self, account: &AccountName, id: &SandboxId) -> Result<Sandbox, EngineError> {
+        let found = self.core.store.sandbox(account, id).await.map_err(store_failed)?;
+        found.ok_or(EngineError::SandboxNotFound)
+    }
+
+    /// Does something once, and once more where the actor had to end under it.
+    async fn twice(
+        &self,
+        attempt: impl AsyncFn() -> Result<Answered, Failed>,
+    ) -> Result<Answered, EngineError> {
+        if self.core.is_stopping() {
+            return Err(EngineError::ShuttingDown);
+        }
+        match attempt().await {
+            Ok(answered) => return Ok(answered),
+            Err(Failed::For(error)) => return Err(error),
+            Err(Failed::Again) => {}
+        }
+        match attempt().await {
+            Ok(answered) => Ok(answered),
+            Err(Failed::For(error)) => Err(error),
+            Err(Failed::Again) => {
+                Err(EngineError::StoreFailed("the issue's actor ended twice".into()))
+            }
+        }
+    }
+
+    async fn ask(
+        &self,
+        home: HomeId,
+        activation: Activation,
+        event: IssueEvent,
+    ) -> Result<Answered, Failed> {
+        let (reply, answer) = oneshot::channel();
+        let message = Message::Event { event: Box::new(event), reply: Some(reply) };
+        match self.core.registry.try_send(&self.core, home, activation, message) {
+            Ok(()) => {}
+            Err(SendError::Full) => return Err(Failed::For(EngineError::Overloaded)),
+            Err(SendError::Closed) => return Err(Failed::Again),
+        }
+        match answer.await {
+            Ok(Ok(answered)) => Ok(answered),
+            Ok(Err(Unanswered::UnknownHome)) => Err(Failed::For(EngineError::SandboxNotFound)),
+            Ok(Err(Unanswered::Overloaded)) => Err(Failed::For(EngineError::Overloaded)),
+            Ok(Err(Unanswered::Failed(why))) => Err(Failed::For(EngineError::StoreFailed(why))),
+            // Told so, or ended without a word: a new actor may do better.
+            Ok(Err(Unanswered::Again)) | Err(_) => Err(Failed::Again),
+        }
+    }
+}
+
+/// How one attempt failed.
+enum Failed {
+    /// A new actor may do better.
+    Again,
+    /// For this reason.
+    For(EngineError),
+}
+
+impl From<EngineError> for Failed {
+    fn from(error: EngineError) -> Self {
+        Self::For(error)
+    }
+}
+
+fn duplicate(issue_id: Option<IssueId>, row: &DeliveryRow) -> Delivered {
+    let reason = format!("this delivery was processed before: {}", row.reason);
+    Delivered { status: DeliveredStatus::Duplicate, issue_id, reason }
+}
+
+/// An answer that does not belong to what was asked: a fault of ours, told as such.
+fn unfitting(reply: &Reply) -> EngineError {
+    EngineError::StoreFailed(format!("the actor's answer does not fit: {reply:?}"))
+}

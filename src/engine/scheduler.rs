@@ -1,0 +1,95 @@
+//! What is due, from the store's index. No actor has a timer.
+//!
+//! One loop asks the store which homes are due and nudges their actors, which decide. It sleeps
+//! until the earliest due time; a commit with an earlier one wakes it. A second loop asks idle
+//! actors to end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::types::Timestamp;
+
+use super::actor::{Activation, Message};
+use super::core::Core;
+
+/// How many due homes are nudged in one round; the rest follow in the next.
+const ROUND_LEN_MAX: usize = 256;
+/// The pause between two rounds: what is due and cannot be helped yet must not keep a core busy.
+const ROUND_PAUSE: Duration = Duration::from_millis(50);
+/// The longest sleep, in case the clock is set forward.
+const SLEEP_MAX: Duration = Duration::from_secs(5);
+/// An actor that was not spoken to for this long is asked to end.
+const IDLE: Duration = Duration::from_secs(60);
+/// With more activations than this, a tenth of [`IDLE`] is enough.
+const CROWDED: usize = 20_000;
+
+/// Wakes the loop when something is due earlier than it sleeps.
+pub(super) struct Alarm {
+    next_ms: AtomicI64,
+    wake: Notify,
+}
+
+impl Default for Alarm {
+    fn default() -> Self {
+        Self { next_ms: AtomicI64::new(i64::MAX), wake: Notify::new() }
+    }
+}
+
+impl Alarm {
+    /// Something is due at that time.
+    pub fn set(&self, due: Timestamp) {
+        if self.next_ms.fetch_min(due.unix_ms(), Ordering::SeqCst) > due.unix_ms() {
+            self.wake.notify_one();
+        }
+    }
+}
+
+/// Nudges what is due, for ever.
+pub(super) async fn run(core: Arc<Core>) {
+    loop {
+        let now = core.now();
+        // From here on, commits with earlier times than the store shows wake the loop again.
+        core.alarm.next_ms.store(i64::MAX, Ordering::SeqCst);
+        let next = match core.store.due(now, ROUND_LEN_MAX).await {
+            Ok(homes) if homes.is_empty() => core.store.next_due().await,
+            Ok(homes) => {
+                for home in homes {
+                    let sent =
+                        core.registry.try_send(&core, home, Activation::default(), Message::Due);
+                    if let Err(why) = sent {
+                        tracing::debug!(home = home.0, ?why, "due again in the next round");
+                    }
+                }
+                Ok(Some(now))
+            }
+            Err(error) => Err(error),
+        };
+        let next = next.unwrap_or_else(|error| {
+            tracing::error!(%error, "what is due could not be read");
+            None
+        });
+        let latest = core.now().after(SLEEP_MAX);
+        let until = next.map_or(latest, |due| due.min(latest));
+        core.alarm.next_ms.fetch_min(until.unix_ms(), Ordering::SeqCst);
+        tokio::time::sleep(ROUND_PAUSE).await;
+        tokio::select! {
+            biased;
+            () = core.alarm.wake.notified() => {}
+            () = core.clock.sleep_until(until) => {}
+        }
+    }
+}
+
+/// Asks idle actors to end, for ever.
+pub(super) async fn passivate(core: Arc<Core>) {
+    loop {
+        tokio::time::sleep(IDLE / 10).await;
+        let idle = if core.registry.len() > CROWDED { IDLE / 10 } else { IDLE };
+        let now = core.now().unix_ms();
+        let idle_ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
+        core.registry.passivate_idle(Timestamp::from_unix_ms(now - idle_ms));
+    }
+}
