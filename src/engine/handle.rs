@@ -145,8 +145,9 @@ impl Engine {
                     .ok_or_else(|| EngineError::TemplateUnknown(name.clone()))?,
             ),
         };
-        let answered = self
-            .twice(async || {
+        let mut attempts = Attempts::begin(&self.core)?;
+        let answered = loop {
+            let attempt = async {
                 let place = self.core.directory.place(&self.core, account, &ask.issue).await?;
                 if place.place_elsewhere {
                     return Err(Failed::For(EngineError::IssueIdConflict));
@@ -159,8 +160,11 @@ impl Engine {
                     cause: ask.cause.clone(),
                 });
                 self.ask(place.home, place.activation, event).await
-            })
-            .await?;
+            };
+            if let Some(answered) = attempts.judge(attempt.await)? {
+                break answered;
+            }
+        };
         match (answered.reply, answered.sandbox) {
             (Reply::Ensured { outcome, reason, mismatch }, Some(sandbox)) => {
                 Ok(Ensured { outcome, reason, mismatch, sandbox })
@@ -181,16 +185,20 @@ impl Engine {
         cause: Cause,
     ) -> Result<Commanded, EngineError> {
         let meant = self.find(account, sandbox).await?;
-        let answered = self
-            .twice(async || {
+        let mut attempts = Attempts::begin(&self.core)?;
+        let answered = loop {
+            let attempt = async {
                 let event = IssueEvent::Command(CommandAsk {
                     sandbox: meant.id.clone(),
                     command,
                     cause: cause.clone(),
                 });
                 self.ask(meant.home, Activation::default(), event).await
-            })
-            .await?;
+            };
+            if let Some(answered) = attempts.judge(attempt.await)? {
+                break answered;
+            }
+        };
         match (answered.reply, answered.sandbox) {
             (Reply::Accepted, Some(sandbox)) => Ok(Commanded { sandbox, absent: false }),
             (Reply::AlreadyAbsent, _) => {
@@ -219,8 +227,9 @@ impl Engine {
         if let Some(row) = known {
             return Ok(duplicate(Some(nudge.news.issue_id), &row));
         }
-        let answered = self
-            .twice(async || {
+        let mut attempts = Attempts::begin(&self.core)?;
+        let answered = loop {
+            let attempt = async {
                 let place = self.core.directory.place(&self.core, account, &key).await?;
                 let event = IssueEvent::Nudge {
                     nudge: nudge.clone(),
@@ -228,8 +237,11 @@ impl Engine {
                     place_elsewhere: place.place_elsewhere,
                 };
                 self.ask(place.home, place.activation, event).await
-            })
-            .await?;
+            };
+            if let Some(answered) = attempts.judge(attempt.await)? {
+                break answered;
+            }
+        };
         match answered.reply {
             Reply::Delivered(result) => {
                 let status = match (answered.duplicate, result.applied) {
@@ -298,13 +310,17 @@ impl Engine {
         at_most: Duration,
     ) -> Result<Work, EngineError> {
         let meant = self.find(account, sandbox).await?;
-        let answered = self
-            .twice(async || {
+        let mut attempts = Attempts::begin(&self.core)?;
+        let answered = loop {
+            let attempt = async {
                 let sandbox = meant.id.clone();
                 let event = IssueEvent::Worked { sandbox, start: true, cause: cause.clone() };
                 self.ask(meant.home, Activation::default(), event).await
-            })
-            .await?;
+            };
+            if let Some(answered) = attempts.judge(attempt.await)? {
+                break answered;
+            }
+        };
         let now = match (answered.reply, answered.sandbox) {
             (Reply::Accepted, Some(sandbox)) => sandbox,
             (Reply::Refused(refusal), _) => return Err(EngineError::Refused(refusal)),
@@ -390,28 +406,6 @@ impl Engine {
         found.ok_or(EngineError::SandboxNotFound)
     }
 
-    /// Does something once, and once more where the actor had to end under it.
-    async fn twice(
-        &self,
-        attempt: impl AsyncFn() -> Result<Answered, Failed>,
-    ) -> Result<Answered, EngineError> {
-        if self.core.is_stopping() {
-            return Err(EngineError::ShuttingDown);
-        }
-        match attempt().await {
-            Ok(answered) => return Ok(answered),
-            Err(Failed::For(error)) => return Err(error),
-            Err(Failed::Again) => {}
-        }
-        match attempt().await {
-            Ok(answered) => Ok(answered),
-            Err(Failed::For(error)) => Err(error),
-            Err(Failed::Again) => {
-                Err(EngineError::StoreFailed("the issue's actor ended twice".into()))
-            }
-        }
-    }
-
     async fn ask(
         &self,
         home: HomeId,
@@ -432,6 +426,60 @@ impl Engine {
             Ok(Err(Unanswered::Failed(why))) => Err(Failed::For(EngineError::StoreFailed(why))),
             // Told so, or ended without a word: a new actor may do better.
             Ok(Err(Unanswered::Again)) | Err(_) => Err(Failed::Again),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Engine {
+    /// The engine's inside, for tests.
+    pub(super) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// The same, to be shared with a thread.
+    pub(super) fn core_arc(&self) -> Arc<Core> {
+        Arc::clone(&self.core)
+    }
+
+    /// *Ensure* without the retry; whether it was answered.
+    pub(super) async fn ask_once(&self, account: &AccountName, ask: EnsureIssue) -> bool {
+        let place = self.core.directory.place(&self.core, account, &ask.issue).await;
+        let Ok(place) = place else { return false };
+        let event = IssueEvent::Ensure(EnsureAsk {
+            template: None,
+            title: None,
+            numbered: None,
+            claims: place.claims,
+            cause: ask.cause,
+        });
+        self.ask(place.home, place.activation, event).await.is_ok()
+    }
+}
+
+/// Something is tried once, and once more where the actor had to end under it.
+struct Attempts {
+    left: u32,
+}
+
+impl Attempts {
+    fn begin(core: &Core) -> Result<Self, EngineError> {
+        if core.is_stopping() { Err(EngineError::ShuttingDown) } else { Ok(Self { left: 2 }) }
+    }
+
+    /// The answer, or `None` where it is to be tried again.
+    fn judge(
+        &mut self,
+        attempt: Result<Answered, Failed>,
+    ) -> Result<Option<Answered>, EngineError> {
+        self.left -= 1;
+        match attempt {
+            Ok(answered) => Ok(Some(answered)),
+            Err(Failed::For(error)) => Err(error),
+            Err(Failed::Again) if self.left > 0 => Ok(None),
+            Err(Failed::Again) => {
+                Err(EngineError::StoreFailed("the issue's actor ended twice".into()))
+            }
         }
     }
 }

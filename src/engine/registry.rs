@@ -174,3 +174,24 @@ impl Registry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_removes_only_its_own_activation() {
+        let registry = Registry::default();
+        let home = HomeId(1);
+        let entry = |number| {
+            let (queue, _) = mpsc::channel(1);
+            Entry { number, queue, pending: Arc::default(), last_used: AtomicI64::new(0) }
+        };
+        registry.map.insert(home, entry(1));
+        registry.remove(home, 1);
+        registry.map.insert(home, entry(2));
+        // What a ticket does when the first activation is dropped late.
+        registry.remove(home, 1);
+        assert_eq!(registry.len(), 1, "the successor's entry stays");
+    }
+}

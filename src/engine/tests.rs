@@ -1,1 +1,149 @@
-//! tmp
+//! The engine against a store and a provider that tests hold in their hands. Each measured trap of
+//! actors has a test here that fails without its remedy.
+
+mod provider;
+mod races;
+mod serial;
+mod store;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use actix::Arbiter;
+
+use crate::clock::{IdSource, SystemClock, SystemIds};
+use crate::engine::{Change, Engine, EngineParts, EnsureIssue, IssueKey, Publisher, SandboxRef};
+use crate::issue::event::ProviderRules;
+use crate::issue::{Rules, StepRules};
+use crate::sandbox::SandboxProvider;
+use crate::types::{
+    AccountName, Cause, IssueId, Mode, ProviderName, Resources, SandboxId, Template, TemplateName,
+};
+
+use provider::HeldProvider;
+use store::HeldStore;
+
+/// Everything an engine needs, in a test's hands.
+struct Bench {
+    engine: Engine,
+    arbiter: Arbiter,
+    store: Arc<HeldStore>,
+    provider: Arc<HeldProvider>,
+    ids: Arc<TrapIds>,
+}
+
+/// Ids of the system, that panic once when armed: a panic in the middle of a handler.
+#[derive(Default)]
+struct TrapIds {
+    armed: AtomicBool,
+}
+
+impl IdSource for TrapIds {
+    fn sandbox_id(&self) -> SandboxId {
+        assert!(!self.armed.swap(false, Ordering::SeqCst), "armed by the test");
+        SystemIds.sandbox_id()
+    }
+
+    fn request_id(&self) -> String {
+        SystemIds.request_id()
+    }
+
+    fn jitter_permille(&self) -> u16 {
+        0
+    }
+}
+
+struct Nobody;
+
+impl Publisher for Nobody {
+    fn publish(&self, _: &Change) {}
+}
+
+fn account() -> AccountName {
+    AccountName::default_account()
+}
+
+fn template() -> Template {
+    Template {
+        name: TemplateName::trusted("default"),
+        provider: ProviderName::trusted("held"),
+        mode: Mode::Strong,
+        resources: Resources { cpu: 1.0, memory_mb: 64, processes: 8, disk_mb: 64 },
+    }
+}
+
+impl Bench {
+    async fn new() -> Self {
+        Self::on(Arc::new(HeldStore::default()), Arc::new(HeldProvider::default())).await
+    }
+
+    /// A server process on what an earlier one left.
+    async fn on(store: Arc<HeldStore>, provider: Arc<HeldProvider>) -> Self {
+        store.begin_epoch();
+        let arbiter = Arbiter::new();
+        let ids = Arc::new(TrapIds::default());
+        let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
+        let name = ProviderName::trusted("held");
+        let traits = provider.traits();
+        let provider_rules = ProviderRules {
+            names_enforced: true,
+            settle: traits.settle,
+            dies_with_server: traits.dies_with_server,
+        };
+        let engine = Engine::start(EngineParts {
+            store: Arc::clone(&store) as _,
+            clock: Arc::new(SystemClock),
+            ids: Arc::clone(&ids) as _,
+            rules: Rules {
+                create: bounds,
+                start: bounds,
+                stop: bounds,
+                delete: bounds,
+                default_template: template(),
+                providers: HashMap::from([(name.clone(), provider_rules)]),
+            },
+            templates: HashMap::from([(template().name, template())]),
+            providers: HashMap::from([(name, Arc::clone(&provider) as _)]),
+            publisher: Arc::new(Nobody),
+            arbiter: arbiter.handle(),
+            io: tokio::runtime::Handle::current(),
+        })
+        .await
+        .expect("the engine starts");
+        Self { engine, arbiter, store, provider, ids }
+    }
+
+    /// The process ends here and now: nothing that is in flight reaches anybody.
+    fn crash(self) -> (Arc<HeldStore>, Arc<HeldProvider>) {
+        self.arbiter.stop();
+        (self.store, self.provider)
+    }
+}
+
+fn ensure(issue: &str) -> EnsureIssue {
+    let id = IssueId::parse(issue).expect("a valid id");
+    EnsureIssue {
+        issue: IssueKey { id: Some(id), numbered: None },
+        template: None,
+        title: None,
+        cause: Cause::Service("test"),
+    }
+}
+
+fn named(issue: &str) -> SandboxRef {
+    SandboxRef::Name(format!("claude-issue-{issue}"))
+}
+
+/// Waits for a condition, at most ten seconds.
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let looking = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    if tokio::time::timeout(Duration::from_secs(10), looking).await.is_err() {
+        panic!("it never came to this: {what}");
+    }
+}

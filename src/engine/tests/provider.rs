@@ -1,0 +1,178 @@
+//! A provider whose calls a test can hold open, fail and count; it outlives every engine.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::sandbox::{
+    ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, Health, Isolation,
+    Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall, Traits, Uniqueness,
+    WorkError, WorkspacePath, Written,
+};
+use crate::types::{ExternalId, InstanceId, ObjectState};
+
+pub struct HeldProvider {
+    world: Mutex<World>,
+    open: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct World {
+    objects: Vec<Object>,
+    calls: Vec<&'static str>,
+    made: u32,
+    panic_next: bool,
+    lose_next: bool,
+}
+
+impl Default for HeldProvider {
+    fn default() -> Self {
+        Self { world: Mutex::default(), open: watch::Sender::new(true) }
+    }
+}
+
+impl HeldProvider {
+    /// Calls wait before they do anything, until [`Self::release`].
+    pub fn hold(&self) {
+        self.open.send_replace(false);
+    }
+
+    pub fn release(&self) {
+        self.open.send_replace(true);
+    }
+
+    pub fn panic_next(&self) {
+        self.world.lock().expect("not poisoned").panic_next = true;
+    }
+
+    /// The next create is done and its answer lost.
+    pub fn lose_next(&self) {
+        self.world.lock().expect("not poisoned").lose_next = true;
+    }
+
+    pub fn count(&self, verb: &str) -> usize {
+        self.world.lock().expect("not poisoned").calls.iter().filter(|v| **v == verb).count()
+    }
+
+    pub fn objects(&self) -> usize {
+        self.world.lock().expect("not poisoned").objects.len()
+    }
+
+    async fn begin(&self, verb: &'static str) {
+        let panics = {
+            let mut world = self.world.lock().expect("not poisoned");
+            world.calls.push(verb);
+            std::mem::take(&mut world.panic_next)
+        };
+        assert!(!panics, "armed by the test");
+        let mut open = self.open.subscribe();
+        open.wait_for(|open| *open).await.expect("the provider lives as long as the test");
+    }
+
+    fn set(&self, call: &TargetCall, state: ObjectState) -> Result<Object, ProviderError> {
+        let mut world = self.world.lock().expect("not poisoned");
+        let found = world.objects.iter_mut().find(|o| o.external_id == call.target.external_id);
+        let object = found.ok_or(ProviderError::Absent)?;
+        object.state = state;
+        Ok(object.clone())
+    }
+}
+
+#[async_trait]
+impl SandboxProvider for HeldProvider {
+    fn traits(&self) -> Traits {
+        Traits {
+            uniqueness: Uniqueness::EnforcedNames,
+            settle: Duration::ZERO,
+            dies_with_server: false,
+        }
+    }
+
+    async fn health(&self) -> Health {
+        let isolation =
+            Isolation { kind: "test", limits: vec![], seccomp: "none", network: "none" };
+        Health { identity: None, trouble: None, isolation }
+    }
+
+    async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
+        self.begin("create").await;
+        let mut world = self.world.lock().expect("not poisoned");
+        if let Some(there) = world.objects.iter().find(|o| o.name == spec.name) {
+            let same = there.labels.as_ref().is_some_and(|l| l.sandbox == spec.labels.sandbox);
+            let there = there.clone();
+            return if same { Ok(there) } else { Err(ProviderError::Present(Box::new(there))) };
+        }
+        world.made += 1;
+        let object = Object {
+            external_id: ExternalId::trusted(format!("object-{}", world.made)),
+            name: spec.name,
+            labels: Some(spec.labels),
+            state: ObjectState::Running,
+        };
+        world.objects.push(object.clone());
+        if std::mem::take(&mut world.lose_next) {
+            return Err(ProviderError::unavailable("the answer was lost"));
+        }
+        Ok(object)
+    }
+
+    async fn find(&self, key: ObjectKey) -> Result<Vec<Object>, ProviderError> {
+        self.begin("find").await;
+        let world = self.world.lock().expect("not poisoned");
+        Ok(world.objects.iter().filter(|o| o.name == key.name).cloned().collect())
+    }
+
+    async fn list(&self, _: InstanceId) -> Result<Vec<Object>, ProviderError> {
+        Ok(self.world.lock().expect("not poisoned").objects.clone())
+    }
+
+    async fn start(&self, call: TargetCall) -> Result<Object, ProviderError> {
+        self.begin("start").await;
+        self.set(&call, ObjectState::Running)
+    }
+
+    async fn stop(&self, call: TargetCall) -> Result<Object, ProviderError> {
+        self.begin("stop").await;
+        self.set(&call, ObjectState::Stopped)
+    }
+
+    async fn delete(&self, call: TargetCall) -> Result<(), ProviderError> {
+        self.begin("delete").await;
+        let object = self.set(&call, ObjectState::Destroying)?;
+        let mut world = self.world.lock().expect("not poisoned");
+        world.objects.retain(|o| o.external_id != object.external_id);
+        Ok(())
+    }
+
+    async fn exec(&self, _: Target, _: ExecRequest) -> Result<Execution, WorkError> {
+        Err(WorkError::Unsupported("exec"))
+    }
+
+    async fn list_files(
+        &self,
+        _: Target,
+        _: WorkspacePath,
+        _: u32,
+    ) -> Result<FileListing, WorkError> {
+        Err(WorkError::Unsupported("files"))
+    }
+
+    async fn read_file(&self, _: Target, _: WorkspacePath) -> Result<FileContent, WorkError> {
+        Err(WorkError::Unsupported("files"))
+    }
+
+    async fn write_file(
+        &self,
+        _: Target,
+        _: WorkspacePath,
+        _: ChunkReceiver,
+    ) -> Result<Written, WorkError> {
+        Err(WorkError::Unsupported("files"))
+    }
+
+    async fn delete_file(&self, _: Target, _: WorkspacePath) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported("files"))
+    }
+}

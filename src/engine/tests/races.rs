@@ -1,0 +1,160 @@
+//! The traps of actors that were measured, each with its remedy switched on. (The ticket's own
+//! test stands beside it, in the registry.)
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::{Bench, account, ensure, eventually, named};
+use crate::clock::{Clock, SystemClock};
+use crate::engine::WaitFor;
+use crate::types::{Cause, Outcome, Phase};
+
+impl Bench {
+    /// Asks every actor that nobody speaks to right now to end.
+    fn passivate_all(&self) {
+        let soon = SystemClock.now().after(Duration::from_secs(60));
+        self.engine.core().registry.passivate_idle(soon);
+    }
+
+    async fn until_running(&self, issue: &str) {
+        let until = WaitFor::Phase(Phase::Running);
+        let at_most = Duration::from_secs(10);
+        let waited = self.engine.wait(&account(), &named(issue), until, at_most).await;
+        let sandbox = waited.expect("it is known").sandbox.expect("a sandbox");
+        assert_eq!(sandbox.phase, Some(Phase::Running), "{}", sandbox.reason);
+    }
+}
+
+#[actix::test]
+async fn a_hundred_and_fifty_at_once_to_a_new_actor_are_all_answered() {
+    let bench = Bench::new().await;
+    let account = account();
+    let all = join_all((0..150).map(|_| bench.engine.ensure(&account, ensure("1")))).await;
+    let created = all
+        .iter()
+        .filter(|answer| {
+            let answer = answer.as_ref().expect("each is answered");
+            answer.outcome == Outcome::Created
+        })
+        .count();
+    assert_eq!(created, 1);
+}
+
+#[actix::test]
+async fn no_message_is_lost_at_the_moment_of_passivation() {
+    let bench = Arc::new(Bench::new().await);
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    bench.until_running("1").await;
+    let done = Arc::new(AtomicBool::new(false));
+    let passivations = Arc::new(AtomicUsize::new(0));
+    // Passivation runs on a thread of its own, as fast as it can, against senders.
+    let passivating = std::thread::spawn({
+        let (core, done) = (bench.engine.core_arc(), Arc::clone(&done));
+        let passivations = Arc::clone(&passivations);
+        move || {
+            while !done.load(Ordering::SeqCst) {
+                let soon = SystemClock.now().after(Duration::from_secs(60));
+                let before = core.registry.len();
+                core.registry.passivate_idle(soon);
+                if core.registry.len() < before {
+                    passivations.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        }
+    });
+    for _ in 0..2_000 {
+        // Once, without the retry that hides a lost message.
+        let answered = bench.engine.ask_once(&account(), ensure("1")).await;
+        assert!(answered, "a message was dropped");
+    }
+    done.store(true, Ordering::SeqCst);
+    passivating.join().expect("it ends well");
+    assert_eq!(bench.provider.count("create"), 1);
+}
+
+#[actix::test]
+async fn a_panic_in_a_handler_costs_one_retry_and_never_a_second_create() {
+    let bench = Bench::new().await;
+    bench.provider.hold();
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    eventually("the create is asked", async || bench.provider.count("create") == 1).await;
+    bench.ids.armed.store(true, Ordering::SeqCst);
+    let answer = bench.engine.ensure(&account(), ensure("1")).await.expect("the retry does it");
+    assert_eq!(answer.outcome, Outcome::Existing);
+    assert!(!bench.ids.armed.load(Ordering::SeqCst), "the handler panicked");
+    assert_eq!(bench.provider.count("find"), 0, "the new actor inherits the call");
+    bench.provider.release();
+    bench.until_running("1").await;
+    assert_eq!(bench.provider.count("create"), 1);
+}
+
+#[actix::test]
+async fn a_panic_with_a_commit_on_its_way_is_taken_up_at_once() {
+    let bench = Bench::new().await;
+    bench.store.hold();
+    let engine = bench.engine.clone();
+    let first = tokio::spawn(async move { engine.ensure(&account(), ensure("1")).await });
+    eventually("the commit is handed in", async || bench.store.issue(1).is_some()).await;
+    bench.ids.armed.store(true, Ordering::SeqCst);
+    let engine = bench.engine.clone();
+    let second = tokio::spawn(async move { engine.ensure(&account(), ensure("1")).await });
+    eventually("the handler panicked", async || !bench.ids.armed.load(Ordering::SeqCst)).await;
+    bench.store.release();
+    bench.until_running("1").await;
+    first.await.expect("no panic here").expect("the retry does it");
+    second.await.expect("no panic here").expect("the retry does it");
+    assert_eq!(bench.provider.objects(), 1);
+}
+
+#[actix::test]
+async fn a_panic_in_a_provider_is_a_failed_call() {
+    let bench = Bench::new().await;
+    bench.provider.panic_next();
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    bench.until_running("1").await;
+    assert_eq!(bench.provider.count("create"), 2);
+    assert_eq!(bench.provider.objects(), 1);
+}
+
+#[actix::test]
+async fn a_caller_that_goes_away_leaves_its_wish() {
+    let bench = Bench::new().await;
+    bench.store.hold();
+    let engine = bench.engine.clone();
+    let call = tokio::spawn(async move { engine.ensure(&account(), ensure("1")).await });
+    eventually("the commit is handed in", async || bench.store.issue(1).is_some()).await;
+    call.abort();
+    bench.store.release();
+    bench.until_running("1").await;
+}
+
+#[actix::test]
+async fn an_actor_that_ends_during_a_call_is_built_again_by_the_answer() {
+    let bench = Bench::new().await;
+    bench.provider.hold();
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    eventually("the create is asked", async || bench.provider.count("create") == 1).await;
+    eventually("the actor has ended", async || {
+        bench.passivate_all();
+        bench.engine.core().registry.len() == 0
+    })
+    .await;
+    let answer = bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    assert_eq!(answer.outcome, Outcome::Existing);
+    bench.provider.release();
+    bench.until_running("1").await;
+    assert_eq!((bench.provider.count("create"), bench.provider.count("find")), (1, 0));
+}
+
+#[actix::test]
+async fn work_starts_what_no_person_stopped() {
+    let bench = Bench::new().await;
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    bench.until_running("1").await;
+    let at_most = Duration::from_secs(5);
+    let work = bench.engine.work(&account(), &named("1"), Cause::Service("test"), at_most).await;
+    assert!(work.is_ok());
+}

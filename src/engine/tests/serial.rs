@@ -1,0 +1,203 @@
+//! Exactly one, however many ask, and nothing said that is not durable.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::{Bench, account, ensure, eventually, named};
+use crate::engine::{DeliveredStatus, EngineError, WaitFor};
+use crate::issue::event::{Effect, News, Nudge, TriggerKind};
+use crate::issue::{Command, IssueState};
+use crate::store::CommitError;
+use crate::types::{
+    Cause, DeliveryId, Generation, IssueId, IssueNumber, Outcome, Phase, Repository, Timestamp,
+};
+
+fn nudge(guid: &str, issue: u64) -> Nudge {
+    Nudge {
+        delivery: DeliveryId::trusted(guid),
+        received_at: Timestamp::from_unix_ms(0),
+        event: "issues".into(),
+        action: "labeled".into(),
+        news: News {
+            issue_id: IssueId::from_github(issue),
+            repository: Repository::trusted("octo/hello"),
+            repository_id: 1,
+            number: IssueNumber(issue),
+            title: "a title".into(),
+            url: None,
+            open: Some(true),
+            labelled: Some(true),
+            as_of: Timestamp::from_unix_ms(1_800_000_000_000),
+        },
+        effect: Effect::Trigger(TriggerKind::Label),
+    }
+}
+
+async fn running(bench: &Bench, issue: &str) -> crate::types::Sandbox {
+    let until = WaitFor::Phase(Phase::Running);
+    let waited = bench.engine.wait(&account(), &named(issue), until, Duration::from_secs(10)).await;
+    let waited = waited.expect("it is known");
+    let sandbox = waited.sandbox.expect("a sandbox");
+    assert_eq!(sandbox.phase, Some(Phase::Running), "{}", sandbox.reason);
+    sandbox
+}
+
+#[actix::test]
+async fn deliveries_and_callers_at_once_get_one_sandbox_and_one_create() {
+    let bench = Bench::new().await;
+    bench.provider.hold();
+    let account = account();
+    let calls = join_all((0..50).map(|_| bench.engine.ensure(&account, ensure("7"))));
+    let deliveries = join_all((0..100).map(|n| {
+        let nudge = nudge(&format!("guid-{n}"), 7);
+        bench.engine.deliver(&account, nudge)
+    }));
+    let (calls, deliveries) = tokio::join!(calls, deliveries);
+    let ids: BTreeSet<_> =
+        calls.into_iter().map(|call| call.expect("it is answered").sandbox.id).collect();
+    assert_eq!(ids.len(), 1, "one id");
+    for delivery in deliveries {
+        let status = delivery.expect("it is answered").status;
+        assert_eq!(status, DeliveredStatus::Accepted);
+    }
+    assert_eq!(bench.store.deliveries(), 100);
+    bench.provider.release();
+    running(&bench, "7").await;
+    assert_eq!(bench.provider.count("create"), 1, "one create asked");
+    assert_eq!(bench.provider.objects(), 1);
+}
+
+#[actix::test]
+async fn nothing_is_said_or_asked_before_it_is_durable() {
+    let bench = Bench::new().await;
+    bench.store.hold();
+    let engine = bench.engine.clone();
+    let mut call = Box::pin(async move { engine.ensure(&account(), ensure("1")).await });
+    // The step is in the store's hands once its row is there.
+    let arrived = eventually("the commit is handed in", async || bench.store.issue(1).is_some());
+    tokio::select! {
+        biased;
+        _ = &mut call => panic!("it was answered before it was durable"),
+        () = arrived => {}
+    }
+    let quiet = tokio::time::timeout(Duration::from_millis(50), &mut call).await;
+    assert!(quiet.is_err(), "it was answered before it was durable");
+    assert_eq!(bench.provider.count("create"), 0, "asked before it was durable");
+    bench.store.release();
+    assert_eq!(call.await.expect("it is answered").outcome, Outcome::Created);
+    running(&bench, "1").await;
+}
+
+#[actix::test]
+async fn a_failed_commit_answers_so_and_leaves_nothing_behind() {
+    let bench = Bench::new().await;
+    bench.store.fail_next(CommitError::Failed("the disk is full".into()));
+    let answer = bench.engine.ensure(&account(), ensure("1")).await;
+    assert!(matches!(answer, Err(EngineError::StoreFailed(_))), "{answer:?}");
+    assert_eq!(bench.provider.count("create"), 0);
+    let again = bench.engine.ensure(&account(), ensure("1")).await.expect("it works again");
+    assert_eq!(again.outcome, Outcome::Created);
+}
+
+#[actix::test]
+async fn a_fenced_commit_builds_the_actor_again_from_the_store() {
+    let bench = Bench::new().await;
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    let before = running(&bench, "1").await;
+    bench.store.fail_next(CommitError::Fenced);
+    let stopped = bench
+        .engine
+        .command(&account(), &named("1"), Command::Stop, Cause::Service("test"))
+        .await
+        .expect("the retry does it");
+    assert_eq!(stopped.sandbox.id, before.id);
+    let waited =
+        bench.engine.wait(&account(), &named("1"), WaitFor::Settled, Duration::from_secs(5)).await;
+    let phase = waited.expect("it is known").sandbox.expect("a sandbox").phase;
+    assert_eq!(phase, Some(Phase::Stopped));
+}
+
+#[actix::test]
+async fn a_delivery_counts_once_in_flight_and_afterwards() {
+    let bench = Bench::new().await;
+    bench.store.hold();
+    let account = account();
+    let twice = join_all((0..2).map(|_| bench.engine.deliver(&account, nudge("same", 7))));
+    let release = async {
+        eventually("it is handed in", async || bench.store.deliveries() == 1).await;
+        bench.store.release();
+    };
+    let (twice, ()) = tokio::join!(twice, release);
+    assert_eq!(bench.store.deliveries(), 1);
+    for delivery in twice {
+        delivery.expect("pending is accepted");
+    }
+    let done = bench.engine.deliver(&account, nudge("same", 7)).await.expect("it is answered");
+    assert_eq!(done.status, DeliveredStatus::Duplicate);
+    running(&bench, "7").await;
+    assert_eq!(bench.provider.count("create"), 1);
+}
+
+#[actix::test]
+async fn a_caller_by_number_and_a_webhook_meet_in_one_home() {
+    let bench = Bench::new().await;
+    let mut ask = ensure("my-own-word");
+    ask.issue.numbered = Some((Repository::trusted("Octo/Hello"), IssueNumber(7)));
+    let first = bench.engine.ensure(&account(), ask).await.expect("it is answered");
+    bench.engine.deliver(&account(), nudge("guid", 7)).await.expect("it is answered");
+    let second = bench.engine.ensure(&account(), ensure("7")).await.expect("it is answered");
+    assert_eq!(first.sandbox.id, second.sandbox.id);
+    assert_eq!(second.outcome, Outcome::Existing);
+    bench.engine.ensure(&account(), ensure("8")).await.expect("another issue");
+    let mut conflict = ensure("8");
+    conflict.issue.numbered = Some((Repository::trusted("octo/hello"), IssueNumber(7)));
+    let conflict = bench.engine.ensure(&account(), conflict).await;
+    assert_eq!(conflict, Err(EngineError::IssueIdConflict));
+}
+
+#[actix::test]
+async fn delete_then_ensure_at_once_is_generation_two_and_never_two_objects() {
+    let bench = Bench::new().await;
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    let first = running(&bench, "1").await;
+    let deleted = bench
+        .engine
+        .command(&account(), &named("1"), Command::Delete, Cause::Service("test"))
+        .await
+        .expect("it is accepted");
+    assert_eq!(deleted.sandbox.phase, Some(Phase::Deleting));
+    let queued = bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    assert_eq!(queued.outcome, Outcome::Queued);
+    let second = running(&bench, "1").await;
+    assert_eq!(second.generation, Generation(2));
+    assert_ne!(second.id, first.id);
+    assert_eq!(bench.provider.objects(), 1);
+}
+
+#[actix::test]
+async fn a_lost_answer_is_looked_for_by_the_scheduler() {
+    let bench = Bench::new().await;
+    bench.provider.lose_next();
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    running(&bench, "1").await;
+    assert_eq!(bench.provider.count("create"), 1, "looked for, not asked again");
+    assert_eq!(bench.provider.objects(), 1);
+}
+
+#[actix::test]
+async fn a_crash_in_the_middle_of_a_create_is_followed_by_a_look() {
+    let bench = Bench::new().await;
+    bench.provider.hold();
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    eventually("the create is asked", async || bench.provider.count("create") == 1).await;
+    let (store, provider) = bench.crash();
+    provider.release();
+    let bench = Bench::on(store, provider).await;
+    running(&bench, "1").await;
+    assert!(bench.provider.count("find") >= 1, "it looks first");
+    assert_eq!(bench.provider.objects(), 1);
+    let issue = bench.store.issue(1).expect("it is stored");
+    assert!(matches!(issue.state, IssueState::Running { .. }));
+}
