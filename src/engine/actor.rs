@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::{mpsc, oneshot};
@@ -28,11 +29,17 @@ use super::registry::{Envelope, QUEUE_LEN_MAX, Ticket};
 /// How many finished deliveries an actor remembers, to answer their repetition without the store.
 const RECENT_DELIVERIES_MAX: usize = 128;
 
+/// How long after an actor ended with something unfinished a successor takes it up. A store that
+/// refuses again and again must not keep a core busy.
+const WAKE_PAUSE: Duration = Duration::from_millis(100);
+
 /// How an actor begins.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Activation {
-    /// For a home that the store does not know yet: the account and the id it was first seen by.
+    /// For a home that may not be durable yet: the account and the id it was first seen by.
     pub seed: Option<(AccountName, IssueId)>,
+    /// Whether its number has only just been given, so that there is nothing to load.
+    pub brand_new: bool,
     /// Whether this is the pass over all unfinished issues after the server started.
     pub after_restart: bool,
 }
@@ -88,6 +95,10 @@ pub(super) struct IssueActor {
     outbox: VecDeque<Output>,
     last_output: u64,
     recent: VecDeque<(DeliveryId, DeliveryResult)>,
+    /// What is in memory is not what is stored: nothing is handled any more.
+    ended: bool,
+    /// It ended because nobody needed it: nothing is left unfinished.
+    passivated: bool,
 }
 
 /// What a step led to, waiting for its commit to become durable.
@@ -124,6 +135,8 @@ pub(super) fn start(
         outbox: VecDeque::new(),
         last_output: 0,
         recent: VecDeque::new(),
+        ended: false,
+        passivated: false,
     });
 }
 
@@ -131,10 +144,9 @@ impl Actor for IssueActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        // A home that has just been given its number has nothing to load. Should it have been
-        // stored meanwhile, the first commit is refused and the retry loads.
-        if let Some((account, issue_id)) = self.activation.seed.take() {
-            self.issue = Some(Issue::new(self.home, account, issue_id));
+        let seed = self.activation.seed.take();
+        if self.activation.brand_new {
+            self.issue = seed.map(|(account, id)| Issue::new(self.home, account, id));
             self.listen(ctx);
             return;
         }
@@ -142,14 +154,20 @@ impl Actor for IssueActor {
         let home = self.home;
         let load = async move { core.store.load(home).await };
         // Nothing is handled before the state is there.
-        ctx.wait(load.into_actor(self).map(|loaded, actor, ctx| match loaded {
-            Ok(issue) => {
-                actor.issue = issue;
+        ctx.wait(load.into_actor(self).map(move |loaded, actor, ctx| match loaded {
+            Ok(Some(issue)) => {
+                actor.issue = Some(issue);
                 actor.listen(ctx);
                 actor.activated(ctx);
             }
+            Ok(None) => {
+                let home = actor.home;
+                actor.issue = seed.map(|(account, id)| Issue::new(home, account, id));
+                actor.listen(ctx);
+            }
             Err(error) => {
                 tracing::error!(home = actor.home.0, %error, "an issue could not be loaded");
+                actor.ended = true;
                 ctx.stop();
             }
         }));
@@ -158,6 +176,10 @@ impl Actor for IssueActor {
 
 impl StreamHandler<Envelope> for IssueActor {
     fn handle(&mut self, envelope: Envelope, ctx: &mut Self::Context) {
+        if self.ended {
+            // Dropped unanswered: the sender tries once more, with a successor.
+            return;
+        }
         let Envelope { message, pending } = envelope;
         match message {
             Message::Event { event, reply } => self.event(*event, reply, ctx),
@@ -170,6 +192,8 @@ impl StreamHandler<Envelope> for IssueActor {
             Message::Passivate => {
                 drop(pending);
                 if self.outbox.is_empty() && self.ticket.passivate() {
+                    self.ended = true;
+                    self.passivated = true;
                     ctx.stop();
                 }
             }
@@ -337,6 +361,9 @@ impl IssueActor {
     /// A commit was refused: what is in memory is not what is stored. Everyone who waits is told,
     /// and the actor ends; the next message builds it again from the store.
     fn refused(&mut self, number: u64, error: CommitError, ctx: &mut Context<Self>) {
+        self.ended = true;
+        // Before anybody is told to try again.
+        self.ticket.leave();
         for mut output in self.outbox.drain(..) {
             self.core.directory.settled(&output.account, &output.settled);
             let told = match &error {
@@ -390,18 +417,22 @@ impl IssueActor {
 }
 
 impl Drop for IssueActor {
-    /// An actor that ends with something unfinished (a panic) leaves commits on their way whose
-    /// provider calls nobody would make: a successor looks at once instead of at the due time.
+    /// An actor that ends by a panic or a refused commit leaves things unfinished: commits on
+    /// their way whose provider calls nobody would make, answers in its queue. A successor takes
+    /// them up soon, instead of at the due time.
     fn drop(&mut self) {
         for output in &self.outbox {
             self.core.directory.settled(&output.account, &output.settled);
         }
-        if !self.outbox.is_empty() && !self.core.is_stopping() {
-            let (core, home) = (Arc::clone(&self.core), self.home);
-            self.core.io.spawn(async move {
-                core.registry.send(&core, home, || Message::Wake).await;
-            });
+        let (core, home) = (Arc::clone(&self.core), self.home);
+        if self.passivated || core.is_stopping() {
+            return;
         }
+        let io = core.io.clone();
+        io.spawn(async move {
+            core.clock.sleep_until(core.now().after(WAKE_PAUSE)).await;
+            core.registry.send(&core, home, || Message::Wake).await;
+        });
     }
 }
 

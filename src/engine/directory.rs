@@ -70,11 +70,15 @@ impl Directory {
             None => Known::No,
         };
         let known = by_id.home().or(by_number.home());
+        let mut brand_new = false;
         let (home, seed) = match (known, &key.id, &key.numbered) {
             (Some(home), ..) => (home, None),
             (None, Some(id), _) => {
                 let claim = (account.clone(), Alias::Issue(id.clone()));
-                let home = *self.fresh.entry(claim).or_insert_with(|| core.store.next_home());
+                let home = *self.fresh.entry(claim).or_insert_with(|| {
+                    brand_new = true;
+                    core.store.next_home()
+                });
                 (home, Some((account.clone(), id.clone())))
             }
             (None, None, Some((repository, number))) => {
@@ -100,7 +104,7 @@ impl Directory {
             (Known::Fresh(_), Some(id)) => Some((account.clone(), id.clone())),
             (Known::Fresh(_) | Known::Durable(_) | Known::No, _) => None,
         });
-        let activation = Activation { seed, after_restart: false };
+        let activation = Activation { seed, brand_new, after_restart: false };
         Ok(Place { home, activation, claims, place_elsewhere })
     }
 

@@ -114,7 +114,7 @@ impl Engine {
                 let transitional = phase.is_some_and(Phase::is_transitional);
                 if transitional || (dies && phase == Some(Phase::Running)) {
                     unfinished += 1;
-                    let activation = Activation { seed: None, after_restart: true };
+                    let activation = Activation { after_restart: true, ..Activation::default() };
                     // A new actor's queue has room; closed means that the arbiter has ended.
                     if core.registry.try_send(core, issue.home, activation, Message::Wake).is_err()
                     {
@@ -414,18 +414,22 @@ impl Engine {
     ) -> Result<Answered, Failed> {
         let (reply, answer) = oneshot::channel();
         let message = Message::Event { event: Box::new(event), reply: Some(reply) };
-        match self.core.registry.try_send(&self.core, home, activation, message) {
-            Ok(()) => {}
+        let activation = match self.core.registry.try_send(&self.core, home, activation, message) {
+            Ok(activation) => activation,
             Err(SendError::Full) => return Err(Failed::For(EngineError::Overloaded)),
             Err(SendError::Closed) => return Err(Failed::Again),
-        }
+        };
         match answer.await {
             Ok(Ok(answered)) => Ok(answered),
             Ok(Err(Unanswered::UnknownHome)) => Err(Failed::For(EngineError::SandboxNotFound)),
             Ok(Err(Unanswered::Overloaded)) => Err(Failed::For(EngineError::Overloaded)),
             Ok(Err(Unanswered::Failed(why))) => Err(Failed::For(EngineError::StoreFailed(why))),
             // Told so, or ended without a word: a new actor may do better.
-            Ok(Err(Unanswered::Again)) | Err(_) => Err(Failed::Again),
+            Ok(Err(Unanswered::Again)) => Err(Failed::Again),
+            Err(_) => {
+                self.core.registry.give_up(home, activation);
+                Err(Failed::Again)
+            }
         }
     }
 }

@@ -70,6 +70,10 @@ pub(super) enum SendError {
     Closed,
 }
 
+/// Which activation of a home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ActivationNumber(u64);
+
 /// Held by an actor for as long as it lives.
 pub(super) struct Ticket {
     core: Arc<Core>,
@@ -85,26 +89,31 @@ impl Ticket {
         };
         self.core.registry.map.remove_if(&self.home, |_, entry| idle(entry)).is_some()
     }
-}
 
-impl Drop for Ticket {
-    fn drop(&mut self) {
+    /// Gives the activation up at once: who speaks next speaks to a successor.
+    pub fn leave(&self) {
         self.core.registry.remove(self.home, self.number);
     }
 }
 
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
 impl Registry {
-    /// Sends without waiting; makes the actor where there is none.
+    /// Sends without waiting; makes the actor where there is none. Says which activation took it.
     pub fn try_send(
         &self,
         core: &Arc<Core>,
         home: HomeId,
         activation: Activation,
         message: Message,
-    ) -> Result<(), SendError> {
+    ) -> Result<ActivationNumber, SendError> {
         let (queue, pending, number) = self.handle(core, home, activation);
         match queue.try_send(Envelope { message, pending }) {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(ActivationNumber(number)),
             Err(mpsc::error::TrySendError::Full(_)) => Err(SendError::Full),
             Err(mpsc::error::TrySendError::Closed(_)) => {
                 self.remove(home, number);
@@ -154,6 +163,12 @@ impl Registry {
         handle
     }
 
+    /// An activation dropped a message without a word: it is ending, and nobody is to speak to it
+    /// any more. (What a panic unwinds first is the reply; the queue is still open then.)
+    pub fn give_up(&self, home: HomeId, activation: ActivationNumber) {
+        self.remove(home, activation.0);
+    }
+
     fn remove(&self, home: HomeId, number: u64) {
         self.map.remove_if(&home, |_, entry| entry.number == number);
     }
@@ -166,7 +181,8 @@ impl Registry {
     /// Asks every activation that was not used since `before` to end. It decides by itself.
     pub fn passivate_idle(&self, before: Timestamp) {
         for entry in &self.map {
-            if entry.last_used.load(Ordering::Relaxed) < before.unix_ms() {
+            let spoken_to = entry.pending.load(Ordering::SeqCst) > 0;
+            if !spoken_to && entry.last_used.load(Ordering::Relaxed) < before.unix_ms() {
                 let pending = Pending::count(&entry.pending);
                 // Full or closed: then it is not idle, or gone already.
                 drop(entry.queue.try_send(Envelope { message: Message::Passivate, pending }));
