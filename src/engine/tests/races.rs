@@ -110,6 +110,20 @@ async fn a_panic_with_a_commit_on_its_way_is_taken_up_at_once() {
 }
 
 #[actix::test]
+async fn an_answer_that_a_panic_swallowed_is_looked_for_soon() {
+    let bench = Bench::new().await;
+    bench.provider.hold();
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    eventually("the create is asked", async || bench.provider.count("create") == 1).await;
+    bench.ids.armed.store(true, Ordering::SeqCst);
+    bench.provider.release();
+    // No caller is there to try again: the successor comes by itself, long before the due time.
+    bench.until_running("1").await;
+    assert!(!bench.ids.armed.load(Ordering::SeqCst), "the handler panicked");
+    assert_eq!((bench.provider.count("create"), bench.provider.count("find")), (1, 1));
+}
+
+#[actix::test]
 async fn a_panic_in_a_provider_is_a_failed_call() {
     let bench = Bench::new().await;
     bench.provider.panic_next();
