@@ -1,0 +1,308 @@
+//! One write as statements, inside the writer's transaction and savepoint.
+//!
+//! The tables' keys carry the guarantees: a refusal is what an insert or an update did *not* do,
+//! never a look before it. What is refused here may have been applied in part; the savepoint
+//! undoes it.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension, Params, params};
+use uuid::Uuid;
+
+use super::rows::{self, IssueRow};
+use crate::issue::Issue;
+use crate::store::{CommitError, DeliveryRow, Write};
+use crate::types::{
+    AccountName, Alias, DeliveryId, Epoch, HomeId, Phase, Repository, Sandbox, TimelineEntry,
+};
+
+/// Account names and their numbers, as far as they were needed.
+///
+/// Number and name belong together only once committed: after anything was undone this forgets.
+#[derive(Default)]
+pub(super) struct Accounts {
+    known: HashMap<AccountName, i64>,
+}
+
+impl Accounts {
+    /// The number of this account, which is made where it is new.
+    fn number(&mut self, conn: &Connection, name: &AccountName) -> rusqlite::Result<i64> {
+        if let Some(number) = self.known.get(name) {
+            return Ok(*number);
+        }
+        let number = conn
+            .prepare_cached("SELECT id FROM account WHERE name = ?1")?
+            .query_row([name.as_str()], |row| row.get(0))
+            .optional()?;
+        let number = match number {
+            Some(number) => number,
+            None => conn
+                .prepare_cached("INSERT INTO account (name) VALUES (?1) RETURNING id")?
+                .query_row([name.as_str()], |row| row.get(0))?,
+        };
+        self.known.insert(name.clone(), number);
+        Ok(number)
+    }
+
+    /// Drops what may have been undone.
+    pub(super) fn forget(&mut self) {
+        self.known.clear();
+    }
+}
+
+/// The key of a delivery: the 16 bytes of a GUID in the usual form, any other as it is.
+pub(super) enum GuidKey<'a> {
+    Bytes(Uuid),
+    Text(&'a str),
+}
+
+impl<'a> GuidKey<'a> {
+    pub(super) fn of(id: &'a DeliveryId) -> Self {
+        let text = id.as_str();
+        match Uuid::try_parse(text) {
+            // Only this one spelling: two ids that differ as text must differ as keys.
+            Ok(guid) if guid.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == text => {
+                Self::Bytes(guid)
+            }
+            Ok(_) | Err(_) => Self::Text(text),
+        }
+    }
+}
+
+impl rusqlite::ToSql for GuidKey<'_> {
+    fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
+        match self {
+            Self::Bytes(guid) => guid.as_bytes().as_slice().to_sql(),
+            Self::Text(text) => text.to_sql(),
+        }
+    }
+}
+
+pub(super) fn failed(error: impl std::fmt::Display) -> CommitError {
+    CommitError::Failed(error.to_string())
+}
+
+/// Runs a statement without parameters and without rows.
+pub(super) fn run(conn: &Connection, sql: &str) -> Result<(), CommitError> {
+    execute(conn, sql, []).map(|_changed| ())
+}
+
+/// Runs a statement and says how many rows it changed.
+fn execute(conn: &Connection, sql: &str, params: impl Params) -> Result<usize, CommitError> {
+    conn.prepare_cached(sql).and_then(|mut statement| statement.execute(params)).map_err(failed)
+}
+
+/// The epoch that is stored now.
+pub(super) fn stored_epoch(conn: &Connection) -> Result<Epoch, CommitError> {
+    conn.prepare_cached("SELECT epoch FROM meta")
+        .and_then(|mut statement| statement.query_row([], |row| row.get::<_, i64>(0)))
+        .map(|epoch| Epoch(epoch.cast_unsigned()))
+        .map_err(failed)
+}
+
+/// Changes something that means nothing. It must differ each time: SQLite skips a page that
+/// would stay as it is.
+pub(super) fn probe(conn: &Connection) -> Result<(), CommitError> {
+    run(conn, "UPDATE meta SET probe = probe + 1")
+}
+
+/// Applies a write, or says why not.
+pub(super) fn apply(
+    conn: &Connection,
+    accounts: &mut Accounts,
+    write: &Write,
+) -> Result<(), CommitError> {
+    let Write { issue, aliases, ended, timeline, delivery } = write;
+    // First, since repeated deliveries are the refusal that is common.
+    if let Some(delivery) = delivery {
+        insert_delivery(conn, delivery)?;
+    }
+    match issue {
+        Some(issue) => {
+            let account = accounts.number(conn, &issue.account).map_err(failed)?;
+            put_issue(conn, account, issue)?;
+            for alias in aliases {
+                claim_alias(conn, account, issue.home, alias)?;
+            }
+            for entry in timeline {
+                insert_timeline(conn, issue.home, entry)?;
+            }
+        }
+        None if aliases.is_empty() && timeline.is_empty() => {}
+        None => return Err(failed("a write without an issue has aliases or a timeline")),
+    }
+    if let Some(sandbox) = ended {
+        let account = accounts.number(conn, &sandbox.account).map_err(failed)?;
+        insert_ended(conn, account, sandbox)?;
+    }
+    Ok(())
+}
+
+fn insert_delivery(conn: &Connection, delivery: &DeliveryRow) -> Result<(), CommitError> {
+    let inserted = execute(
+        conn,
+        "INSERT INTO delivery (guid, received_at, event, action, home, applied, reason)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (guid) DO NOTHING",
+        params![
+            GuidKey::of(&delivery.id),
+            delivery.received_at.unix_ms(),
+            delivery.event,
+            delivery.action,
+            delivery.home.map(|home| home.0),
+            delivery.applied,
+            delivery.reason,
+        ],
+    )?;
+    if inserted == 0 { Err(CommitError::DuplicateDelivery) } else { Ok(()) }
+}
+
+fn put_issue(conn: &Connection, account: i64, issue: &Issue) -> Result<(), CommitError> {
+    // Version 0 is the state of a home that is not stored: nothing comes before it.
+    let Some(before) = issue.version.checked_sub(1) else { return Err(CommitError::Fenced) };
+    let row = IssueRow::encode(issue).map_err(failed)?;
+    let changed = if before == 0 {
+        execute(
+            conn,
+            "INSERT INTO issue (home, account, version, due_at, phase, sandbox_id, provider,
+                                external_id, created_at, repository, search, body)
+             VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+             ON CONFLICT (home) DO NOTHING",
+            params![
+                issue.home.0,
+                account,
+                row.due_at,
+                row.phase,
+                row.sandbox_id,
+                row.provider,
+                row.external_id,
+                row.created_at,
+                row.repository,
+                row.search,
+                row.body,
+            ],
+        )?
+    } else {
+        execute(
+            conn,
+            "UPDATE issue
+             SET version = ?4, due_at = ?5, phase = ?6, sandbox_id = ?7, provider = ?8,
+                 external_id = ?9, created_at = ?10, repository = ?11, search = ?12, body = ?13
+             WHERE home = ?1 AND account = ?2 AND version = ?3",
+            params![
+                issue.home.0,
+                account,
+                before.cast_signed(),
+                issue.version.cast_signed(),
+                row.due_at,
+                row.phase,
+                row.sandbox_id,
+                row.provider,
+                row.external_id,
+                row.created_at,
+                row.repository,
+                row.search,
+                row.body,
+            ],
+        )?
+    };
+    if changed == 0 { Err(CommitError::Fenced) } else { Ok(()) }
+}
+
+fn claim_alias(
+    conn: &Connection,
+    account: i64,
+    home: HomeId,
+    alias: &Alias,
+) -> Result<(), CommitError> {
+    let claimed = match alias {
+        Alias::Issue(id) => execute(
+            conn,
+            "INSERT INTO issue_alias (account, issue_id, home) VALUES (?1, ?2, ?3)
+             ON CONFLICT DO NOTHING",
+            params![account, id.as_str(), home.0],
+        )?,
+        Alias::Numbered(repository, number) => execute(
+            conn,
+            "INSERT INTO numbered_alias (account, repository, number, home)
+             VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+            params![account, repository.folded(), number.0.cast_signed(), home.0],
+        )?,
+    };
+    if claimed == 1 || alias_home(conn, account, alias).map_err(failed)? == Some(home) {
+        Ok(())
+    } else {
+        Err(CommitError::AliasTaken)
+    }
+}
+
+/// The home that a name belongs to in an account.
+pub(super) fn alias_home(
+    conn: &Connection,
+    account: i64,
+    alias: &Alias,
+) -> rusqlite::Result<Option<HomeId>> {
+    let home = |row: &rusqlite::Row<'_>| row.get(0).map(HomeId);
+    match alias {
+        Alias::Issue(id) => conn
+            .prepare_cached("SELECT home FROM issue_alias WHERE account = ?1 AND issue_id = ?2")?
+            .query_row(params![account, id.as_str()], home)
+            .optional(),
+        Alias::Numbered(repository, number) => conn
+            .prepare_cached(
+                "SELECT home FROM numbered_alias
+                 WHERE account = ?1 AND repository = ?2 AND number = ?3",
+            )?
+            .query_row(params![account, repository.folded(), number.0.cast_signed()], home)
+            .optional(),
+    }
+}
+
+fn insert_timeline(
+    conn: &Connection,
+    home: HomeId,
+    entry: &TimelineEntry,
+) -> Result<(), CommitError> {
+    execute(
+        conn,
+        "INSERT INTO timeline (home, at, generation, phase_from, phase_to, reason, cause)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![
+            home.0,
+            entry.at.unix_ms(),
+            entry.generation.0,
+            entry.from.map(Phase::as_str),
+            entry.to.map(Phase::as_str),
+            entry.reason,
+            entry.cause,
+        ],
+    )
+    .map(|_inserted| ())
+}
+
+fn insert_ended(conn: &Connection, account: i64, sandbox: &Sandbox) -> Result<(), CommitError> {
+    let search = rows::search_text(
+        &sandbox.name,
+        sandbox.issue_title.as_deref(),
+        sandbox.repository.as_ref(),
+        &sandbox.id,
+    );
+    execute(
+        conn,
+        "INSERT INTO ended (account, home, generation, sandbox_id, provider, external_id,
+                            created_at, repository, search, body)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        params![
+            account,
+            sandbox.home.0,
+            sandbox.generation.0,
+            sandbox.id.as_str(),
+            sandbox.provider.as_str(),
+            sandbox.external_id.as_ref().map(|id| id.as_str()),
+            sandbox.created_at.unix_ms(),
+            sandbox.repository.as_ref().map(Repository::folded),
+            search,
+            rows::ended_body(sandbox).map_err(failed)?,
+        ],
+    )
+    .map(|_inserted| ())
+}

@@ -1,0 +1,186 @@
+//! Opening: the directory, the lock that keeps a second server out, the connections.
+//!
+//! The lock is the kernel's (`flock` on `<dir>/lock`), so it ends with the process however that
+//! ends; the file itself stays and means nothing. File systems without such locks are found out
+//! here and refused rather than trusted.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::schema;
+use crate::types::{Epoch, InstanceId};
+
+/// The database's file in the data directory.
+const DATABASE_FILE: &str = "issuebox.db";
+/// The file in the data directory that the server holds locked.
+const LOCK_FILE: &str = "lock";
+/// How many distinct statements a connection keeps prepared; more than this adapter has.
+const STATEMENTS_MAX: usize = 128;
+/// When the write-ahead log is folded back, in pages of 4 KiB. SQLite's own 1,000 would rewrite
+/// the same pages of the indexes many times a second under load.
+const CHECKPOINT_PAGES: u32 = 8_192;
+/// Pages that the writer keeps in memory, in KiB.
+const WRITER_CACHE_KIB: i32 = 16 * 1024;
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The data directory cannot be made, or not be written.
+    #[error(
+        "the data directory {dir} cannot be used; make it writable for the user that runs the \
+         server, or name another one with --data",
+        dir = dir.display()
+    )]
+    Unusable {
+        /// The directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process has the store open.
+    #[error(
+        "another server runs on the data directory {dir}; stop it, or name another directory \
+         with --data",
+        dir = dir.display()
+    )]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The database was written by a newer version of the program.
+    #[error(
+        "the database {path} has the layout {found}, and this version knows only up to {known}; \
+         run the newer version again, or restore the copy that it kept beside the database",
+        path = path.display()
+    )]
+    NewerSchema {
+        /// The database.
+        path: PathBuf,
+        /// Its layout.
+        found: u32,
+        /// The newest known one.
+        known: u32,
+    },
+    /// The file is not a whole SQLite database.
+    #[error(
+        "{path} is damaged or is no database; restore it from a backup, or move it away to begin \
+         with an empty one",
+        path = path.display()
+    )]
+    Corrupt {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The copy that is kept before a migration could not be written; nothing was migrated.
+    #[error(
+        "the copy {path} that is kept before the layout changes could not be written; make room \
+         there and start again",
+        path = path.display()
+    )]
+    Copy {
+        /// The copy.
+        path: PathBuf,
+        /// What went wrong.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// SQLite failed in another way.
+    #[error("the database {path} could not be opened", path = path.display())]
+    Failed {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The system gave no thread for the writer.
+    #[error("the store's writer could not be started")]
+    NoThread(#[source] io::Error),
+}
+
+impl OpenError {
+    /// Sorts what SQLite says of the database at `path`.
+    pub(super) fn from_sqlite(path: &Path, source: rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        match source.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+                Self::Corrupt { path, source }
+            }
+            // SQLite's codes are its own enum, which grows.
+            Some(_) | None => Self::Failed { path, source },
+        }
+    }
+}
+
+/// What opening brought.
+pub(super) struct Opened {
+    pub(super) writer: Connection,
+    pub(super) path: PathBuf,
+    pub(super) epoch: Epoch,
+    pub(super) instance: InstanceId,
+    pub(super) next_home: i64,
+    pub(super) lock: File,
+}
+
+/// Opens the database in `dir`, makes what is missing, and begins an epoch.
+pub(super) fn open(dir: &Path) -> Result<Opened, OpenError> {
+    let unusable = |source| OpenError::Unusable { dir: dir.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unusable)?;
+    let lock = private_file(&dir.join(LOCK_FILE)).map_err(unusable)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(OpenError::InUse { dir: dir.to_owned() }),
+        Err(TryLockError::Error(source)) => return Err(unusable(source)),
+    }
+
+    // Made here and not by SQLite, which gives the log and the index beside it the same mode.
+    let path = dir.join(DATABASE_FILE);
+    private_file(&path).map_err(unusable)?;
+    let failed = |source| OpenError::from_sqlite(&path, source);
+    let mut writer = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+    writer.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
+    writer.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+    writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
+    writer.pragma_update(None, "cache_size", -WRITER_CACHE_KIB).map_err(failed)?;
+    schema::migrate(&mut writer, &path, schema::MIGRATIONS)?;
+
+    let (epoch, instance) = writer
+        .query_row("UPDATE meta SET epoch = epoch + 1 RETURNING epoch, instance", [], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+        })
+        .map_err(failed)?;
+    let next_home = writer
+        .query_row("SELECT coalesce(max(home), 0) + 1 FROM issue", [], |row| row.get(0))
+        .map_err(failed)?;
+    Ok(Opened {
+        writer,
+        epoch: Epoch(epoch.cast_unsigned()),
+        instance: InstanceId::trusted(instance),
+        next_home,
+        lock,
+        path,
+    })
+}
+
+/// A connection that only reads.
+pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
+    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+}
+
+fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
+    // One thread at a time uses a connection, so SQLite needs no lock of its own around it.
+    let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // Statement journals stay off the disk: they only serve to undo, never to survive.
+    conn.pragma_update(None, "temp_store", "MEMORY")?;
+    Ok(conn)
+}
+
+/// Opens a file for writing, made with mode 0600 where it is missing.
+fn private_file(path: &Path) -> io::Result<fs::File> {
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
+}

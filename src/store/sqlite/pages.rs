@@ -1,0 +1,218 @@
+//! Lists in pages: sandboxes and timelines, with cursors and totals.
+//!
+//! A cursor names the last thing of a page by its place in the order, so what is added or removed
+//! meanwhile neither repeats nor hides anything else. A page and its total are of one moment.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use rusqlite::types::Value;
+use rusqlite::{Connection, params, params_from_iter};
+
+use super::read::{all, bound, failed, one};
+use super::{read, rows};
+use crate::store::{Page, PageAsk, SandboxFilter, StoreError};
+use crate::types::{AccountName, Generation, HomeId, Sandbox, TimelineEntry, Timestamp};
+
+/// The place of a sandbox in the order of its list.
+struct SandboxPlace {
+    created_at: i64,
+    id: String,
+}
+
+impl SandboxPlace {
+    fn of(sandbox: &Sandbox) -> Self {
+        Self { created_at: sandbox.created_at.unix_ms(), id: sandbox.id.to_string() }
+    }
+
+    fn to_cursor(&self) -> String {
+        BASE64.encode(format!("s:{}:{}", self.created_at, self.id))
+    }
+
+    fn from_cursor(cursor: &str) -> Result<Self, StoreError> {
+        let text = decode(cursor)?;
+        let (created_at, id) = text
+            .strip_prefix("s:")
+            .and_then(|place| place.split_once(':'))
+            .ok_or(StoreError::BadCursor)?;
+        let created_at = created_at.parse().map_err(|_| StoreError::BadCursor)?;
+        Ok(Self { created_at, id: id.to_owned() })
+    }
+}
+
+fn decode(cursor: &str) -> Result<String, StoreError> {
+    let bytes = BASE64.decode(cursor).map_err(|_| StoreError::BadCursor)?;
+    String::from_utf8(bytes).map_err(|_| StoreError::BadCursor)
+}
+
+/// Conditions that all must hold, and what is bound to their question marks, in order.
+struct Conditions {
+    sql: String,
+    values: Vec<Value>,
+}
+
+impl Conditions {
+    fn of_account(account: i64) -> Self {
+        Self { sql: "i.account = ?".into(), values: vec![Value::Integer(account)] }
+    }
+
+    fn and(&mut self, sql: &'static str, values: impl IntoIterator<Item = Value>) {
+        self.sql.push_str(" AND ");
+        self.sql.push_str(sql);
+        self.values.extend(values);
+    }
+
+    /// What a filter asks of every sandbox, live or ended.
+    fn filter(&mut self, filter: &SandboxFilter) {
+        // Phase and deleted decide between the two tables.
+        let SandboxFilter {
+            phase: _,
+            provider,
+            repository,
+            home,
+            external_id,
+            text,
+            include_deleted: _,
+        } = filter;
+        if let Some(provider) = provider {
+            self.and("i.provider = ?", [Value::Text(provider.to_string())]);
+        }
+        if let Some(repository) = repository {
+            self.and("i.repository = ?", [Value::Text(repository.folded())]);
+        }
+        if let Some(home) = home {
+            self.and("i.home = ?", [Value::Integer(home.0)]);
+        }
+        if let Some(external_id) = external_id {
+            self.and("i.external_id = ?", [Value::Text(external_id.to_string())]);
+        }
+        if let Some(text) = text {
+            // Not LIKE: it knows no case but ASCII's, and would need its wildcards escaped.
+            self.and("instr(i.search, ?) > 0", [Value::Text(text.to_lowercase())]);
+        }
+    }
+}
+
+/// One of the two tables that a list of sandboxes is made of.
+struct Source {
+    table: &'static str,
+    columns: &'static str,
+    read: fn(&rusqlite::Row<'_>) -> rusqlite::Result<Sandbox>,
+    conditions: Conditions,
+}
+
+impl Source {
+    fn live(account: i64, filter: &SandboxFilter) -> Self {
+        let mut conditions = Conditions::of_account(account);
+        match filter.phase {
+            Some(phase) => conditions.and("i.phase = ?", [Value::Text(phase.to_string())]),
+            None => conditions.and("i.phase IS NOT NULL", []),
+        }
+        conditions.filter(filter);
+        Self { table: "issue", columns: rows::ISSUE_COLUMNS, read: rows::live_sandbox, conditions }
+    }
+
+    /// `None` where the filter lets no ended sandbox through.
+    fn ended(account: i64, filter: &SandboxFilter) -> Option<Self> {
+        if !filter.include_deleted || filter.phase.is_some() {
+            return None;
+        }
+        let mut conditions = Conditions::of_account(account);
+        conditions.filter(filter);
+        let (columns, read) = (rows::ENDED_COLUMNS, rows::ended);
+        Some(Self { table: "ended", columns, read, conditions })
+    }
+
+    fn count(&self, conn: &Connection) -> Result<u64, StoreError> {
+        let Conditions { sql, values } = &self.conditions;
+        let sql = format!("SELECT count(*) FROM {} AS i WHERE {sql}", self.table);
+        let count = one(conn, &sql, params_from_iter(values), |row| row.get::<_, i64>(0))?;
+        Ok(count.unwrap_or(0).cast_unsigned())
+    }
+
+    /// At most `limit` sandboxes behind this place, newest first.
+    fn page(
+        mut self,
+        conn: &Connection,
+        behind: Option<&SandboxPlace>,
+        limit: usize,
+    ) -> Result<Vec<Sandbox>, StoreError> {
+        if let Some(place) = behind {
+            self.conditions.and(
+                "(i.created_at, i.sandbox_id) < (?, ?)",
+                [Value::Integer(place.created_at), Value::Text(place.id.clone())],
+            );
+        }
+        let Conditions { sql, mut values } = self.conditions;
+        values.push(Value::Integer(bound(limit)));
+        let sql = format!(
+            "SELECT {} FROM {} AS i JOIN account AS a ON a.id = i.account WHERE {sql}
+             ORDER BY i.created_at DESC, i.sandbox_id DESC LIMIT ?",
+            self.columns, self.table
+        );
+        all(conn, &sql, params_from_iter(values), self.read)
+    }
+}
+
+pub(super) fn sandboxes(
+    conn: &Connection,
+    account: &AccountName,
+    filter: &SandboxFilter,
+    ask: &PageAsk,
+) -> Result<Page<Sandbox>, StoreError> {
+    let behind = ask.cursor.as_deref().map(SandboxPlace::from_cursor).transpose()?;
+    let moment = conn.unchecked_transaction().map_err(failed)?;
+    let Some(account) = read::account(&moment, account)? else {
+        return Ok(Page { items: Vec::new(), next: None, total: 0 });
+    };
+    let (mut total, mut items) = (0, Vec::new());
+    for source in [Some(Source::live(account, filter)), Source::ended(account, filter)] {
+        if let Some(source) = source {
+            total += source.count(&moment)?;
+            items.extend(source.page(&moment, behind.as_ref(), ask.limit.saturating_add(1))?);
+        }
+    }
+    items.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
+    let more = items.len() > ask.limit;
+    items.truncate(ask.limit);
+    let next = items.last().filter(|_| more).map(|last| SandboxPlace::of(last).to_cursor());
+    Ok(Page { items, next, total })
+}
+
+pub(super) fn timeline(
+    conn: &Connection,
+    home: HomeId,
+    ask: &PageAsk,
+) -> Result<Page<TimelineEntry>, StoreError> {
+    let behind = match ask.cursor.as_deref() {
+        None => i64::MAX,
+        Some(cursor) => decode(cursor)?
+            .strip_prefix("t:")
+            .and_then(|place| place.parse().ok())
+            .ok_or(StoreError::BadCursor)?,
+    };
+    let moment = conn.unchecked_transaction().map_err(failed)?;
+    let sql = "SELECT count(*) FROM timeline WHERE home = ?1";
+    let total = one(&moment, sql, [home.0], |row| row.get::<_, i64>(0))?.unwrap_or(0);
+    let mut entries = all(
+        &moment,
+        "SELECT id, at, generation, phase_from, phase_to, reason, cause FROM timeline
+         WHERE home = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3",
+        params![home.0, behind, bound(ask.limit.saturating_add(1))],
+        |row| {
+            let entry = TimelineEntry {
+                at: Timestamp::from_unix_ms(row.get(1)?),
+                generation: Generation(row.get(2)?),
+                from: rows::phase(row, 3)?,
+                to: rows::phase(row, 4)?,
+                reason: row.get(5)?,
+                cause: row.get(6)?,
+            };
+            Ok((row.get::<_, i64>(0)?, entry))
+        },
+    )?;
+    let more = entries.len() > ask.limit;
+    entries.truncate(ask.limit);
+    let next = entries.last().filter(|_| more).map(|(id, _entry)| BASE64.encode(format!("t:{id}")));
+    let items = entries.into_iter().map(|(_id, entry)| entry).collect();
+    Ok(Page { items, next, total: total.cast_unsigned() })
+}

@@ -1,0 +1,224 @@
+//! Reads of single things and of what the engine goes through: states, names, what is due.
+//!
+//! They run on the caller's thread with a connection of a small pool. Each sees all that was
+//! committed when it began, and never waits for the writer.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+
+use super::apply::{self, GuidKey};
+use super::{open, rows};
+use crate::issue::Issue;
+use crate::store::{DeliveryRow, StoreError};
+use crate::types::{AccountName, Alias, DeliveryId, HomeId, Phase, Sandbox, SandboxId, Timestamp};
+
+/// Most connections kept open while nobody reads. Readers are threads of the server, so there are
+/// never many more at once; those beyond this are closed after use.
+const IDLE_READERS_MAX: usize = 8;
+
+/// The pool of connections that read.
+#[derive(Debug)]
+pub(super) struct Readers {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Readers {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// Reads with a connection that nobody else uses meanwhile.
+    pub(super) fn read<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let conn = match idle {
+            Some(conn) => conn,
+            None => open::reader(&self.path).map_err(failed)?,
+        };
+        let result = query(&conn);
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_READERS_MAX {
+            idle.push(conn);
+        }
+        result
+    }
+}
+
+/// What SQLite says, with what is behind it: a row that can't be read is named only there.
+pub(super) fn failed(error: rusqlite::Error) -> StoreError {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(deeper) = cause {
+        text = format!("{text}: {deeper}");
+        cause = deeper.source();
+    }
+    StoreError::Failed(text)
+}
+
+pub(super) fn one<T>(
+    conn: &Connection,
+    sql: &str,
+    params: impl Params,
+    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Option<T>, StoreError> {
+    conn.prepare_cached(sql)
+        .and_then(|mut statement| statement.query_row(params, read).optional())
+        .map_err(failed)
+}
+
+pub(super) fn all<T>(
+    conn: &Connection,
+    sql: &str,
+    params: impl Params,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, StoreError> {
+    conn.prepare_cached(sql)
+        .and_then(|mut statement| statement.query_map(params, read)?.collect())
+        .map_err(failed)
+}
+
+/// A count of things as a bound of a statement.
+pub(super) fn bound(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// The number of an account; `None` where nothing was ever stored for it.
+pub(super) fn account(conn: &Connection, name: &AccountName) -> Result<Option<i64>, StoreError> {
+    one(conn, "SELECT id FROM account WHERE name = ?1", [name.as_str()], |row| row.get(0))
+}
+
+pub(super) fn load(conn: &Connection, home: HomeId) -> Result<Option<Issue>, StoreError> {
+    let sql = format!(
+        "SELECT {} FROM issue AS i JOIN account AS a ON a.id = i.account WHERE i.home = ?1",
+        rows::ISSUE_COLUMNS
+    );
+    one(conn, &sql, [home.0], rows::issue)
+}
+
+pub(super) fn resolve(
+    conn: &Connection,
+    name: &AccountName,
+    alias: &Alias,
+) -> Result<Option<HomeId>, StoreError> {
+    match account(conn, name)? {
+        Some(account) => apply::alias_home(conn, account, alias).map_err(failed),
+        None => Ok(None),
+    }
+}
+
+pub(super) fn delivery(
+    conn: &Connection,
+    id: &DeliveryId,
+) -> Result<Option<DeliveryRow>, StoreError> {
+    one(
+        conn,
+        "SELECT received_at, event, action, home, applied, reason FROM delivery WHERE guid = ?1",
+        [GuidKey::of(id)],
+        |row| {
+            Ok(DeliveryRow {
+                id: id.clone(),
+                received_at: Timestamp::from_unix_ms(row.get(0)?),
+                event: row.get(1)?,
+                action: row.get(2)?,
+                home: row.get::<_, Option<i64>>(3)?.map(HomeId),
+                applied: row.get(4)?,
+                reason: row.get(5)?,
+            })
+        },
+    )
+}
+
+pub(super) fn due(
+    conn: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<HomeId>, StoreError> {
+    all(
+        conn,
+        "SELECT home FROM issue WHERE due_at <= ?1 ORDER BY due_at, home LIMIT ?2",
+        params![now.unix_ms(), bound(limit)],
+        |row| row.get(0).map(HomeId),
+    )
+}
+
+pub(super) fn next_due(conn: &Connection) -> Result<Option<Timestamp>, StoreError> {
+    one(
+        conn,
+        "SELECT due_at FROM issue WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1",
+        [],
+        |row| row.get(0).map(Timestamp::from_unix_ms),
+    )
+}
+
+pub(super) fn live(
+    conn: &Connection,
+    after: Option<HomeId>,
+    limit: usize,
+) -> Result<Vec<Issue>, StoreError> {
+    // By its own index: past homes stay in the table, and there come to be many more of them.
+    let sql = format!(
+        "SELECT {} FROM issue AS i INDEXED BY issue_live JOIN account AS a ON a.id = i.account
+         WHERE i.phase IS NOT NULL AND i.home > ?1 ORDER BY i.home LIMIT ?2",
+        rows::ISSUE_COLUMNS
+    );
+    let after = after.map_or(i64::MIN, |home| home.0);
+    all(conn, &sql, params![after, bound(limit)], rows::issue)
+}
+
+pub(super) fn sandbox(
+    conn: &Connection,
+    name: &AccountName,
+    id: &SandboxId,
+) -> Result<Option<Sandbox>, StoreError> {
+    let sql = format!(
+        "SELECT {} FROM issue AS i JOIN account AS a ON a.id = i.account
+         WHERE i.sandbox_id = ?1 AND a.name = ?2",
+        rows::ISSUE_COLUMNS
+    );
+    let issue = one(conn, &sql, [id.as_str(), name.as_str()], rows::issue)?;
+    if let Some(sandbox) = issue.and_then(|issue| issue.sandbox()) {
+        return Ok(Some(sandbox));
+    }
+    let sql = format!(
+        "SELECT {} FROM ended AS i JOIN account AS a ON a.id = i.account
+         WHERE i.sandbox_id = ?1 AND a.name = ?2",
+        rows::ENDED_COLUMNS
+    );
+    one(conn, &sql, [id.as_str(), name.as_str()], rows::ended)
+}
+
+pub(super) fn newest_sandbox(
+    conn: &Connection,
+    home: HomeId,
+) -> Result<Option<Sandbox>, StoreError> {
+    let issue = load(conn, home)?;
+    if let Some(sandbox) = issue.and_then(|issue| issue.sandbox()) {
+        return Ok(Some(sandbox));
+    }
+    let sql = format!(
+        "SELECT {} FROM ended AS i JOIN account AS a ON a.id = i.account
+         WHERE i.home = ?1 ORDER BY i.generation DESC LIMIT 1",
+        rows::ENDED_COLUMNS
+    );
+    one(conn, &sql, [home.0], rows::ended)
+}
+
+pub(super) fn counts(
+    conn: &Connection,
+    name: &AccountName,
+) -> Result<Vec<(Phase, u64)>, StoreError> {
+    let Some(account) = account(conn, name)? else { return Ok(Vec::new()) };
+    all(
+        conn,
+        "SELECT phase, count(*) FROM issue INDEXED BY issue_newest
+         WHERE account = ?1 AND phase IS NOT NULL GROUP BY phase",
+        [account],
+        |row| Ok((rows::phase(row, 0)?, row.get::<_, i64>(1)?.cast_unsigned())),
+    )
+    .map(|counts| counts.into_iter().filter_map(|(phase, n)| Some((phase?, n))).collect())
+}

@@ -1,0 +1,309 @@
+//! How domain values look in rows: the JSON bodies, and the columns beside them.
+//!
+//! Domain types are not `Serialize`, so that a change of theirs is a decision about what is stored
+//! and not an accident. A value is in a column *or* in the body, never in both, so that the two
+//! cannot disagree; only the folded repository and the text to search are derived copies.
+//! Decoding gives back exactly what was encoded; a property test holds this for every state.
+
+use std::borrow::Cow;
+
+use rusqlite::Row;
+use rusqlite::types::Type;
+use serde::{Deserialize, Serialize};
+
+use crate::issue::{Facts, Issue, IssueState};
+use crate::types::{
+    AccountName, Attempt, ExternalId, Failure, Generation, HomeId, IssueId, IssueNumber, Mode,
+    Phase, ProviderName, Repository, Sandbox, SandboxId, TemplateName, Timestamp, Wanted,
+};
+
+mod parts;
+
+use parts::{By, FactsPart, FailurePart, GoalPart, NextPart, RecordPart, StepPart, Word};
+
+/// A row that this version cannot have written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadRow {
+    /// A live sandbox without something that its phase always has.
+    #[error("a row in the phase {phase} has no {part}")]
+    Missing { phase: Phase, part: &'static str },
+    /// A row without a live sandbox where only such were asked for.
+    #[error("a row has no live sandbox")]
+    NotLive,
+    /// A column holds a word that is none of the known ones.
+    #[error("a row holds the unknown word {0:?}")]
+    UnknownWord(String),
+    /// The body is not the JSON it should be.
+    #[error("the body of a row cannot be read")]
+    Body(#[from] serde_json::Error),
+}
+
+impl From<BadRow> for rusqlite::Error {
+    fn from(bad: BadRow) -> Self {
+        Self::FromSqlConversionFailure(0, Type::Text, Box::new(bad))
+    }
+}
+
+/// What of a home's state is not in columns.
+#[derive(Serialize, Deserialize)]
+struct IssueBody<'a> {
+    #[serde(borrow)]
+    facts: FactsPart<'a>,
+    generation: u32,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    record: Option<RecordPart<'a>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    step: Option<StepPart<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    goal: Option<GoalPart>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<By>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    failure: Option<FailurePart<'a>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    next: Option<NextPart<'a>>,
+}
+
+/// A row of `issue` to be written, without home, account and version.
+pub(super) struct IssueRow<'a> {
+    pub(super) due_at: Option<i64>,
+    pub(super) phase: Option<&'static str>,
+    pub(super) sandbox_id: Option<&'a str>,
+    pub(super) provider: Option<&'a str>,
+    pub(super) external_id: Option<&'a str>,
+    pub(super) created_at: Option<i64>,
+    pub(super) repository: Option<String>,
+    pub(super) search: Option<String>,
+    pub(super) body: String,
+}
+
+impl<'a> IssueRow<'a> {
+    /// The row that keeps this state.
+    ///
+    /// # Errors
+    /// [`BadRow::Body`] where JSON cannot express it, which no state is known to cause.
+    pub(super) fn encode(issue: &'a Issue) -> Result<Self, BadRow> {
+        let Issue { facts, generation, state, home: _, account: _, version: _ } = issue;
+        let (goal, by, next) = match state {
+            IssueState::Absent | IssueState::Running { .. } => (None, None, None),
+            IssueState::Creating { goal, .. }
+            | IssueState::Starting { goal, .. }
+            | IssueState::Failed { goal, .. } => (Some(*goal), None, None),
+            IssueState::Stopping { goal, by, .. } => (Some(*goal), Some(*by), None),
+            IssueState::Stopped { by, .. } => (None, Some(*by), None),
+            IssueState::Deleting { next, .. } => (None, None, next.as_ref()),
+        };
+        let record = state.record();
+        let body = IssueBody {
+            facts: facts.into(),
+            generation: generation.0,
+            record: record.map(Into::into),
+            step: state.step().map(Into::into),
+            goal: goal.map(Into::into),
+            by: by.map(Into::into),
+            failure: state.failure().map(Into::into),
+            next: next.map(Into::into),
+        };
+        Ok(Self {
+            due_at: state.due_at().map(Timestamp::unix_ms),
+            phase: state.phase().map(Phase::as_str),
+            sandbox_id: record.map(|record| record.id.as_str()),
+            provider: record.map(|record| record.template.provider.as_str()),
+            external_id: state.external_id().map(ExternalId::as_str),
+            created_at: record.map(|record| record.created_at.unix_ms()),
+            repository: record.and(facts.repository.as_ref()).map(Repository::folded),
+            search: record.map(|record| {
+                let title = facts.title.as_ref().map(|known| known.value.as_str());
+                search_text(&record.name, title, facts.repository.as_ref(), &record.id)
+            }),
+            body: serde_json::to_string(&body)?,
+        })
+    }
+}
+
+/// The columns that [`issue`] reads, in its order, of `issue AS i` joined with `account AS a`.
+pub(super) const ISSUE_COLUMNS: &str = "i.home, a.name, i.version, i.phase, i.sandbox_id, \
+     i.provider, i.external_id, i.created_at, i.body";
+
+/// Reads a row of [`ISSUE_COLUMNS`].
+pub(super) fn issue(row: &Row<'_>) -> rusqlite::Result<Issue> {
+    let body: IssueBody<'_> =
+        serde_json::from_str(row.get_ref(8)?.as_str()?).map_err(BadRow::from)?;
+    let (facts, generation) = (Facts::from(body.facts), Generation(body.generation));
+    let state = match row.get_ref(3)?.as_str_or_null()? {
+        None => IssueState::Absent,
+        Some(word) => {
+            let phase = Phase::parse(word).ok_or_else(|| BadRow::UnknownWord(word.into()))?;
+            let external_id = row.get_ref(6)?.as_str_or_null()?.map(ExternalId::trusted);
+            let need = |part| BadRow::Missing { phase, part };
+            let record = body.record.ok_or_else(|| need("record"))?.into_record(
+                SandboxId::trusted(row.get_ref(4)?.as_str()?),
+                ProviderName::trusted(row.get_ref(5)?.as_str()?),
+                Timestamp::from_unix_ms(row.get(7)?),
+            )?;
+            let step = body.step.map(Into::into).ok_or_else(|| need("step"));
+            let goal = body.goal.map(Into::into).ok_or_else(|| need("goal"));
+            let by = body.by.map(Into::into).ok_or_else(|| need("by"));
+            let object = external_id.clone().ok_or_else(|| need("external id"));
+            let failure = body.failure.map(Failure::from);
+            match phase {
+                Phase::Creating => {
+                    IssueState::Creating { record, goal: goal?, step: step?, giving_up: failure }
+                }
+                Phase::Running => IssueState::Running { record, external_id: object? },
+                Phase::Stopping => IssueState::Stopping {
+                    record,
+                    external_id: object?,
+                    by: by?,
+                    goal: goal?,
+                    step: step?,
+                },
+                Phase::Stopped => IssueState::Stopped { record, external_id: object?, by: by? },
+                Phase::Starting => {
+                    IssueState::Starting { record, external_id: object?, goal: goal?, step: step? }
+                }
+                Phase::Failed => IssueState::Failed {
+                    record,
+                    external_id,
+                    goal: goal?,
+                    failure: failure.ok_or_else(|| need("failure"))?,
+                },
+                Phase::Deleting => IssueState::Deleting {
+                    record,
+                    external_id,
+                    step: step?,
+                    failure,
+                    next: body.next.map(NextPart::into_template).transpose()?,
+                },
+            }
+        }
+    };
+    Ok(Issue {
+        home: HomeId(row.get(0)?),
+        account: AccountName::trusted(row.get_ref(1)?.as_str()?),
+        version: row.get::<_, i64>(2)?.cast_unsigned(),
+        facts,
+        generation,
+        state,
+    })
+}
+
+/// What of an ended sandbox is not in columns.
+#[derive(Serialize, Deserialize)]
+struct EndedBody<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    issue_id: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repository: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    template: Cow<'a, str>,
+    mode: Word<Mode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phase: Option<Word<Phase>>,
+    wanted: Word<Wanted>,
+    attempt: u32,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    failure: Option<FailurePart<'a>>,
+    #[serde(borrow)]
+    reason: Cow<'a, str>,
+    phase_since: i64,
+    last_activity_at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deleted_at: Option<i64>,
+}
+
+/// The body of the row of `ended` that keeps this sandbox.
+///
+/// # Errors
+/// As for [`IssueRow::encode`].
+pub(super) fn ended_body(sandbox: &Sandbox) -> Result<String, BadRow> {
+    Ok(serde_json::to_string(&EndedBody {
+        name: Cow::Borrowed(&sandbox.name),
+        issue_id: Cow::Borrowed(sandbox.issue_id.as_str()),
+        repository: sandbox.repository.as_ref().map(|name| Cow::Borrowed(name.as_str())),
+        number: sandbox.issue_number.map(|number| number.0),
+        title: sandbox.issue_title.as_deref().map(Cow::Borrowed),
+        url: sandbox.issue_url.as_deref().map(Cow::Borrowed),
+        template: Cow::Borrowed(sandbox.template.as_str()),
+        mode: Word(sandbox.mode),
+        phase: sandbox.phase.map(Word),
+        wanted: Word(sandbox.wanted),
+        attempt: sandbox.attempt.0,
+        failure: sandbox.failure.as_ref().map(Into::into),
+        reason: Cow::Borrowed(&sandbox.reason),
+        phase_since: sandbox.phase_since.unix_ms(),
+        last_activity_at: sandbox.last_activity_at.unix_ms(),
+        deleted_at: sandbox.deleted_at.map(Timestamp::unix_ms),
+    })?)
+}
+
+/// The columns that [`ended`] reads, in its order, of `ended AS i` joined with `account AS a`.
+pub(super) const ENDED_COLUMNS: &str =
+    "i.home, a.name, i.generation, i.sandbox_id, i.provider, i.external_id, i.created_at, i.body";
+
+/// Reads a row of [`ENDED_COLUMNS`].
+pub(super) fn ended(row: &Row<'_>) -> rusqlite::Result<Sandbox> {
+    let body: EndedBody<'_> =
+        serde_json::from_str(row.get_ref(7)?.as_str()?).map_err(BadRow::from)?;
+    Ok(Sandbox {
+        id: SandboxId::trusted(row.get_ref(3)?.as_str()?),
+        home: HomeId(row.get(0)?),
+        account: AccountName::trusted(row.get_ref(1)?.as_str()?),
+        name: body.name.into_owned(),
+        issue_id: IssueId::trusted(&*body.issue_id),
+        repository: body.repository.map(|name| Repository::trusted(&*name)),
+        issue_number: body.number.map(IssueNumber),
+        issue_title: body.title.map(Cow::into_owned),
+        issue_url: body.url.map(Cow::into_owned),
+        provider: ProviderName::trusted(row.get_ref(4)?.as_str()?),
+        external_id: row.get_ref(5)?.as_str_or_null()?.map(ExternalId::trusted),
+        template: TemplateName::trusted(&*body.template),
+        mode: body.mode.0,
+        phase: body.phase.map(|word| word.0),
+        wanted: body.wanted.0,
+        generation: Generation(row.get(2)?),
+        attempt: Attempt(body.attempt),
+        failure: body.failure.map(Into::into),
+        reason: body.reason.into_owned(),
+        created_at: Timestamp::from_unix_ms(row.get(6)?),
+        phase_since: Timestamp::from_unix_ms(body.phase_since),
+        last_activity_at: Timestamp::from_unix_ms(body.last_activity_at),
+        deleted_at: body.deleted_at.map(Timestamp::from_unix_ms),
+    })
+}
+
+/// The text in which `q` is searched, in lower case. A newline keeps its parts apart.
+pub(super) fn search_text(
+    name: &str,
+    title: Option<&str>,
+    repository: Option<&Repository>,
+    id: &SandboxId,
+) -> String {
+    let mut text = String::with_capacity(160);
+    for part in [Some(name), title, repository.map(Repository::as_str), Some(id.as_str())] {
+        if let Some(part) = part {
+            text.push_str(part);
+            text.push('\n');
+        }
+    }
+    text.to_lowercase()
+}
+
+/// A phase as a column of the timeline holds it.
+pub(super) fn phase(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Phase>> {
+    let Some(word) = row.get_ref(column)?.as_str_or_null()? else { return Ok(None) };
+    Ok(Some(Phase::parse(word).ok_or_else(|| BadRow::UnknownWord(word.into()))?))
+}
+
+/// Reads the live sandbox out of a row of [`ISSUE_COLUMNS`] that has one.
+pub(super) fn live_sandbox(row: &Row<'_>) -> rusqlite::Result<Sandbox> {
+    Ok(issue(row)?.sandbox().ok_or(BadRow::NotLive)?)
+}

@@ -1,0 +1,415 @@
+//! The parts that bodies are made of, each with its way from and to the domain.
+//!
+//! Names of fields and words are what is stored: renaming one needs a migration. A field that is
+//! added later must be optional here, so that older rows can still be read.
+
+use std::borrow::Cow;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::BadRow;
+use crate::issue::state::Goal;
+use crate::issue::{Facts, Known, Record, Step, StoppedBy, Verb};
+use crate::types::{
+    Attempt, ExternalId, Failure, FailureCode, Generation, IssueId, IssueNumber, Mode, ObjectName,
+    Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId, Template, TemplateName,
+    Timestamp, Wanted,
+};
+
+/// An enum of the vocabulary, stored as its stable word.
+#[derive(Clone, Copy)]
+pub(super) struct Word<T>(pub(super) T);
+
+macro_rules! stored_as_word {
+    ($($name:ident),*) => {$(
+        impl Serialize for Word<$name> {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self.0.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for Word<$name> {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let word = String::deserialize(from)?;
+                let unknown = || D::Error::custom(format!("unknown {} {word:?}", stringify!($name)));
+                $name::parse(&word).map(Word).ok_or_else(unknown)
+            }
+        }
+    )*};
+}
+stored_as_word!(FailureCode, Mode, Phase, ProviderStep, Wanted);
+
+/// A fact, and as of when it is known.
+#[derive(Serialize, Deserialize)]
+struct KnownPart<T>(T, i64);
+
+impl<T> KnownPart<T> {
+    fn into_known<U>(self, value: impl FnOnce(T) -> U) -> Known<U> {
+        Known { value: value(self.0), as_of: Timestamp::from_unix_ms(self.1) }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct FactsPart<'a> {
+    #[serde(borrow)]
+    issue_id: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repository: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repository_id: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<KnownPart<Cow<'a, str>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open: Option<KnownPart<bool>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labelled: Option<KnownPart<bool>>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    deleted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_by_person_at: Option<i64>,
+}
+
+impl<'a> From<&'a Facts> for FactsPart<'a> {
+    fn from(facts: &'a Facts) -> Self {
+        let known = |fact: &Known<bool>| KnownPart(fact.value, fact.as_of.unix_ms());
+        Self {
+            issue_id: Cow::Borrowed(facts.issue_id.as_str()),
+            repository: facts.repository.as_ref().map(|name| Cow::Borrowed(name.as_str())),
+            repository_id: facts.repository_id,
+            number: facts.number.map(|number| number.0),
+            title: facts
+                .title
+                .as_ref()
+                .map(|title| KnownPart(Cow::Borrowed(title.value.as_str()), title.as_of.unix_ms())),
+            url: facts.url.as_deref().map(Cow::Borrowed),
+            open: facts.open.as_ref().map(known),
+            labelled: facts.labelled.as_ref().map(known),
+            deleted: facts.deleted,
+            ended_by_person_at: facts.ended_by_person_at.map(Timestamp::unix_ms),
+        }
+    }
+}
+
+impl From<FactsPart<'_>> for Facts {
+    fn from(part: FactsPart<'_>) -> Self {
+        Self {
+            issue_id: IssueId::trusted(&*part.issue_id),
+            repository: part.repository.map(|name| Repository::trusted(&*name)),
+            repository_id: part.repository_id,
+            number: part.number.map(IssueNumber),
+            title: part.title.map(|known| known.into_known(Cow::into_owned)),
+            url: part.url.map(Cow::into_owned),
+            open: part.open.map(|known| known.into_known(|open| open)),
+            labelled: part.labelled.map(|known| known.into_known(|labelled| labelled)),
+            deleted: part.deleted,
+            ended_by_person_at: part.ended_by_person_at.map(Timestamp::from_unix_ms),
+        }
+    }
+}
+
+/// A record without its id, provider and time of making, which are columns.
+#[derive(Serialize, Deserialize)]
+pub(super) struct RecordPart<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    object: Cow<'a, str>,
+    generation: u32,
+    #[serde(borrow)]
+    template: TemplatePart<'a>,
+    mode: Word<Mode>,
+    phase_since: i64,
+    last_activity_at: i64,
+    #[serde(borrow)]
+    reason: Cow<'a, str>,
+    attempt: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    may_land_until: Option<i64>,
+}
+
+impl<'a> From<&'a Record> for RecordPart<'a> {
+    fn from(record: &'a Record) -> Self {
+        Self {
+            name: Cow::Borrowed(&record.name),
+            object: Cow::Borrowed(record.object_name.as_str()),
+            generation: record.generation.0,
+            template: (&record.template).into(),
+            mode: Word(record.mode),
+            phase_since: record.phase_since.unix_ms(),
+            last_activity_at: record.last_activity_at.unix_ms(),
+            reason: Cow::Borrowed(&record.reason),
+            attempt: record.attempt.0,
+            may_land_until: record.may_land_until.map(Timestamp::unix_ms),
+        }
+    }
+}
+
+impl RecordPart<'_> {
+    pub(super) fn into_record(
+        self,
+        id: SandboxId,
+        provider: ProviderName,
+        created_at: Timestamp,
+    ) -> Result<Record, BadRow> {
+        Ok(Record {
+            id,
+            name: self.name.into_owned(),
+            object_name: ObjectName::trusted(&*self.object),
+            generation: Generation(self.generation),
+            template: self.template.into_template(provider)?,
+            mode: self.mode.0,
+            created_at,
+            phase_since: Timestamp::from_unix_ms(self.phase_since),
+            last_activity_at: Timestamp::from_unix_ms(self.last_activity_at),
+            reason: self.reason.into_owned(),
+            attempt: Attempt(self.attempt),
+            may_land_until: self.may_land_until.map(Timestamp::from_unix_ms),
+        })
+    }
+}
+
+/// A template without its provider.
+#[derive(Serialize, Deserialize)]
+struct TemplatePart<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    mode: Word<Mode>,
+    /// As text, since that gives the same number back to the last bit.
+    #[serde(borrow)]
+    cpu: Cow<'a, str>,
+    memory_mb: u64,
+    processes: u32,
+    disk_mb: u64,
+}
+
+impl<'a> From<&'a Template> for TemplatePart<'a> {
+    fn from(template: &'a Template) -> Self {
+        let Resources { cpu, memory_mb, processes, disk_mb } = template.resources;
+        Self {
+            name: Cow::Borrowed(template.name.as_str()),
+            mode: Word(template.mode),
+            cpu: Cow::Owned(cpu.to_string()),
+            memory_mb,
+            processes,
+            disk_mb,
+        }
+    }
+}
+
+impl TemplatePart<'_> {
+    fn into_template(self, provider: ProviderName) -> Result<Template, BadRow> {
+        let cpu = self.cpu.parse().map_err(|_| BadRow::UnknownWord(self.cpu.into_owned()))?;
+        Ok(Template {
+            name: TemplateName::trusted(&*self.name),
+            provider,
+            mode: self.mode.0,
+            resources: Resources {
+                cpu,
+                memory_mb: self.memory_mb,
+                processes: self.processes,
+                disk_mb: self.disk_mb,
+            },
+        })
+    }
+}
+
+/// The template of a generation that waits for the removal of the last one.
+#[derive(Serialize, Deserialize)]
+pub(super) struct NextPart<'a> {
+    #[serde(borrow)]
+    provider: Cow<'a, str>,
+    #[serde(borrow)]
+    template: TemplatePart<'a>,
+}
+
+impl<'a> From<&'a Template> for NextPart<'a> {
+    fn from(template: &'a Template) -> Self {
+        Self { provider: Cow::Borrowed(template.provider.as_str()), template: template.into() }
+    }
+}
+
+impl NextPart<'_> {
+    pub(super) fn into_template(self) -> Result<Template, BadRow> {
+        self.template.into_template(ProviderName::trusted(&*self.provider))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct FailurePart<'a> {
+    code: Word<FailureCode>,
+    step: Word<ProviderStep>,
+    #[serde(borrow)]
+    message: Cow<'a, str>,
+    retryable: bool,
+}
+
+impl<'a> From<&'a Failure> for FailurePart<'a> {
+    fn from(failure: &'a Failure) -> Self {
+        Self {
+            code: Word(failure.code),
+            step: Word(failure.step),
+            message: Cow::Borrowed(&failure.message),
+            retryable: failure.retryable,
+        }
+    }
+}
+
+impl From<FailurePart<'_>> for Failure {
+    fn from(part: FailurePart<'_>) -> Self {
+        Self {
+            code: part.code.0,
+            step: part.step.0,
+            message: part.message.into_owned(),
+            retryable: part.retryable,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum GoalPart {
+    Running,
+    Stopped(By),
+}
+
+impl From<Goal> for GoalPart {
+    fn from(goal: Goal) -> Self {
+        match goal {
+            Goal::Running => Self::Running,
+            Goal::Stopped(by) => Self::Stopped(by.into()),
+        }
+    }
+}
+
+impl From<GoalPart> for Goal {
+    fn from(part: GoalPart) -> Self {
+        match part {
+            GoalPart::Running => Self::Running,
+            GoalPart::Stopped(by) => Self::Stopped(by.into()),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum By {
+    Person,
+    Issue,
+    Restart,
+    Provider,
+}
+
+impl From<StoppedBy> for By {
+    fn from(by: StoppedBy) -> Self {
+        match by {
+            StoppedBy::Person => Self::Person,
+            StoppedBy::Issue => Self::Issue,
+            StoppedBy::Restart => Self::Restart,
+            StoppedBy::Provider => Self::Provider,
+        }
+    }
+}
+
+impl From<By> for StoppedBy {
+    fn from(by: By) -> Self {
+        match by {
+            By::Person => Self::Person,
+            By::Issue => Self::Issue,
+            By::Restart => Self::Restart,
+            By::Provider => Self::Provider,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum VerbPart<'a> {
+    Look,
+    Create,
+    Start,
+    Stop,
+    Delete {
+        #[serde(borrow)]
+        external_id: Cow<'a, str>,
+        #[serde(borrow)]
+        expected: Cow<'a, str>,
+    },
+}
+
+impl<'a> From<&'a Verb> for VerbPart<'a> {
+    fn from(verb: &'a Verb) -> Self {
+        match verb {
+            Verb::Look => Self::Look,
+            Verb::Create => Self::Create,
+            Verb::Start => Self::Start,
+            Verb::Stop => Self::Stop,
+            Verb::Delete { external_id, expected } => Self::Delete {
+                external_id: Cow::Borrowed(external_id.as_str()),
+                expected: Cow::Borrowed(expected.as_str()),
+            },
+        }
+    }
+}
+
+impl From<VerbPart<'_>> for Verb {
+    fn from(part: VerbPart<'_>) -> Self {
+        match part {
+            VerbPart::Look => Self::Look,
+            VerbPart::Create => Self::Create,
+            VerbPart::Start => Self::Start,
+            VerbPart::Stop => Self::Stop,
+            VerbPart::Delete { external_id, expected } => Self::Delete {
+                external_id: ExternalId::trusted(&*external_id),
+                expected: SandboxId::trusted(&*expected),
+            },
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum StepPart<'a> {
+    Asked {
+        #[serde(borrow)]
+        verb: VerbPart<'a>,
+        until: i64,
+        tries_left: u32,
+    },
+    Waiting {
+        #[serde(borrow)]
+        verb: VerbPart<'a>,
+        due: i64,
+        tries_left: u32,
+    },
+}
+
+impl<'a> From<&'a Step> for StepPart<'a> {
+    fn from(step: &'a Step) -> Self {
+        match step {
+            Step::Asked { verb, until, tries_left } => {
+                Self::Asked { verb: verb.into(), until: until.unix_ms(), tries_left: *tries_left }
+            }
+            Step::Waiting { verb, due, tries_left } => {
+                Self::Waiting { verb: verb.into(), due: due.unix_ms(), tries_left: *tries_left }
+            }
+        }
+    }
+}
+
+impl From<StepPart<'_>> for Step {
+    fn from(part: StepPart<'_>) -> Self {
+        match part {
+            StepPart::Asked { verb, until, tries_left } => {
+                Self::Asked { verb: verb.into(), until: Timestamp::from_unix_ms(until), tries_left }
+            }
+            StepPart::Waiting { verb, due, tries_left } => {
+                Self::Waiting { verb: verb.into(), due: Timestamp::from_unix_ms(due), tries_left }
+            }
+        }
+    }
+}

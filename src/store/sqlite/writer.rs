@@ -1,0 +1,171 @@
+//! The one thread that writes.
+//!
+//! Everything that has queued up goes into one transaction, so that many writes share one sync to
+//! disk: under load the transaction grows while the last one syncs. Each write has a savepoint,
+//! so a refusal undoes that write alone. Answers leave only after the COMMIT.
+//!
+//! # Bounds
+//! At most [`QUEUE_WRITES_MAX`] writes wait (more are answered `Overloaded` at once, nothing
+//! stored), and at most [`BATCH_WRITES_MAX`] share a transaction.
+//!
+//! # What is accepted
+//! Where the disk fails in the middle of a COMMIT, the write is answered `Failed` although its
+//! pages may have reached the log, and the loss of the process at that moment could still bring
+//! it back. It is whole then, and whoever asked was told nothing that it contradicts.
+
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use super::apply::{self, Accounts};
+use crate::store::{CommitError, Write};
+use crate::types::Epoch;
+
+/// Most writes that wait at any moment; some 2 KB each, so about 32 MB at worst.
+pub(super) const QUEUE_WRITES_MAX: usize = 16_384;
+/// Most writes in one transaction: past this the sync's share of the time is small already, and
+/// the first in line would only wait longer.
+const BATCH_WRITES_MAX: usize = 1_024;
+
+/// How a write ended.
+type Verdict = Result<(), CommitError>;
+
+/// What the writer is asked.
+enum Work {
+    /// To make this durable. Boxed, since the queue's slots are made at once.
+    Write(Box<Write>),
+    /// To write something that means nothing, to see whether writing works.
+    Probe,
+}
+
+struct Job {
+    work: Work,
+    reply: oneshot::Sender<Verdict>,
+}
+
+/// The way to the writer thread. Dropping it lets the thread finish what is queued, and waits.
+#[derive(Debug)]
+pub(super) struct Writer {
+    queue: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts the thread, which takes the connection.
+    pub(super) fn start(conn: Connection, epoch: Epoch) -> std::io::Result<Self> {
+        let (queue, jobs) = sync_channel(QUEUE_WRITES_MAX);
+        let desk = Desk { conn, epoch, accounts: Accounts::default() };
+        let thread =
+            thread::Builder::new().name("store-writer".into()).spawn(move || desk.run(&jobs))?;
+        Ok(Self { queue: Some(queue), thread: Some(thread) })
+    }
+
+    /// Queues a write; its place is taken when this returns.
+    pub(super) fn write(&self, write: Write) -> impl Future<Output = Verdict> + Send + 'static {
+        self.queue(Work::Write(Box::new(write)))
+    }
+
+    /// Queues a probe.
+    pub(super) fn probe(&self) -> impl Future<Output = Verdict> + Send + 'static {
+        self.queue(Work::Probe)
+    }
+
+    fn queue(&self, work: Work) -> impl Future<Output = Verdict> + Send + 'static {
+        let (reply, verdict) = oneshot::channel();
+        let queue = self.queue.as_ref().expect("the queue is taken only by drop");
+        let queued = queue.try_send(Job { work, reply }).map_err(|refused| match refused {
+            TrySendError::Full(_) => CommitError::Overloaded,
+            TrySendError::Disconnected(_) => ended(),
+        });
+        async move {
+            queued?;
+            verdict.await.unwrap_or_else(|_| Err(ended()))
+        }
+    }
+}
+
+/// The thread is gone before the store is: it panicked.
+fn ended() -> CommitError {
+    CommitError::Failed("the store's writer has ended".into())
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported by the panic hook when it happened.
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// What the thread works with.
+struct Desk {
+    conn: Connection,
+    epoch: Epoch,
+    accounts: Accounts,
+}
+
+impl Desk {
+    fn run(mut self, jobs: &Receiver<Job>) {
+        let mut batch = Vec::with_capacity(BATCH_WRITES_MAX);
+        while let Ok(first) = jobs.recv() {
+            batch.push(first);
+            batch.extend(jobs.try_iter().take(BATCH_WRITES_MAX - 1));
+            let verdicts = self.transact(&batch);
+            for (nth, job) in batch.drain(..).enumerate() {
+                let verdict = match &verdicts {
+                    Ok(each) => each[nth].clone(),
+                    Err(all) => Err(all.clone()),
+                };
+                // Whoever asked may have stopped waiting; the write stands all the same.
+                let _nobody_waits = job.reply.send(verdict);
+            }
+        }
+    }
+
+    /// Runs one transaction: a verdict for each of the batch, or one for all where it was not
+    /// committed.
+    fn transact(&mut self, batch: &[Job]) -> Result<Vec<Verdict>, CommitError> {
+        apply::run(&self.conn, "BEGIN IMMEDIATE")?;
+        let done = self.fill(batch).and_then(|verdicts| {
+            apply::run(&self.conn, "COMMIT")?;
+            Ok(verdicts)
+        });
+        if done.is_err() {
+            self.accounts.forget();
+            // Where this fails the transaction is gone already, or the next BEGIN says so.
+            let _undone = apply::run(&self.conn, "ROLLBACK");
+        }
+        done
+    }
+
+    fn fill(&mut self, batch: &[Job]) -> Result<Vec<Verdict>, CommitError> {
+        if apply::stored_epoch(&self.conn)? != self.epoch {
+            return Err(CommitError::Fenced);
+        }
+        batch
+            .iter()
+            .map(|job| match &job.work {
+                Work::Write(write) => self.apply(write),
+                Work::Probe => apply::probe(&self.conn).map(Ok),
+            })
+            .collect()
+    }
+
+    /// Applies one write whole or not at all. The outer error ends the transaction.
+    fn apply(&mut self, write: &Write) -> Result<Verdict, CommitError> {
+        apply::run(&self.conn, "SAVEPOINT one")?;
+        let verdict = apply::apply(&self.conn, &mut self.accounts, write);
+        if verdict.is_err() {
+            // A full or failing disk may have ended the whole transaction: then there is no
+            // savepoint any more, and this error fails the batch.
+            self.accounts.forget();
+            apply::run(&self.conn, "ROLLBACK TO one")?;
+        }
+        apply::run(&self.conn, "RELEASE one")?;
+        Ok(verdict)
+    }
+}
