@@ -1,0 +1,352 @@
+//! Issues to store in tests: plain ones to build on, and arbitrary ones for properties. Their
+//! strategies are boxed, since nested by value they overflow a test thread's stack.
+
+use issuebox::issue::state::Goal;
+use issuebox::issue::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, Verb};
+use issuebox::store::{DeliveryRow, Write};
+use issuebox::types::{
+    AccountName, Alias, Attempt, DeliveryId, ExternalId, Failure, FailureCode, Generation, HomeId,
+    IssueId, IssueNumber, Mode, ObjectName, Phase, ProviderName, ProviderStep, Repository,
+    Resources, SandboxId, Template, TemplateName, TimelineEntry, Timestamp,
+};
+use proptest::option::of;
+use proptest::prelude::*;
+
+/// The repository of the plain issues.
+pub const REPOSITORY: &str = "Octo/Hello";
+/// When the plain issues were made; each home one millisecond later than the one before.
+pub const BEGINNING_MS: i64 = 1_770_000_000_000;
+
+pub fn at(ms: i64) -> Timestamp {
+    Timestamp::from_unix_ms(BEGINNING_MS + ms)
+}
+
+pub fn template() -> Template {
+    Template {
+        name: TemplateName::trusted("default"),
+        provider: ProviderName::trusted("simulated"),
+        mode: Mode::Strong,
+        resources: Resources { cpu: 1.0, memory_mb: 1024, processes: 256, disk_mb: 2048 },
+    }
+}
+
+pub fn record(home: HomeId, generation: u32) -> Record {
+    let name = format!("claude-issue-{home}");
+    Record {
+        id: SandboxId::trusted(format!("sandbox-{home}-{generation}")),
+        object_name: ObjectName::trusted(name.as_str()),
+        name,
+        generation: Generation(generation),
+        template: template(),
+        mode: Mode::Strong,
+        created_at: at(home.0),
+        phase_since: at(home.0),
+        last_activity_at: at(home.0),
+        reason: "the trigger label was put on".into(),
+        attempt: Attempt(1),
+        may_land_until: None,
+    }
+}
+
+/// A home's first state: a sandbox that the provider is being asked to make.
+pub fn creating(account: &AccountName, home: HomeId) -> Issue {
+    let mut issue = Issue::new(home, account.clone(), issue_id(home));
+    issue.version = 1;
+    issue.generation = Generation(1);
+    issue.facts.repository = Some(Repository::trusted(REPOSITORY));
+    issue.facts.number = Some(IssueNumber(home.0.unsigned_abs()));
+    issue.facts.title = Some(Known { value: format!("Title of {home}"), as_of: at(0) });
+    issue.state = IssueState::Creating {
+        record: record(home, 1),
+        goal: Goal::Running,
+        step: Step::Asked { verb: Verb::Create, until: at(home.0 + 120_000), tries_left: 2 },
+        giving_up: None,
+    };
+    issue
+}
+
+/// The same home one version later, up.
+pub fn running(before: &Issue) -> Issue {
+    let record = before.state.record().expect("a sandbox").clone();
+    let external_id = ExternalId::trusted(format!("object-of-{}", before.home));
+    next(before, IssueState::Running { record, external_id })
+}
+
+/// The same home one version later, in another state.
+pub fn next(before: &Issue, state: IssueState) -> Issue {
+    Issue { version: before.version + 1, state, ..before.clone() }
+}
+
+pub fn issue_id(home: HomeId) -> IssueId {
+    IssueId::trusted(format!("{}", 444_000_000 + home.0))
+}
+
+pub fn numbered(home: HomeId) -> Alias {
+    Alias::Numbered(Repository::trusted(REPOSITORY), IssueNumber(home.0.unsigned_abs()))
+}
+
+pub fn guid(n: i64) -> DeliveryId {
+    DeliveryId::trusted(format!("72d3162e-cc78-11e3-81ab-{n:012x}"))
+}
+
+pub fn delivery(n: i64, home: Option<HomeId>) -> DeliveryRow {
+    DeliveryRow {
+        id: guid(n),
+        received_at: at(n),
+        event: "issues".into(),
+        action: "labeled".into(),
+        home,
+        applied: home.is_some(),
+        reason: "the trigger label was put on".into(),
+    }
+}
+
+pub fn entry(issue: &Issue, from: Option<Phase>) -> TimelineEntry {
+    TimelineEntry {
+        at: at(issue.home.0),
+        generation: issue.generation,
+        from,
+        to: issue.state.phase(),
+        reason: format!("step {}", issue.version),
+        cause: "delivery 72d3162e-cc78-11e3-81ab-4c9367dc0958".into(),
+    }
+}
+
+/// A write of nothing but this state.
+pub fn only(issue: Issue) -> Write {
+    Write {
+        issue: Some(issue),
+        aliases: Vec::new(),
+        ended: None,
+        timeline: Vec::new(),
+        delivery: None,
+    }
+}
+
+/// What a first delivery leads to: a new home with both names, its delivery and a timeline row.
+pub fn first(account: &AccountName, home: HomeId) -> Write {
+    let issue = creating(account, home);
+    Write {
+        aliases: vec![Alias::Issue(issue_id(home)), numbered(home)],
+        timeline: vec![entry(&issue, None)],
+        delivery: Some(delivery(home.0, Some(home))),
+        ..only(issue)
+    }
+}
+
+/// A write of nothing but a delivery.
+pub fn only_delivery(delivery: DeliveryRow) -> Write {
+    Write {
+        issue: None,
+        aliases: Vec::new(),
+        ended: None,
+        timeline: Vec::new(),
+        delivery: Some(delivery),
+    }
+}
+
+fn time() -> impl Strategy<Value = Timestamp> {
+    any::<i64>().prop_map(Timestamp::from_unix_ms)
+}
+
+/// Text of any kind: quotes, newlines, escapes, other scripts.
+fn text() -> BoxedStrategy<String> {
+    prop_oneof![any::<String>(), Just("it's \"quoted\"\n\t\\ \u{1b}[31m % _ \u{1F600}".into())]
+        .boxed()
+}
+
+fn one_of<T: Copy + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strategy<Value = T> {
+    proptest::sample::select(all)
+}
+
+fn known<T: std::fmt::Debug>(
+    value: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Option<Known<T>>> {
+    of((value, time()).prop_map(|(value, as_of)| Known { value, as_of }))
+}
+
+fn any_facts() -> BoxedStrategy<Facts> {
+    (
+        "[A-Za-z0-9][A-Za-z0-9._]{0,20}",
+        of("[A-Za-z0-9]{1,9}/[A-Za-z0-9._-]{1,9}"),
+        of(any::<u64>()),
+        of(any::<u64>()),
+        known(text()),
+        of(text()),
+        known(any::<bool>()),
+        known(any::<bool>()),
+        any::<bool>(),
+        of(time()),
+    )
+        .prop_map(
+            |(id, repository, repository_id, number, title, url, open, labelled, deleted, by)| {
+                Facts {
+                    issue_id: IssueId::trusted(id),
+                    repository: repository.map(Repository::trusted),
+                    repository_id,
+                    number: number.map(IssueNumber),
+                    title,
+                    url,
+                    open,
+                    labelled,
+                    deleted,
+                    ended_by_person_at: by,
+                }
+            },
+        )
+        .boxed()
+}
+
+fn any_template() -> BoxedStrategy<Template> {
+    let cpu = prop_oneof![
+        any::<f64>().prop_filter("NaN is not equal to itself", |cpu| !cpu.is_nan()),
+        Just(0.1 + 0.2)
+    ];
+    (text(), "[a-z]{1,9}", one_of(Mode::ALL), cpu, any::<u64>(), any::<u32>(), any::<u64>())
+        .prop_map(|(name, provider, mode, cpu, memory_mb, processes, disk_mb)| Template {
+            name: TemplateName::trusted(name),
+            provider: ProviderName::trusted(provider),
+            mode,
+            resources: Resources { cpu, memory_mb, processes, disk_mb },
+        })
+        .boxed()
+}
+
+fn any_record() -> BoxedStrategy<Record> {
+    (
+        (any::<u128>(), text(), text(), any::<u32>()),
+        any_template(),
+        one_of(Mode::ALL),
+        (time(), time(), time(), of(time())),
+        text(),
+        any::<u32>(),
+    )
+        .prop_map(|((id, name, object, generation), template, mode, times, reason, attempt)| {
+            Record {
+                id: SandboxId::trusted(format!("{id:032x}")),
+                name,
+                object_name: ObjectName::trusted(object),
+                generation: Generation(generation),
+                template,
+                mode,
+                created_at: times.0,
+                phase_since: times.1,
+                last_activity_at: times.2,
+                reason,
+                attempt: Attempt(attempt),
+                may_land_until: times.3,
+            }
+        })
+        .boxed()
+}
+
+fn any_external_id() -> impl Strategy<Value = ExternalId> {
+    text().prop_map(ExternalId::trusted)
+}
+
+fn any_verb() -> BoxedStrategy<Verb> {
+    prop_oneof![
+        Just(Verb::Look),
+        Just(Verb::Create),
+        Just(Verb::Start),
+        Just(Verb::Stop),
+        (any_external_id(), text()).prop_map(|(external_id, expected)| Verb::Delete {
+            external_id,
+            expected: SandboxId::trusted(expected)
+        }),
+    ]
+    .boxed()
+}
+
+fn any_step() -> BoxedStrategy<Step> {
+    (any::<bool>(), any_verb(), time(), any::<u32>())
+        .prop_map(|(asked, verb, time, tries_left)| {
+            if asked {
+                Step::Asked { verb, until: time, tries_left }
+            } else {
+                Step::Waiting { verb, due: time, tries_left }
+            }
+        })
+        .boxed()
+}
+
+fn any_by() -> impl Strategy<Value = StoppedBy> {
+    one_of(&[StoppedBy::Person, StoppedBy::Issue, StoppedBy::Restart, StoppedBy::Provider])
+}
+
+fn any_goal() -> impl Strategy<Value = Goal> {
+    prop_oneof![Just(Goal::Running), any_by().prop_map(Goal::Stopped)]
+}
+
+fn any_failure() -> BoxedStrategy<Failure> {
+    (one_of(FailureCode::ALL), one_of(ProviderStep::ALL), text(), any::<bool>())
+        .prop_map(|(code, step, message, retryable)| Failure { code, step, message, retryable })
+        .boxed()
+}
+
+/// Every variant of the state, with anything in it.
+pub fn any_state() -> BoxedStrategy<IssueState> {
+    prop_oneof![
+        Just(IssueState::Absent),
+        (any_record(), any_goal(), any_step(), of(any_failure())).prop_map(
+            |(record, goal, step, giving_up)| IssueState::Creating {
+                record,
+                goal,
+                step,
+                giving_up
+            }
+        ),
+        (any_record(), any_external_id())
+            .prop_map(|(record, external_id)| IssueState::Running { record, external_id }),
+        (any_record(), any_external_id(), any_by(), any_goal(), any_step()).prop_map(
+            |(record, external_id, by, goal, step)| IssueState::Stopping {
+                record,
+                external_id,
+                by,
+                goal,
+                step
+            }
+        ),
+        (any_record(), any_external_id(), any_by())
+            .prop_map(|(record, external_id, by)| IssueState::Stopped { record, external_id, by }),
+        (any_record(), any_external_id(), any_goal(), any_step()).prop_map(
+            |(record, external_id, goal, step)| IssueState::Starting {
+                record,
+                external_id,
+                goal,
+                step
+            }
+        ),
+        (any_record(), of(any_external_id()), any_goal(), any_failure()).prop_map(
+            |(record, external_id, goal, failure)| IssueState::Failed {
+                record,
+                external_id,
+                goal,
+                failure
+            }
+        ),
+        (any_record(), of(any_external_id()), any_step(), of(any_failure()), of(any_template()))
+            .prop_map(|(record, external_id, step, failure, next)| IssueState::Deleting {
+                record,
+                external_id,
+                step,
+                failure,
+                next
+            }),
+    ]
+    .boxed()
+}
+
+/// A home in its first version, with anything in it. The home's number is for the test to give.
+pub fn any_issue() -> BoxedStrategy<Issue> {
+    ("[a-z]{1,3}", any_facts(), any::<u32>(), any_state())
+        .prop_map(|(account, facts, generation, state)| Issue {
+            home: HomeId(0),
+            account: AccountName::trusted(account),
+            version: 1,
+            facts,
+            generation: Generation(generation),
+            state,
+        })
+        .boxed()
+}

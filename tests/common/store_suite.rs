@@ -1,0 +1,673 @@
+//! The contract of `issuebox::store`, as tests that every store must pass.
+//!
+//! Each function gets a fresh [`World`]. A store's own test file runs all of them; one that it
+//! forgets is dead code, which the compiler reports.
+
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+use issuebox::issue::state::Goal;
+use issuebox::issue::{Issue, IssueState, Known, Step, StoppedBy, Verb};
+use issuebox::store::{CommitError, Page, PageAsk, SandboxFilter, Store, StoreError, Write};
+use issuebox::types::{
+    AccountName, Alias, DeliveryId, ExternalId, Failure, FailureCode, Generation, HomeId, IssueId,
+    IssueNumber, Phase, ProviderName, ProviderStep, Repository, Sandbox, SandboxId,
+};
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::store_issues::{
+    any_issue, at, creating, delivery, entry, first, guid, issue_id, next, numbered, only,
+    only_delivery, record, running,
+};
+
+/// Something durable that stores are opened on, one at a time.
+pub trait World {
+    /// Opens the store as a server's start does.
+    fn open(&self) -> Box<dyn Store>;
+
+    /// Begins a newer epoch behind the back of the store that is open.
+    fn overtake(&self);
+}
+
+fn account() -> AccountName {
+    AccountName::default_account()
+}
+
+fn ask(limit: usize, cursor: Option<&str>) -> PageAsk {
+    PageAsk { limit, cursor: cursor.map(Into::into) }
+}
+
+async fn store_first(store: &dyn Store) -> Issue {
+    let write = first(&account(), store.next_home());
+    let issue = write.issue.clone().expect("has one");
+    assert_eq!(store.commit(write).await, Ok(()));
+    issue
+}
+
+async fn list(store: &dyn Store, filter: SandboxFilter) -> Vec<SandboxId> {
+    let page = store.sandboxes(&account(), &filter, &ask(200, None)).await.expect("lists");
+    assert_eq!(page.total, page.items.len() as u64, "all are on one page");
+    page.items.into_iter().map(|sandbox| sandbox.id).collect()
+}
+
+/// The end of a home's sandbox, and the sandbox as history keeps it.
+fn ended(before: &Issue) -> (Issue, Sandbox) {
+    let sandbox = before.sandbox().expect("a sandbox");
+    let sandbox = Sandbox { phase: None, deleted_at: Some(at(9_999)), ..sandbox };
+    (next(before, IssueState::Absent), sandbox)
+}
+
+pub async fn what_was_stored_is_found_in_every_way(world: &dyn World) {
+    let store = world.open();
+    let issue = store_first(&*store).await;
+    let home = issue.home;
+    let sandbox = issue.sandbox();
+
+    assert_eq!(store.load(home).await, Ok(Some(issue.clone())));
+    for alias in [Alias::Issue(issue_id(home)), numbered(home)] {
+        assert_eq!(store.resolve(&account(), &alias).await, Ok(Some(home)), "by {alias}");
+    }
+    let other_case = Alias::Numbered(Repository::trusted("oCTO/hELLO"), IssueNumber(1));
+    assert_eq!(store.resolve(&account(), &other_case).await, Ok(Some(home)));
+    let row = delivery(home.0, Some(home));
+    assert_eq!(store.delivery(&row.id).await, Ok(Some(row)));
+    let id = &sandbox.as_ref().expect("one").id;
+    assert_eq!(store.sandbox(&account(), id).await, Ok(sandbox.clone()));
+    assert_eq!(store.newest_sandbox(home).await, Ok(sandbox));
+    let timeline = store.timeline(home, &ask(10, None)).await;
+    let items = vec![entry(&issue, None)];
+    assert_eq!(timeline, Ok(Page { items, next: None, total: 1 }));
+}
+
+pub async fn what_was_never_stored_is_none(world: &dyn World) {
+    let store = world.open();
+    let empty = || Page { items: Vec::new(), next: None, total: 0 };
+    assert_eq!(store.load(HomeId(7)).await, Ok(None));
+    assert_eq!(store.resolve(&account(), &numbered(HomeId(7))).await, Ok(None));
+    assert_eq!(store.delivery(&guid(7)).await, Ok(None));
+    assert_eq!(store.sandbox(&account(), &SandboxId::trusted("x")).await, Ok(None));
+    assert_eq!(store.newest_sandbox(HomeId(7)).await, Ok(None));
+    assert_eq!(store.due(at(i64::from(u32::MAX)), 10).await, Ok(Vec::new()));
+    assert_eq!(store.next_due().await, Ok(None));
+    assert_eq!(store.live(None, 10).await, Ok(Vec::new()));
+    assert_eq!(store.counts(&account()).await, Ok(Vec::new()));
+    let filter = SandboxFilter { include_deleted: true, ..SandboxFilter::default() };
+    assert_eq!(store.sandboxes(&account(), &filter, &ask(10, None)).await.map(|p| p.total), Ok(0));
+    assert_eq!(store.timeline(HomeId(7), &ask(10, None)).await, Ok(empty()));
+}
+
+pub async fn writing_can_be_checked(world: &dyn World) {
+    let store = world.open();
+    assert_eq!(store.check().await, Ok(()));
+}
+
+pub async fn a_repeated_delivery_is_refused_whole(world: &dyn World) {
+    let store = world.open();
+    let issue = store_first(&*store).await;
+    let again = Write { delivery: Some(delivery(issue.home.0, None)), ..only(running(&issue)) };
+    assert_eq!(store.commit(again).await, Err(CommitError::DuplicateDelivery));
+    assert_eq!(store.load(issue.home).await, Ok(Some(issue.clone())));
+    let kept = store.delivery(&guid(issue.home.0)).await.expect("reads").expect("is there");
+    assert!(kept.applied, "the first one stays");
+}
+
+pub async fn a_delivery_that_changed_nothing_is_recorded_alone(world: &dyn World) {
+    let store = world.open();
+    let row = delivery(5, None);
+    assert_eq!(store.commit(only_delivery(row.clone())).await, Ok(()));
+    assert_eq!(store.delivery(&row.id).await, Ok(Some(row.clone())));
+    let again = store.commit(only_delivery(row)).await;
+    assert_eq!(again, Err(CommitError::DuplicateDelivery));
+}
+
+pub async fn delivery_ids_are_compared_letter_by_letter(world: &dyn World) {
+    let store = world.open();
+    let spellings = [
+        "72d3162e-cc78-11e3-81ab-4c9367dc0958",
+        "72D3162E-CC78-11E3-81AB-4C9367DC0958",
+        "72d3162ecc7811e381ab4c9367dc0958",
+        "x",
+    ];
+    for (n, id) in spellings.iter().enumerate() {
+        let id = DeliveryId::trusted(*id);
+        let row = issuebox::store::DeliveryRow { id, ..delivery(n as i64, None) };
+        assert_eq!(store.commit(only_delivery(row.clone())).await, Ok(()), "{id}", id = row.id);
+        assert_eq!(store.delivery(&row.id).await, Ok(Some(row)));
+    }
+}
+
+pub async fn a_name_belongs_to_one_home(world: &dyn World) {
+    let store = world.open();
+    let issue = store_first(&*store).await;
+    for taken in [Alias::Issue(issue_id(issue.home)), numbered(issue.home)] {
+        let home = store.next_home();
+        let mut write = first(&account(), home);
+        write.aliases.push(taken.clone());
+        assert_eq!(store.commit(write).await, Err(CommitError::AliasTaken), "{taken}");
+        assert_eq!(store.load(home).await, Ok(None), "nothing of it stays: the state");
+        assert_eq!(store.delivery(&guid(home.0)).await, Ok(None), "the delivery");
+        assert_eq!(store.resolve(&account(), &numbered(home)).await, Ok(None), "other names");
+        let timeline = store.timeline(home, &ask(10, None)).await.expect("reads");
+        assert_eq!(timeline.total, 0, "the timeline");
+        assert_eq!(store.resolve(&account(), &taken).await, Ok(Some(issue.home)));
+    }
+}
+
+pub async fn a_home_may_be_given_its_names_again_and_new_ones(world: &dyn World) {
+    let store = world.open();
+    let issue = store_first(&*store).await;
+    let transferred = Alias::Issue(IssueId::trusted("999"));
+    let aliases =
+        vec![Alias::Issue(issue_id(issue.home)), numbered(issue.home), transferred.clone()];
+    let write = Write { aliases, ..only(running(&issue)) };
+    assert_eq!(store.commit(write).await, Ok(()));
+    assert_eq!(store.resolve(&account(), &transferred).await, Ok(Some(issue.home)));
+}
+
+pub async fn accounts_share_nothing(world: &dyn World) {
+    let store = world.open();
+    let issue = store_first(&*store).await;
+    let other = AccountName::trusted("other");
+    let home = store.next_home();
+    let mut write = first(&other, home);
+    write.aliases = vec![Alias::Issue(issue_id(issue.home)), numbered(issue.home)];
+    assert_eq!(store.commit(write).await, Ok(()), "the same names, in another account");
+
+    assert_eq!(store.resolve(&other, &numbered(issue.home)).await, Ok(Some(home)));
+    assert_eq!(store.resolve(&account(), &numbered(issue.home)).await, Ok(Some(issue.home)));
+    let id = issue.sandbox().expect("one").id;
+    assert_eq!(store.sandbox(&other, &id).await, Ok(None));
+    assert_eq!(list(&*store, SandboxFilter::default()).await, [id]);
+    assert_eq!(store.counts(&other).await, Ok(vec![(Phase::Creating, 1)]));
+}
+
+pub async fn versions_must_follow_each_other(world: &dyn World) {
+    let store = world.open();
+    let issue = store_first(&*store).await;
+    let at_version = |version| only(Issue { version, ..issue.clone() });
+    for version in [0, 1, 3, u64::MAX] {
+        let verdict = store.commit(at_version(version)).await;
+        assert_eq!(verdict, Err(CommitError::Fenced), "version {version} after 1");
+    }
+    let home = store.next_home();
+    for version in [0, 2] {
+        let unknown = Issue { home, version, ..issue.clone() };
+        let verdict = store.commit(only(unknown)).await;
+        assert_eq!(verdict, Err(CommitError::Fenced), "version {version} of an unknown home");
+    }
+    assert_eq!(store.commit(at_version(2)).await, Ok(()));
+}
+
+pub async fn a_fenced_write_leaves_no_trace(world: &dyn World) {
+    let store = world.open();
+    let issue = store_first(&*store).await;
+    let late = Write {
+        aliases: vec![Alias::Issue(IssueId::trusted("late"))],
+        ended: Some(ended(&issue).1),
+        timeline: vec![entry(&issue, None)],
+        delivery: Some(delivery(77, None)),
+        ..only(issue.clone())
+    };
+    assert_eq!(store.commit(late).await, Err(CommitError::Fenced));
+    assert_eq!(store.delivery(&guid(77)).await, Ok(None));
+    let alias = Alias::Issue(IssueId::trusted("late"));
+    assert_eq!(store.resolve(&account(), &alias).await, Ok(None));
+    assert_eq!(store.timeline(issue.home, &ask(9, None)).await.map(|page| page.total), Ok(1));
+    assert_eq!(store.newest_sandbox(issue.home).await, Ok(issue.sandbox()));
+}
+
+pub async fn writes_of_one_home_are_applied_in_call_order(world: &dyn World) {
+    let store = world.open();
+    let home = store.next_home();
+    let mut issue = creating(&account(), home);
+    let mut verdicts = vec![store.commit(first(&account(), home))];
+    for _ in 0..300 {
+        issue = running(&issue);
+        let timeline = vec![entry(&issue, None)];
+        verdicts.push(store.commit(Write { timeline, ..only(issue.clone()) }));
+    }
+    for verdict in join_all(verdicts).await {
+        assert_eq!(verdict, Ok(()));
+    }
+    assert_eq!(store.load(home).await, Ok(Some(issue)));
+    let timeline = store.timeline(home, &ask(400, None)).await.expect("reads");
+    let reasons: Vec<_> = timeline.items.into_iter().map(|entry| entry.reason).collect();
+    let expected: Vec<_> = (1..=301).rev().map(|version| format!("step {version}")).collect();
+    assert_eq!(reasons, expected);
+}
+
+pub async fn a_refusal_does_not_undo_its_neighbours(world: &dyn World) {
+    let store = world.open();
+    let taken = store_first(&*store).await;
+    let homes: Vec<_> = (0..200).map(|_| store.next_home()).collect();
+    let verdicts = join_all(homes.iter().enumerate().map(|(n, home)| {
+        // A new account each, so that what is made beside the state is put to the test too.
+        let mut write = first(&AccountName::trusted(format!("account-{}", n % 7)), *home);
+        match n % 4 {
+            1 => write.delivery = Some(delivery(taken.home.0, None)),
+            2 => {
+                write.issue = Some(creating(&account(), *home));
+                write.aliases.push(numbered(taken.home));
+            }
+            3 => write.issue.as_mut().expect("has one").version = 5,
+            _ => {}
+        }
+        store.commit(write)
+    }))
+    .await;
+    for (n, (verdict, home)) in verdicts.into_iter().zip(homes).enumerate() {
+        let expected = match n % 4 {
+            1 => Err(CommitError::DuplicateDelivery),
+            2 => Err(CommitError::AliasTaken),
+            3 => Err(CommitError::Fenced),
+            _ => Ok(()),
+        };
+        let stored = store.load(home).await.expect("reads");
+        assert_eq!(stored.is_some(), expected.is_ok(), "write {n}");
+        if let Some(issue) = stored {
+            assert_eq!(issue.account.as_str(), format!("account-{}", n % 7), "write {n}");
+        }
+        assert_eq!(verdict, expected, "write {n}");
+    }
+}
+
+pub async fn a_write_whose_future_is_dropped_still_stands(world: &dyn World) {
+    let store = world.open();
+    let home = store.next_home();
+    drop(store.commit(first(&account(), home)));
+    // The next write of the same home can only be applied after it.
+    let up = running(&creating(&account(), home));
+    assert_eq!(store.commit(only(up)).await, Ok(()));
+}
+
+pub async fn a_newer_epoch_fences_every_write(world: &dyn World) {
+    let store = world.open();
+    let issue = store_first(&*store).await;
+    world.overtake();
+    assert_eq!(store.commit(only(running(&issue))).await, Err(CommitError::Fenced));
+    let home = store.next_home();
+    assert_eq!(store.commit(first(&account(), home)).await, Err(CommitError::Fenced));
+    let row = delivery(999, None);
+    assert_eq!(store.commit(only_delivery(row)).await, Err(CommitError::Fenced));
+    assert!(store.check().await.is_err(), "and the readiness check tells it");
+    assert_eq!(store.load(issue.home).await, Ok(Some(issue)));
+    assert_eq!(store.load(home).await, Ok(None));
+}
+
+pub async fn what_was_acknowledged_survives_a_reopening(world: &dyn World) {
+    let store = world.open();
+    let issue = store_first(&*store).await;
+    let (epoch, instance) = (store.epoch(), store.instance());
+    drop(store);
+
+    let store = world.open();
+    assert_eq!(store.load(issue.home).await, Ok(Some(issue.clone())));
+    assert_eq!(store.resolve(&account(), &numbered(issue.home)).await, Ok(Some(issue.home)));
+    assert!(store.epoch() > epoch, "each opening begins an epoch");
+    assert_eq!(store.instance(), instance, "it is the same installation");
+    assert_eq!(store.commit(only(running(&issue))).await, Ok(()), "the account is known again");
+}
+
+pub async fn home_numbers_are_never_given_twice(world: &dyn World) {
+    let store = world.open();
+    let mut seen: HashSet<_> = (0..100).map(|_| store.next_home()).collect();
+    assert_eq!(seen.len(), 100);
+    let stored = store_first(&*store).await.home;
+    assert!(seen.insert(stored));
+    drop(store);
+    assert!(world.open().next_home() > stored, "also not after the one that was stored last");
+}
+
+pub async fn ended_sandboxes_stay_as_history(world: &dyn World) {
+    let store = world.open();
+    let issue = store_first(&*store).await;
+    let (home, up) = (issue.home, running(&issue));
+    assert_eq!(store.commit(only(up.clone())).await, Ok(()));
+    let (absent, old) = ended(&up);
+    let write = Write { ended: Some(old.clone()), ..only(absent.clone()) };
+    assert_eq!(store.commit(write).await, Ok(()));
+
+    assert_eq!(store.load(home).await, Ok(Some(absent.clone())));
+    assert_eq!(store.newest_sandbox(home).await, Ok(Some(old.clone())));
+    assert_eq!(store.sandbox(&account(), &old.id).await, Ok(Some(old.clone())));
+    assert_eq!(store.live(None, 10).await, Ok(Vec::new()));
+    assert_eq!(store.counts(&account()).await, Ok(Vec::new()));
+    assert_eq!(list(&*store, SandboxFilter::default()).await, []);
+
+    // A second generation ends and a third begins in one step.
+    let generation = |before: &Issue, n| {
+        let step = Step::Waiting { verb: Verb::Look, due: at(0), tries_left: 1 };
+        let record = record(home, n);
+        let state = IssueState::Creating { record, goal: Goal::Running, step, giving_up: None };
+        Issue { generation: Generation(n), ..next(before, state) }
+    };
+    let second = generation(&absent, 2);
+    assert_eq!(store.commit(only(second.clone())).await, Ok(()));
+    let third = generation(&second, 3);
+    let write = Write { ended: Some(ended(&second).1), ..only(third.clone()) };
+    assert_eq!(store.commit(write).await, Ok(()));
+    assert_eq!(store.newest_sandbox(home).await, Ok(third.sandbox()));
+    assert_eq!(store.sandbox(&account(), &old.id).await, Ok(Some(old)), "the first one too");
+    let everything = SandboxFilter { include_deleted: true, ..SandboxFilter::default() };
+    let ids = [3, 2, 1].map(|n| record(home, n).id);
+    assert_eq!(list(&*store, everything).await, ids);
+}
+
+pub async fn what_is_due_comes_earliest_first(world: &dyn World) {
+    let store = world.open();
+    let mut homes = Vec::new();
+    for due in [300, 100, 200] {
+        let mut issue = creating(&account(), store.next_home());
+        let IssueState::Creating { step, .. } = &mut issue.state else { panic!("is creating") };
+        *step = Step::Waiting { verb: Verb::Create, due: at(due), tries_left: 1 };
+        assert_eq!(store.commit(only(issue.clone())).await, Ok(()));
+        homes.push(issue.home);
+    }
+    let idle = running(&store_first(&*store).await);
+    assert_eq!(store.commit(only(idle)).await, Ok(()));
+
+    assert_eq!(store.next_due().await, Ok(Some(at(100))));
+    assert_eq!(store.due(at(99), 10).await, Ok(vec![]));
+    assert_eq!(store.due(at(200), 10).await, Ok(vec![homes[1], homes[2]]), "at the time itself");
+    assert_eq!(store.due(at(9_999), 10).await, Ok(vec![homes[1], homes[2], homes[0]]));
+    assert_eq!(store.due(at(9_999), 1).await, Ok(vec![homes[1]]));
+
+    let before = store.load(homes[1]).await.expect("reads").expect("is there");
+    assert_eq!(store.commit(only(running(&before))).await, Ok(()));
+    assert_eq!(store.next_due().await, Ok(Some(at(200))), "it is no longer due");
+}
+
+pub async fn live_sandboxes_come_in_pages_by_home(world: &dyn World) {
+    let store = world.open();
+    let mut expected = Vec::new();
+    for n in 0..10 {
+        let issue = store_first(&*store).await;
+        if n % 3 == 0 {
+            let (absent, old) = ended(&issue);
+            let write = Write { ended: Some(old), ..only(absent) };
+            assert_eq!(store.commit(write).await, Ok(()));
+        } else {
+            expected.push(issue);
+        }
+    }
+    let (mut after, mut seen) = (None, Vec::new());
+    loop {
+        let page = store.live(after, 4).await.expect("reads");
+        let Some(last) = page.last() else { break };
+        assert!(page.len() <= 4);
+        after = Some(last.home);
+        seen.extend(page);
+    }
+    assert_eq!(seen, expected);
+}
+
+pub async fn sandboxes_are_listed_newest_first_in_pages(world: &dyn World) {
+    let store = world.open();
+    let mut expected = Vec::new();
+    for n in 0..23 {
+        let mut issue = creating(&account(), store.next_home());
+        // Several of one moment: the order among them is by id.
+        issue.state.record_mut().expect("one").created_at = at(n / 4);
+        assert_eq!(store.commit(only(issue.clone())).await, Ok(()));
+        if n % 2 == 0 {
+            let (absent, old) = ended(&issue);
+            let write = Write { ended: Some(old.clone()), ..only(absent) };
+            assert_eq!(store.commit(write).await, Ok(()));
+            expected.push(old);
+        } else {
+            expected.extend(issue.sandbox());
+        }
+    }
+    expected.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
+    let live: Vec<_> = expected.iter().filter(|one| one.phase.is_some()).cloned().collect();
+    for (include_deleted, expected) in [(true, expected), (false, live)] {
+        let filter = SandboxFilter { include_deleted, ..SandboxFilter::default() };
+        let (mut cursor, mut seen) = (None, Vec::new());
+        loop {
+            let ask = ask(5, cursor.as_deref());
+            let page = store.sandboxes(&account(), &filter, &ask).await.expect("lists");
+            assert_eq!(page.total, expected.len() as u64, "the total is of all pages");
+            assert!(page.items.len() == 5 || page.next.is_none(), "only the last is short");
+            seen.extend(page.items);
+            match page.next {
+                Some(next) => cursor = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!(seen, expected);
+    }
+}
+
+pub async fn a_page_keeps_its_place_while_others_come_and_go(world: &dyn World) {
+    let store = world.open();
+    let mut all = Vec::new();
+    for _ in 0..6 {
+        all.push(store_first(&*store).await);
+    }
+    let filter = SandboxFilter { include_deleted: true, ..SandboxFilter::default() };
+    let page = store.sandboxes(&account(), &filter, &ask(3, None)).await.expect("lists");
+    let _newer = store_first(&*store).await;
+    // The one that the cursor stands on is deleted meanwhile.
+    let (absent, old) = ended(&all[3]);
+    let write = Write { ended: Some(old), ..only(absent) };
+    assert_eq!(store.commit(write).await, Ok(()));
+    let rest = store.sandboxes(&account(), &filter, &ask(9, page.next.as_deref())).await;
+    let ids: Vec<_> = rest.expect("lists").items.into_iter().map(|one| one.home).collect();
+    assert_eq!(ids, [all[2].home, all[1].home, all[0].home]);
+}
+
+pub async fn an_exact_page_is_the_last_one(world: &dyn World) {
+    let store = world.open();
+    for _ in 0..2 {
+        store_first(&*store).await;
+    }
+    let filter = SandboxFilter::default();
+    let page = store.sandboxes(&account(), &filter, &ask(2, None)).await.expect("lists");
+    assert_eq!((page.items.len(), page.next), (2, None));
+}
+
+pub async fn every_filter_must_hold(world: &dyn World) {
+    let store = world.open();
+    let (one, two) = (store_first(&*store).await, store_first(&*store).await);
+    let mut two = running(&two);
+    two.facts.repository = Some(Repository::trusted("Other/Place"));
+    assert_eq!(store.commit(only(two.clone())).await, Ok(()));
+    let mut three = creating(&account(), store.next_home());
+    three.state.record_mut().expect("one").template.provider = ProviderName::trusted("local");
+    assert_eq!(store.commit(only(three.clone())).await, Ok(()));
+    let gone = running(&store_first(&*store).await);
+    assert_eq!(store.commit(only(gone.clone())).await, Ok(()));
+    let (absent, old) = ended(&gone);
+    assert_eq!(store.commit(Write { ended: Some(old), ..only(absent) }).await, Ok(()));
+    let id = |issue: &Issue| issue.state.record().expect("one").id.clone();
+    let (one, two_id, three, gone_id) = (id(&one), id(&two), id(&three), id(&gone));
+
+    let all = SandboxFilter::default;
+    let with_deleted = || SandboxFilter { include_deleted: true, ..all() };
+    let repository = |name| Some(Repository::trusted(name));
+    let external = |issue: &Issue| issue.state.external_id().cloned();
+    let cases: [(SandboxFilter, &[&SandboxId]); 12] = [
+        (all(), &[&three, &two_id, &one]),
+        (with_deleted(), &[&gone_id, &three, &two_id, &one]),
+        (SandboxFilter { phase: Some(Phase::Running), ..all() }, &[&two_id]),
+        (SandboxFilter { phase: Some(Phase::Creating), ..with_deleted() }, &[&three, &one]),
+        (SandboxFilter { provider: Some(ProviderName::trusted("local")), ..all() }, &[&three]),
+        (SandboxFilter { repository: repository("oTHER/place"), ..all() }, &[&two_id]),
+        (
+            SandboxFilter { repository: repository("octo/hello"), ..with_deleted() },
+            &[&gone_id, &three, &one],
+        ),
+        (SandboxFilter { home: Some(two.home), ..all() }, &[&two_id]),
+        (SandboxFilter { home: Some(gone.home), ..with_deleted() }, &[&gone_id]),
+        (SandboxFilter { external_id: external(&two), ..all() }, &[&two_id]),
+        (SandboxFilter { external_id: external(&gone), ..with_deleted() }, &[&gone_id]),
+        (
+            SandboxFilter {
+                external_id: Some(ExternalId::trusted("object-of-2")),
+                phase: Some(Phase::Stopped),
+                ..all()
+            },
+            &[],
+        ),
+    ];
+    for (filter, expected) in cases {
+        let found = list(&*store, filter.clone()).await;
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{filter:?}");
+    }
+}
+
+pub async fn text_is_found_whatever_its_case_and_taken_as_it_is(world: &dyn World) {
+    let store = world.open();
+    let mut ids = Vec::new();
+    for title in ["100% of Ärger_now", "1000 of them", "back\\slash"] {
+        let mut issue = creating(&account(), store.next_home());
+        issue.facts.title = Some(Known { value: title.into(), as_of: at(0) });
+        assert_eq!(store.commit(only(issue.clone())).await, Ok(()));
+        ids.push(issue.sandbox().expect("one").id);
+    }
+    let (absent, old) = ended(&store.load(HomeId(3)).await.expect("reads").expect("is there"));
+    assert_eq!(store.commit(Write { ended: Some(old), ..only(absent) }).await, Ok(()));
+    let cases: [(&str, &[usize]); 10] = [
+        ("100%", &[0]),
+        ("ÄRGER", &[0]),
+        ("ärger_", &[0]),
+        ("r_er", &[]),
+        ("OF", &[1, 0]),
+        ("\\SLASH", &[2]),
+        ("CLAUDE-issue-2", &[1]),
+        ("octo/HELLO", &[2, 1, 0]),
+        ("Sandbox-3", &[2]),
+        ("", &[2, 1, 0]),
+    ];
+    for (text, expected) in cases {
+        let filter = SandboxFilter {
+            text: Some(text.into()),
+            include_deleted: true,
+            ..SandboxFilter::default()
+        };
+        let expected: Vec<_> = expected.iter().map(|n| ids[*n].clone()).collect();
+        assert_eq!(list(&*store, filter).await, expected, "{text:?}");
+    }
+}
+
+pub async fn a_timeline_comes_newest_first_in_pages(world: &dyn World) {
+    let store = world.open();
+    let (mut issue, other) = (store_first(&*store).await, store_first(&*store).await);
+    let mut expected = vec![entry(&issue, None)];
+    for _ in 0..6 {
+        issue = running(&issue);
+        expected.push(entry(&issue, Some(Phase::Creating)));
+        let timeline = expected[expected.len() - 1..].to_vec();
+        assert_eq!(store.commit(Write { timeline, ..only(issue.clone()) }).await, Ok(()));
+    }
+    expected.reverse();
+    let (mut cursor, mut seen) = (None, Vec::new());
+    loop {
+        let page = store.timeline(issue.home, &ask(3, cursor.as_deref())).await.expect("reads");
+        assert_eq!(page.total, 7);
+        seen.extend(page.items);
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!(seen, expected);
+    assert_eq!(store.timeline(other.home, &ask(9, None)).await.map(|page| page.total), Ok(1));
+}
+
+pub async fn cursors_of_others_are_refused(world: &dyn World) {
+    let store = world.open();
+    for _ in 0..2 {
+        store_first(&*store).await;
+    }
+    let filter = SandboxFilter::default();
+    let page = store.sandboxes(&account(), &filter, &ask(1, None)).await.expect("lists");
+    let of_sandboxes = page.next.expect("there is a second page");
+    for bad in ["", "x", "!!", "czo", &of_sandboxes[1..]] {
+        let page = store.sandboxes(&account(), &filter, &ask(1, Some(bad))).await;
+        assert_eq!(page, Err(StoreError::BadCursor), "{bad:?}");
+    }
+    for bad in ["", "x", &of_sandboxes] {
+        let page = store.timeline(HomeId(1), &ask(1, Some(bad))).await;
+        assert_eq!(page, Err(StoreError::BadCursor), "{bad:?}");
+    }
+}
+
+pub async fn live_sandboxes_are_counted_by_phase(world: &dyn World) {
+    let store = world.open();
+    for n in 0..5 {
+        let issue = store_first(&*store).await;
+        if n < 2 {
+            assert_eq!(store.commit(only(running(&issue))).await, Ok(()));
+        }
+    }
+    let mut counts = store.counts(&account()).await.expect("counts");
+    counts.sort_by_key(|(phase, _)| phase.as_str());
+    assert_eq!(counts, [(Phase::Creating, 3), (Phase::Running, 2)]);
+}
+
+/// Blocking, for the runner of properties: it brings its own runtime.
+pub fn every_state_comes_back_as_it_was(world: &dyn World) {
+    let store = world.open();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    // One store for all cases: they also must not disturb each other.
+    let mut runner = TestRunner::new(Config { cases: 500, ..Config::default() });
+    let property = |(mut first, mut second): (Issue, Issue)| {
+        runtime.block_on(async {
+            first.home = store.next_home();
+            assert_eq!(store.commit(only(first.clone())).await, Ok(()));
+            assert_eq!(store.load(first.home).await, Ok(Some(first.clone())));
+            // Whatever follows replaces all of it.
+            second =
+                Issue { home: first.home, account: first.account.clone(), version: 2, ..second };
+            assert_eq!(store.commit(only(second.clone())).await, Ok(()));
+            assert_eq!(store.load(first.home).await, Ok(Some(second.clone())));
+            let Some(sandbox) = second.sandbox() else { return };
+            assert_eq!(
+                store.sandbox(&second.account, &sandbox.id).await,
+                Ok(Some(sandbox.clone()))
+            );
+            // And as history.
+            let (absent, mut old) = ended(&second);
+            old.phase = sandbox.phase.filter(|_| sandbox.attempt.0 % 2 == 0);
+            let write = Write { ended: Some(old.clone()), ..only(absent) };
+            assert_eq!(store.commit(write).await, Ok(()));
+            assert_eq!(store.newest_sandbox(second.home).await, Ok(Some(old)));
+        });
+        Ok(())
+    };
+    runner.run(&(any_issue(), any_issue()), property).expect("holds for every state");
+}
+
+/// The states that the tables above never pass through, so that none is left to the property.
+pub async fn stopped_and_failed_sandboxes_are_live(world: &dyn World) {
+    let store = world.open();
+    let issue = running(&store_first(&*store).await);
+    assert_eq!(store.commit(only(issue.clone())).await, Ok(()));
+    let record = issue.state.record().expect("one").clone();
+    let external_id = issue.state.external_id().expect("one").clone();
+    let stopped = next(
+        &issue,
+        IssueState::Stopped {
+            record: record.clone(),
+            external_id: external_id.clone(),
+            by: StoppedBy::Person,
+        },
+    );
+    let failure = Failure {
+        code: FailureCode::ObjectLost,
+        step: ProviderStep::Look,
+        message: "gone".into(),
+        retryable: true,
+    };
+    let failed = next(
+        &stopped,
+        IssueState::Failed { record, external_id: Some(external_id), goal: Goal::Running, failure },
+    );
+    for state in [stopped, failed] {
+        assert_eq!(store.commit(only(state.clone())).await, Ok(()));
+        assert_eq!(store.live(None, 9).await, Ok(vec![state.clone()]));
+        let phase = state.state.phase().expect("is live");
+        assert_eq!(store.counts(&account()).await, Ok(vec![(phase, 1)]));
+    }
+}

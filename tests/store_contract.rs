@@ -1,0 +1,186 @@
+//! `SqliteStore` keeps the store's contract, and what only an embedded store must do: it keeps a
+//! second server out, refuses what it does not understand, and says when it is overloaded.
+
+#[path = "common/store_issues.rs"]
+mod store_issues;
+#[path = "common/store_suite.rs"]
+mod store_suite;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use futures_util::future::join_all;
+use issuebox::store::sqlite::{OpenError, SqliteStore};
+use issuebox::store::{CommitError, Store};
+use issuebox::types::AccountName;
+use rusqlite::Connection;
+use store_suite::World;
+use tempfile::TempDir;
+
+struct SqliteWorld {
+    dir: TempDir,
+}
+
+impl SqliteWorld {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("a directory") }
+    }
+
+    fn database(&self) -> PathBuf {
+        self.dir.path().join("issuebox.db")
+    }
+}
+
+impl World for SqliteWorld {
+    fn open(&self) -> Box<dyn Store> {
+        Box::new(SqliteStore::open(self.dir.path()).expect("opens"))
+    }
+
+    fn overtake(&self) {
+        let conn = Connection::open(self.database()).expect("opens");
+        conn.execute("UPDATE meta SET epoch = epoch + 1", []).expect("writes");
+    }
+}
+
+macro_rules! keeps_the_contract {
+    ($($name:ident),* $(,)?) => {$(
+        #[tokio::test]
+        async fn $name() {
+            store_suite::$name(&SqliteWorld::new()).await;
+        }
+    )*};
+}
+
+keeps_the_contract! {
+    what_was_stored_is_found_in_every_way,
+    what_was_never_stored_is_none,
+    writing_can_be_checked,
+    a_repeated_delivery_is_refused_whole,
+    a_delivery_that_changed_nothing_is_recorded_alone,
+    delivery_ids_are_compared_letter_by_letter,
+    a_name_belongs_to_one_home,
+    a_home_may_be_given_its_names_again_and_new_ones,
+    accounts_share_nothing,
+    versions_must_follow_each_other,
+    a_fenced_write_leaves_no_trace,
+    writes_of_one_home_are_applied_in_call_order,
+    a_refusal_does_not_undo_its_neighbours,
+    a_write_whose_future_is_dropped_still_stands,
+    a_newer_epoch_fences_every_write,
+    what_was_acknowledged_survives_a_reopening,
+    home_numbers_are_never_given_twice,
+    ended_sandboxes_stay_as_history,
+    what_is_due_comes_earliest_first,
+    live_sandboxes_come_in_pages_by_home,
+    sandboxes_are_listed_newest_first_in_pages,
+    a_page_keeps_its_place_while_others_come_and_go,
+    an_exact_page_is_the_last_one,
+    every_filter_must_hold,
+    text_is_found_whatever_its_case_and_taken_as_it_is,
+    a_timeline_comes_newest_first_in_pages,
+    cursors_of_others_are_refused,
+    live_sandboxes_are_counted_by_phase,
+    stopped_and_failed_sandboxes_are_live,
+}
+
+#[test]
+fn every_state_comes_back_as_it_was() {
+    store_suite::every_state_comes_back_as_it_was(&SqliteWorld::new());
+}
+
+fn refusal(dir: &Path) -> OpenError {
+    SqliteStore::open(dir).expect_err("must be refused")
+}
+
+#[test]
+fn a_second_server_on_one_directory_is_refused_until_the_first_ends() {
+    let world = SqliteWorld::new();
+    let first = world.open();
+    let second = refusal(world.dir.path());
+    assert!(matches!(second, OpenError::InUse { .. }), "{second:?}");
+    assert!(second.to_string().contains(&*world.dir.path().to_string_lossy()), "{second}");
+    drop(first);
+    drop(world.open());
+}
+
+#[test]
+fn a_newer_layout_is_refused_with_what_to_do() {
+    let world = SqliteWorld::new();
+    drop(world.open());
+    let conn = Connection::open(world.database()).expect("opens");
+    conn.pragma_update(None, "user_version", 999).expect("writes");
+    drop(conn);
+    let newer = refusal(world.dir.path());
+    assert!(matches!(newer, OpenError::NewerSchema { found: 999, .. }), "{newer:?}");
+    assert!(newer.to_string().contains("run the newer version again"), "{newer}");
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_left_alone() {
+    let world = SqliteWorld::new();
+    let junk = b"this is no database ".repeat(400);
+    fs::write(world.database(), &junk).expect("writes");
+    let corrupt = refusal(world.dir.path());
+    assert!(matches!(corrupt, OpenError::Corrupt { .. }), "{corrupt:?}");
+    assert!(corrupt.to_string().contains("issuebox.db"), "{corrupt}");
+    assert_eq!(fs::read(world.database()).expect("reads"), junk);
+}
+
+#[test]
+fn a_damaged_database_is_refused() {
+    let world = SqliteWorld::new();
+    drop(world.open());
+    let mut bytes = fs::read(world.database()).expect("reads");
+    // The root page of the schema follows the file's header of 100 bytes.
+    bytes[100..].fill(0xA5);
+    fs::write(world.database(), bytes).expect("writes");
+    let corrupt = refusal(world.dir.path());
+    assert!(matches!(corrupt, OpenError::Corrupt { .. }), "{corrupt:?}");
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_named() {
+    let world = SqliteWorld::new();
+    let file = world.dir.path().join("file");
+    fs::write(&file, "").expect("writes");
+    let unusable = refusal(&file.join("data"));
+    assert!(matches!(unusable, OpenError::Unusable { .. }), "{unusable:?}");
+    assert!(unusable.to_string().contains("file/data"), "{unusable}");
+    assert!(unusable.to_string().contains("--data"), "{unusable}");
+}
+
+#[test]
+fn what_is_made_is_private() {
+    let world = SqliteWorld::new();
+    let dir = world.dir.path().join("a/b");
+    let store = SqliteStore::open(&dir).expect("opens");
+    let mode = |path: &Path| fs::metadata(path).expect("is there").permissions().mode() & 0o777;
+    assert_eq!(mode(&dir), 0o700);
+    for file in ["issuebox.db", "issuebox.db-wal", "issuebox.db-shm", "lock"] {
+        assert_eq!(mode(&dir.join(file)), 0o600, "{file}");
+    }
+    drop(store);
+}
+
+#[tokio::test]
+async fn too_many_waiting_writes_are_refused_and_the_accepted_ones_stand() {
+    let world = SqliteWorld::new();
+    let store = world.open();
+    // Holds SQLite's write lock, so that the writer waits and the queue fills.
+    let blocker = Connection::open(world.database()).expect("opens");
+    blocker.execute_batch("BEGIN IMMEDIATE").expect("begins");
+    let account = AccountName::default_account();
+    let mut verdicts = Vec::new();
+    for _ in 0..20_000 {
+        verdicts.push(store.commit(store_issues::first(&account, store.next_home())));
+    }
+    blocker.execute_batch("ROLLBACK").expect("ends");
+    let verdicts = join_all(verdicts).await;
+    let accepted = verdicts.iter().take_while(|verdict| verdict.is_ok()).count();
+    assert!((16_384..=16_384 + 1_024).contains(&accepted), "{accepted} were accepted");
+    let refused = &verdicts[accepted..];
+    assert!(refused.iter().all(|verdict| *verdict == Err(CommitError::Overloaded)));
+    assert_eq!(store.live(None, 30_000).await.map(|all| all.len()), Ok(accepted));
+    assert_eq!(store.check().await, Ok(()), "it works again");
+}
