@@ -184,3 +184,66 @@ async fn too_many_waiting_writes_are_refused_and_the_accepted_ones_stand() {
     assert_eq!(store.live(None, 30_000).await.map(|all| all.len()), Ok(accepted));
     assert_eq!(store.check().await, Ok(()), "it works again");
 }
+
+/// Not a check but a measurement: `cargo test --release --test store_contract -- --ignored
+/// --nocapture`.
+#[tokio::test]
+#[ignore = "measures; meaningful only in a release build on a quiet machine"]
+async fn writes_a_second() {
+    const ISSUES: usize = 200_000;
+    const AT_ONCE: usize = 4_000;
+    let world = SqliteWorld::new();
+    let store = world.open();
+    let account = AccountName::default_account();
+    let begun = std::time::Instant::now();
+    for _ in 0..ISSUES / AT_ONCE {
+        let verdicts = join_all((0..AT_ONCE).map(|_| {
+            let home = store.next_home();
+            let mut write = store_issues::first(&account, home);
+            // GitHub's GUIDs come in no order.
+            let spread = (home.0 as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            write.delivery.as_mut().expect("has one").id = issuebox::types::DeliveryId::trusted(
+                format!("{:08x}-{:04x}-11e3-81ab-4c9367dc0958", spread >> 32, spread & 0xffff),
+            );
+            store.commit(write)
+        }))
+        .await;
+        assert!(verdicts.iter().all(Result::is_ok));
+    }
+    let rate = ISSUES as f64 / begun.elapsed().as_secs_f64();
+    println!("{rate:.0} new issues a second, written");
+
+    let up = |home| store_issues::running(&store_issues::creating(&account, home));
+    let begun = std::time::Instant::now();
+    let homes: Vec<_> = (1..=ISSUES as i64).map(issuebox::types::HomeId).collect();
+    for chunk in homes.chunks(AT_ONCE) {
+        let writes = chunk.iter().map(|home| {
+            let issue = up(*home);
+            let timeline = vec![store_issues::entry(&issue, None)];
+            issuebox::store::Write { timeline, ..store_issues::only(issue) }
+        });
+        let verdicts = join_all(writes.map(|write| store.commit(write))).await;
+        assert!(verdicts.iter().all(Result::is_ok));
+    }
+    let rate = ISSUES as f64 / begun.elapsed().as_secs_f64();
+    println!("{rate:.0} next steps a second, written");
+
+    let begun = std::time::Instant::now();
+    let (mut after, mut loaded) = (None, 0);
+    while loaded < 20_000 {
+        let page = store.live(after, 1_000).await.expect("reads");
+        loaded += page.len();
+        after = page.last().map(|issue| issue.home);
+    }
+    println!("20,000 live sandboxes loaded in {:?}", begun.elapsed());
+    let begun = std::time::Instant::now();
+    for n in 0..1_000 {
+        store.load(homes[n * 7]).await.expect("reads");
+    }
+    println!("one state loaded in {:?}", begun.elapsed() / 1_000);
+    let (filter, ask) = Default::default();
+    let ask = issuebox::store::PageAsk { limit: 50, cursor: ask };
+    let begun = std::time::Instant::now();
+    store.sandboxes(&account, &filter, &ask).await.expect("lists");
+    println!("a page of 50 out of {ISSUES} in {:?}", begun.elapsed());
+}

@@ -169,3 +169,97 @@ impl Desk {
         Ok(verdict)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{open, read};
+    use super::*;
+    use crate::store::DeliveryRow;
+    use crate::types::{DeliveryId, Timestamp};
+
+    fn desk(dir: &std::path::Path) -> Desk {
+        let opened = open::open(dir).expect("opens");
+        Desk { conn: opened.writer, epoch: opened.epoch, accounts: Accounts::default() }
+    }
+
+    fn job(guid: &str) -> Job {
+        let delivery = DeliveryRow {
+            id: DeliveryId::trusted(guid),
+            received_at: Timestamp::from_unix_ms(0),
+            event: "issues".into(),
+            action: String::new(),
+            home: None,
+            applied: false,
+            reason: guid.into(),
+        };
+        let write = Write {
+            issue: None,
+            aliases: Vec::new(),
+            ended: None,
+            timeline: Vec::new(),
+            delivery: Some(delivery),
+        };
+        Job { work: Work::Write(Box::new(write)), reply: oneshot::channel().0 }
+    }
+
+    fn is_stored(desk: &Desk, guid: &str) -> bool {
+        read::delivery(&desk.conn, &DeliveryId::trusted(guid)).expect("reads").is_some()
+    }
+
+    #[test]
+    fn a_failed_commit_fails_every_write_of_the_batch_and_no_later_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut desk = desk(dir.path());
+        // A deferred foreign key that only the COMMIT finds broken.
+        desk.conn
+            .execute_batch(
+                "PRAGMA foreign_keys = ON;
+                 CREATE TEMP TABLE parent (id INTEGER PRIMARY KEY);
+                 CREATE TEMP TABLE child (parent REFERENCES parent DEFERRABLE INITIALLY DEFERRED);
+                 CREATE TEMP TRIGGER unlucky AFTER INSERT ON main.delivery
+                 WHEN NEW.reason = 'unlucky' BEGIN INSERT INTO child VALUES (1); END;",
+            )
+            .expect("sets the trap");
+        let verdicts = desk.transact(&[job("before"), job("unlucky"), job("after")]);
+        assert!(matches!(verdicts, Err(CommitError::Failed(_))), "{verdicts:?}");
+        for guid in ["before", "unlucky", "after"] {
+            assert!(!is_stored(&desk, guid), "{guid}");
+        }
+        assert_eq!(desk.transact(&[job("before")]), Ok(vec![Ok(())]));
+        assert!(is_stored(&desk, "before"));
+    }
+
+    #[test]
+    fn a_write_that_fails_inside_leaves_the_others_of_its_batch() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut desk = desk(dir.path());
+        desk.conn
+            .execute_batch(
+                "CREATE TEMP TRIGGER unlucky AFTER INSERT ON main.delivery
+                 WHEN NEW.reason = 'unlucky' BEGIN SELECT RAISE(ABORT, 'no luck'); END;",
+            )
+            .expect("sets the trap");
+        let verdicts = desk.transact(&[job("before"), job("unlucky"), job("after")]);
+        let failed = Err(CommitError::Failed("no luck".into()));
+        assert_eq!(verdicts, Ok(vec![Ok(()), failed, Ok(())]));
+        let stored = ["before", "unlucky", "after"].map(|guid| is_stored(&desk, guid));
+        assert_eq!(stored, [true, false, true]);
+    }
+
+    #[test]
+    fn a_transaction_that_sqlite_ended_fails_the_whole_batch() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut desk = desk(dir.path());
+        // What a full disk does: the statement fails and takes the transaction with it.
+        desk.conn
+            .execute_batch(
+                "CREATE TEMP TRIGGER unlucky AFTER INSERT ON main.delivery
+                 WHEN NEW.reason = 'unlucky' BEGIN SELECT RAISE(ROLLBACK, 'disk full'); END;",
+            )
+            .expect("sets the trap");
+        let verdicts = desk.transact(&[job("before"), job("unlucky"), job("after")]);
+        assert!(matches!(verdicts, Err(CommitError::Failed(_))), "{verdicts:?}");
+        assert!(!is_stored(&desk, "before") && !is_stored(&desk, "after"));
+        assert_eq!(desk.transact(&[job("after")]), Ok(vec![Ok(())]));
+    }
+}
