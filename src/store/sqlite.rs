@@ -2,8 +2,8 @@
 //!
 //! # How it keeps the contract
 //! - **Atomicity, order, durability** come from one writer thread ([`writer`]): a queue in call
-//!   order, one transaction for all that waits, a savepoint for each write, answers after COMMIT
-//!   with `synchronous=FULL` in WAL mode.
+//!   order, one transaction for all that waits, a refused write undone alone, answers after the
+//!   COMMIT, with `synchronous=FULL` in WAL mode.
 //! - **Fencing** has three walls: the kernel's lock on the data directory keeps a second server
 //!   out, the stored epoch is compared in every transaction, and an update names the version that
 //!   it follows.
