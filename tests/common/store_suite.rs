@@ -348,6 +348,10 @@ pub async fn ended_sandboxes_stay_as_history(world: &dyn World) {
     assert_eq!(store.commit(write).await, Ok(()));
     assert_eq!(store.newest_sandbox(home).await, Ok(third.sandbox()));
     assert_eq!(store.sandbox(&account(), &old.id).await, Ok(Some(old)), "the first one too");
+    let (absent, old) = ended(&third);
+    let write = Write { ended: Some(old.clone()), ..only(absent) };
+    assert_eq!(store.commit(write).await, Ok(()));
+    assert_eq!(store.newest_sandbox(home).await, Ok(Some(old)), "the last of three past ones");
     let everything = SandboxFilter { include_deleted: true, ..SandboxFilter::default() };
     let ids = [3, 2, 1].map(|n| record(home, n).id);
     assert_eq!(list(&*store, everything).await, ids);

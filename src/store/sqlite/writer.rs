@@ -223,8 +223,9 @@ impl From<CommitError> for Stop {
 mod tests {
     use super::super::{open, read};
     use super::*;
+    use crate::issue::Issue;
     use crate::store::DeliveryRow;
-    use crate::types::{DeliveryId, Timestamp};
+    use crate::types::{AccountName, DeliveryId, HomeId, IssueId, Timestamp};
 
     fn desk(dir: &std::path::Path) -> Desk {
         let opened = open::open(dir).expect("opens");
@@ -276,6 +277,38 @@ mod tests {
         }
         assert_eq!(desk.transact(&[job("before")]), Ok(vec![Ok(())]));
         assert!(is_stored(&desk, "before"));
+    }
+
+    /// A write that makes its account, with a delivery of this GUID.
+    fn job_of_account(home: i64, guid: &str) -> Job {
+        let job = job(guid);
+        let Work::Write(mut write) = job.work else { unreachable!("job() makes a write") };
+        let (account, id) = (AccountName::trusted("new"), IssueId::trusted(home.to_string()));
+        write.issue = Some(Issue { version: 1, ..Issue::new(HomeId(home), account, id) });
+        Job { work: Work::Write(write), ..job }
+    }
+
+    #[test]
+    fn an_account_that_was_undone_is_made_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut desk = desk(dir.path());
+        let account_of = |desk: &Desk, home| {
+            let issue = read::load(&desk.conn, HomeId(home)).expect("reads");
+            issue.map(|issue| issue.account.to_string())
+        };
+        desk.conn
+            .execute_batch(
+                "CREATE TEMP TRIGGER unlucky AFTER INSERT ON main.issue
+                 WHEN NEW.home = 1 BEGIN SELECT RAISE(ABORT, 'no luck'); END;",
+            )
+            .expect("sets the trap");
+        // The first makes the account, the second makes the batch run again.
+        let verdicts = desk.transact(&[job_of_account(20, "good"), job_of_account(1, "bad")]);
+        assert_eq!(verdicts.expect("commits")[0], Ok(()));
+        assert_eq!(account_of(&desk, 20).as_deref(), Some("new"));
+        // After the second was undone by its savepoint.
+        assert_eq!(desk.transact(&[job_of_account(21, "later")]), Ok(vec![Ok(())]));
+        assert_eq!(account_of(&desk, 21).as_deref(), Some("new"));
     }
 
     #[test]
