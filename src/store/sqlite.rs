@@ -1,13 +1,13 @@
 //! The embedded store: SQLite in the data directory.
 //!
 //! # How it keeps the contract
-//! - **Atomicity, order, durability** come from one writer thread ([`writer`]): a queue in call
+//! - **Atomicity, order, durability** come from one writer thread (`writer`): a queue in call
 //!   order, one transaction for all that waits, a refused write undone alone, answers after the
 //!   COMMIT, with `synchronous=FULL` in WAL mode.
 //! - **Fencing** has three walls: the kernel's lock on the data directory keeps a second server
 //!   out, the stored epoch is compared in every transaction, and an update names the version that
 //!   it follows.
-//! - **Uniqueness** is what the tables' keys refuse ([`apply`]).
+//! - **Uniqueness** is what the tables' keys refuse (`apply`).
 //!
 //! Reads run on the calling thread and return ready futures. They take tens of microseconds from
 //! the page cache; handing them to another thread would cost more than that.

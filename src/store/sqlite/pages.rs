@@ -165,11 +165,10 @@ pub(super) fn sandboxes(
         return Ok(Page { items: Vec::new(), next: None, total: 0 });
     };
     let (mut total, mut items) = (0, Vec::new());
-    for source in [Some(Source::live(account, filter)), Source::ended(account, filter)] {
-        if let Some(source) = source {
-            total += source.count(&moment)?;
-            items.extend(source.page(&moment, behind.as_ref(), ask.limit.saturating_add(1))?);
-        }
+    let live = Source::live(account, filter);
+    for source in std::iter::once(live).chain(Source::ended(account, filter)) {
+        total += source.count(&moment)?;
+        items.extend(source.page(&moment, behind.as_ref(), ask.limit.saturating_add(1))?);
     }
     items.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
     let more = items.len() > ask.limit;

@@ -18,8 +18,10 @@ use crate::types::{
 };
 
 mod parts;
+mod steps;
 
-use parts::{By, FactsPart, FailurePart, GoalPart, NextPart, RecordPart, StepPart, Word};
+use parts::{FactsPart, FailurePart, NextPart, RecordPart, Word};
+use steps::{By, GoalPart, StepPart};
 
 /// A row that this version cannot have written.
 #[derive(Debug, thiserror::Error)]
@@ -288,11 +290,10 @@ pub(super) fn search_text(
     id: &SandboxId,
 ) -> String {
     let mut text = String::with_capacity(160);
-    for part in [Some(name), title, repository.map(Repository::as_str), Some(id.as_str())] {
-        if let Some(part) = part {
-            text.push_str(part);
-            text.push('\n');
-        }
+    let parts = [Some(name), title, repository.map(Repository::as_str), Some(id.as_str())];
+    for part in parts.into_iter().flatten() {
+        text.push_str(part);
+        text.push('\n');
     }
     text.to_lowercase()
 }
