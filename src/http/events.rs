@@ -1,0 +1,271 @@
+//! The ring of events: every change of a sandbox, encoded once, in commit order.
+//!
+//! Subscribers read from the ring by position, so one that never reads costs nothing but its
+//! connection: there is no queue of its own that could fill. Who falls behind further than the
+//! ring reaches is told so (`gap`) and lists again.
+//!
+//! # Guarantees
+//! - A cursor taken before a list is read sees every change that the list does not show.
+//! - Cursors of another server run are recognised, never misread: the ring lives in memory, so
+//!   what happened before the start cannot be resumed.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::engine::Change;
+use crate::types::{AccountName, Phase, Sandbox};
+
+use super::wire;
+
+/// How many events are kept: some minutes of a busy server, about 5 MB.
+pub const RING_LEN: usize = 4_096;
+
+/// The last events, for subscribers to read at their own pace.
+#[derive(Debug)]
+pub struct EventRing {
+    run: String,
+    kept: Mutex<Kept>,
+    len_max: usize,
+    next: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    events: VecDeque<Arc<Event>>,
+    /// The number of the first event in `events`.
+    first: u64,
+}
+
+/// One encoded event.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Whose it is.
+    pub account: AccountName,
+    /// Its `data`, one line of JSON.
+    pub data: String,
+}
+
+/// Where a subscriber is: the number of the event that it reads next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position(u64);
+
+impl Position {
+    /// After `count` more events.
+    pub fn after(self, count: usize) -> Self {
+        Self(self.0 + count as u64)
+    }
+}
+
+/// What there is to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// These follow directly; none where the subscriber is up to date.
+    Events(Vec<Arc<Event>>),
+    /// The ring no longer reaches back that far.
+    Gap,
+}
+
+impl EventRing {
+    /// An empty ring of `len_max` events. `run` names this server run, in letters and digits.
+    pub fn new(run: impl Into<String>, len_max: usize) -> Self {
+        Self {
+            run: run.into(),
+            kept: Mutex::default(),
+            len_max: len_max.max(1),
+            next: watch::Sender::new(0),
+        }
+    }
+
+    /// Takes one durable step in; `json` is its live sandbox as JSON.
+    pub fn push(&self, change: &Change, json: Option<&str>) {
+        let events = encode(change, json);
+        if events.is_empty() {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        for data in events {
+            if kept.events.len() == self.len_max {
+                kept.events.pop_front();
+                kept.first += 1;
+            }
+            kept.events.push_back(Arc::new(Event { account: change.account.clone(), data }));
+        }
+        // Under the lock, so that the number never goes back.
+        self.next.send_replace(kept.first + kept.events.len() as u64);
+    }
+
+    /// The position after everything there is.
+    pub fn now(&self) -> Position {
+        Position(*self.next.borrow())
+    }
+
+    /// A position as callers are given it.
+    pub fn cursor(&self, position: Position) -> String {
+        format!("{}-{}", self.run, position.0)
+    }
+
+    /// Reads a cursor back; `None` where it is of another run, or of none.
+    pub fn parse(&self, cursor: &str) -> Option<Position> {
+        let number = cursor.strip_prefix(&self.run)?.strip_prefix('-')?.parse().ok()?;
+        (number <= self.now().0).then_some(Position(number))
+    }
+
+    /// What follows `position`, at most `limit`.
+    pub fn read(&self, position: Position, limit: usize) -> Read {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(skip) = position.0.checked_sub(kept.first) else { return Read::Gap };
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        Read::Events(kept.events.iter().skip(skip).take(limit).cloned().collect())
+    }
+
+    /// Tells when there is more; read first, then wait, then read again.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.next.subscribe()
+    }
+}
+
+/// Each timeline row of the step that concerns a sandbox, or else the new state alone.
+fn encode(change: &Change, json: Option<&str>) -> Vec<String> {
+    let ended_json = change.ended.as_ref().map(wire::sandbox_json);
+    let rows: Vec<String> = change
+        .timeline
+        .iter()
+        .filter_map(|row| {
+            let of_ended = change.ended.as_ref().is_some_and(|s| s.generation == row.generation);
+            let of_live = change.sandbox.as_ref().is_some_and(|s| s.generation == row.generation);
+            let json = match (of_ended, of_live) {
+                (true, _) => ended_json.as_deref()?,
+                (false, true) => json?,
+                (false, false) => return None,
+            };
+            Some(data(json, row.from, row.to, &row.reason, &row.cause))
+        })
+        .collect();
+    match (&change.sandbox, json) {
+        (Some(Sandbox { phase, reason, .. }), Some(json)) if rows.is_empty() => {
+            vec![data(json, *phase, *phase, reason, "update")]
+        }
+        _ => rows,
+    }
+}
+
+fn data(
+    sandbox: &str,
+    from: Option<Phase>,
+    to: Option<Phase>,
+    reason: &str,
+    cause: &str,
+) -> String {
+    format!(
+        r#"{{"sandbox":{sandbox},"from":{},"to":{},"reason":{},"cause":{}}}"#,
+        wire::to_json(&from.map(Phase::as_str)),
+        wire::to_json(&to.map(Phase::as_str)),
+        wire::to_json(&reason),
+        wire::to_json(&cause),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::tests::sample;
+    use super::*;
+    use crate::types::{Generation, HomeId, TimelineEntry, Timestamp};
+
+    fn row(generation: u32, from: Option<Phase>, to: Option<Phase>) -> TimelineEntry {
+        TimelineEntry {
+            at: Timestamp::from_unix_ms(0),
+            generation: Generation(generation),
+            from,
+            to,
+            reason: "because".into(),
+            cause: "delivery x".into(),
+        }
+    }
+
+    fn push(ring: &EventRing, timeline: Vec<TimelineEntry>, ended: Option<Sandbox>) {
+        let sandbox = Sandbox { generation: Generation(2), ..sample("5") };
+        let json = wire::sandbox_json(&sandbox);
+        let change = Change {
+            home: HomeId(1),
+            account: AccountName::default_account(),
+            version: 1,
+            aliases: Vec::new(),
+            sandbox: Some(sandbox),
+            ended,
+            timeline,
+        };
+        ring.push(&change, Some(&json));
+    }
+
+    fn events(ring: &EventRing, position: Position) -> Vec<serde_json::Value> {
+        match ring.read(position, 100) {
+            Read::Events(events) => events
+                .iter()
+                .map(|event| serde_json::from_str(&event.data).expect("JSON"))
+                .collect(),
+            Read::Gap => panic!("no gap was expected"),
+        }
+    }
+
+    #[test]
+    fn an_event_shows_the_sandbox_of_its_own_generation() {
+        let ring = EventRing::new("run", 10);
+        let start = ring.now();
+        let ended = Sandbox { phase: None, ..sample("5") };
+        let timeline = vec![
+            row(1, Some(Phase::Deleting), None),
+            row(2, None, Some(Phase::Creating)),
+        ];
+        push(&ring, timeline, Some(ended));
+        let seen = events(&ring, start);
+        assert_eq!(seen.len(), 2);
+        assert_eq!(seen[0]["sandbox"]["generation"], 1);
+        assert_eq!(seen[0]["from"], "deleting");
+        assert_eq!(seen[0]["to"], serde_json::Value::Null);
+        assert_eq!(seen[1]["sandbox"]["generation"], 2);
+        assert_eq!(seen[1]["cause"], "delivery x");
+    }
+
+    #[test]
+    fn a_change_without_a_timeline_is_still_told() {
+        let ring = EventRing::new("run", 10);
+        push(&ring, Vec::new(), None);
+        assert_eq!(events(&ring, Position(0))[0]["to"], "running");
+    }
+
+    #[test]
+    fn who_falls_behind_the_ring_is_told_of_the_gap() {
+        let ring = EventRing::new("run", 3);
+        let start = ring.now();
+        for _ in 0..3 {
+            push(&ring, Vec::new(), None);
+        }
+        assert_eq!(events(&ring, start).len(), 3);
+        push(&ring, Vec::new(), None);
+        assert_eq!(ring.read(start, 10), Read::Gap);
+        assert_eq!(events(&ring, start.after(1)).len(), 3);
+    }
+
+    #[test]
+    fn cursors_of_another_run_are_not_understood() {
+        let ring = EventRing::new("run", 3);
+        push(&ring, Vec::new(), None);
+        let cursor = ring.cursor(ring.now());
+        assert_eq!(ring.parse(&cursor), Some(ring.now()));
+        assert_eq!(EventRing::new("other", 3).parse(&cursor), None);
+        for bad in ["", "run", "run-", "run-x", "run-99", "run--1"] {
+            assert_eq!(ring.parse(bad), None, "{bad:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn subscribers_are_woken_by_a_push() {
+        let ring = EventRing::new("run", 3);
+        let mut news = ring.subscribe();
+        push(&ring, Vec::new(), None);
+        news.changed().await.expect("the ring lives");
+        assert_eq!(events(&ring, Position(0)).len(), 1);
+    }
+}

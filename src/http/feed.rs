@@ -1,0 +1,111 @@
+//! Where the engine's news arrive at the edge: look-ups, events and metrics from one source.
+//!
+//! The engine calls [`Feed::publish`] on its own thread for each durable step, so everything here
+//! is short: a sandbox is encoded once, for the live map and for the ring alike.
+
+use std::sync::Arc;
+
+use crate::engine::{Change, Publisher};
+use crate::types::Phase;
+
+use super::events::{EventRing, RING_LEN};
+use super::live::{Before, LiveMap};
+use super::metrics::Metrics;
+use super::wire;
+
+/// The edge's side of the engine's [`Publisher`] port.
+#[derive(Debug)]
+pub struct Feed {
+    /// Ready-made answers for everything live.
+    pub live: LiveMap,
+    /// The last events.
+    pub events: EventRing,
+    /// What is counted and measured.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Feed {
+    /// An empty feed. `run` names this server run in the cursors of its events: letters and
+    /// digits that no other run has.
+    pub fn new(run: &str) -> Self {
+        Self {
+            live: LiveMap::default(),
+            events: EventRing::new(run, RING_LEN),
+            metrics: Arc::new(Metrics::new()),
+        }
+    }
+
+    /// Measures a create that ended in this step: from its record until it was up, or failed.
+    fn measure(&self, change: &Change, before: Option<Before>) {
+        let Some(sandbox) = &change.sandbox else { return };
+        let was_creating = before
+            .is_some_and(|before| before.phase == Phase::Creating && before.id == sandbox.id);
+        if !was_creating {
+            return;
+        }
+        let success = match sandbox.phase {
+            Some(Phase::Running | Phase::Stopping | Phase::Stopped | Phase::Starting) => true,
+            Some(Phase::Failed) => false,
+            // Still under way, or deleted before it ended.
+            Some(Phase::Creating | Phase::Deleting) | None => return,
+        };
+        let took = sandbox.phase_since.since(sandbox.created_at);
+        self.metrics.created(sandbox.mode, success, &sandbox.provider, took);
+    }
+}
+
+impl Publisher for Feed {
+    fn publish(&self, change: &Change) {
+        let json = change.sandbox.as_ref().map(wire::sandbox_json);
+        let before = self.live.apply(change, json.as_deref());
+        self.measure(change, before);
+        self.events.push(change, json.as_deref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::wire::tests::sample;
+    use super::*;
+    use crate::types::{AccountName, HomeId, Sandbox};
+
+    fn publish(feed: &Feed, version: u64, phase: Phase, after_ms: u64) {
+        let sandbox = sample("5");
+        let since = sandbox.created_at.after(Duration::from_millis(after_ms));
+        feed.publish(&Change {
+            home: HomeId(1),
+            account: AccountName::default_account(),
+            version,
+            aliases: Vec::new(),
+            sandbox: Some(Sandbox { phase: Some(phase), phase_since: since, ..sandbox }),
+            ended: None,
+            timeline: Vec::new(),
+        });
+    }
+
+    #[test]
+    fn a_create_is_measured_once_it_is_up() {
+        let feed = Feed::new("run");
+        publish(&feed, 1, Phase::Creating, 0);
+        assert!(!feed.metrics.encode(&feed.live).contains("create_seconds_count"));
+        publish(&feed, 2, Phase::Running, 1_500);
+        publish(&feed, 3, Phase::Stopping, 2_000);
+        let text = feed.metrics.encode(&feed.live);
+        let labels = r#"{mode="strong",success="true",provider="simulated"}"#;
+        assert!(text.contains(&format!("issuebox_sandbox_create_seconds_sum{labels} 1.5")), "{text}");
+        assert!(text.contains(&format!("issuebox_sandbox_create_seconds_count{labels} 1")), "{text}");
+        assert!(text.contains(r#"issuebox_sandboxes_live{phase="stopping"} 1"#), "{text}");
+        assert!(text.contains(r#"issuebox_sandboxes_live{phase="running"} 0"#), "{text}");
+    }
+
+    #[test]
+    fn each_step_reaches_look_ups_and_events() {
+        let feed = Feed::new("run");
+        let start = feed.events.now();
+        publish(&feed, 1, Phase::Creating, 0);
+        assert!(feed.live.home(HomeId(1)).is_some());
+        assert_eq!(feed.events.now(), start.after(1));
+    }
+}

@@ -1,0 +1,145 @@
+//! What is counted and measured, in the form that Prometheus reads.
+//!
+//! No issue, repository or account is ever a label: the number of series is bounded by the
+//! routes, the phases and the configured providers.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::types::{Mode, ProviderName};
+
+use super::live::LiveMap;
+
+/// Upper bounds of the create histogram, in seconds: from a local start to a slow cluster's.
+const CREATE_BUCKETS_SECS: [f64; 12] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0];
+
+/// Every metric of the service.
+pub struct Metrics {
+    registry: Registry,
+    creates: Family<CreateLabels, Histogram, fn() -> Histogram>,
+    deliveries: Family<DeliveryLabels, Counter>,
+    requests: Family<RequestLabels, Counter>,
+    live: Family<PhaseLabels, Gauge>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CreateLabels {
+    mode: &'static str,
+    success: &'static str,
+    provider: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct DeliveryLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RequestLabels {
+    method: &'static str,
+    route: &'static str,
+    status: u16,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: &'static str,
+}
+
+impl Metrics {
+    /// All metrics, at zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::default();
+        let creates: Family<CreateLabels, Histogram, fn() -> Histogram> =
+            Family::new_with_constructor(|| Histogram::new(CREATE_BUCKETS_SECS));
+        registry.register(
+            "issuebox_sandbox_create_seconds",
+            "How long creates took, from the record until the sandbox was up or failed",
+            creates.clone(),
+        );
+        let deliveries = Family::default();
+        registry.register(
+            "issuebox_deliveries",
+            "Webhook deliveries by what became of them",
+            deliveries.clone(),
+        );
+        let requests = Family::default();
+        registry.register(
+            "issuebox_http_requests",
+            "HTTP requests by route and status",
+            requests.clone(),
+        );
+        let live = Family::default();
+        registry.register("issuebox_sandboxes_live", "Live sandboxes by phase", live.clone());
+        Self { registry, creates, deliveries, requests, live }
+    }
+
+    /// A create ended.
+    pub fn created(&self, mode: Mode, success: bool, provider: &ProviderName, took: Duration) {
+        let labels = CreateLabels {
+            mode: mode.as_str(),
+            success: if success { "true" } else { "false" },
+            provider: provider.to_string(),
+        };
+        self.creates.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// A delivery was answered; `result` is its status or the code of its error.
+    pub fn delivered(&self, result: &'static str) {
+        self.deliveries.get_or_create(&DeliveryLabels { result }).inc();
+    }
+
+    /// A request was answered.
+    pub fn answered(&self, method: &'static str, route: &'static str, status: u16) {
+        self.requests.get_or_create(&RequestLabels { method, route, status }).inc();
+    }
+
+    /// Everything as text; the numbers of live sandboxes are read from the live map.
+    pub fn encode(&self, live: &LiveMap) -> String {
+        for (phase, count) in live.phases() {
+            let gauge = self.live.get_or_create_owned(&PhaseLabels { phase: phase.as_str() });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to a string cannot fail");
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_carry_route_method_and_status() {
+        let metrics = Metrics::new();
+        metrics.answered("GET", "/v1/sandboxes", 200);
+        metrics.answered("GET", "/v1/sandboxes", 200);
+        metrics.delivered("accepted");
+        let text = metrics.encode(&LiveMap::default());
+        let line = r#"issuebox_http_requests_total{method="GET",route="/v1/sandboxes",status="200"} 2"#;
+        assert!(text.contains(line), "{text}");
+        assert!(text.contains(r#"issuebox_deliveries_total{result="accepted"} 1"#), "{text}");
+    }
+}

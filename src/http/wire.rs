@@ -1,0 +1,320 @@
+//! What goes over the wire: the shapes of JSON, joined to the domain by `From`.
+//!
+//! Domain types are not serializable, so that renaming one never changes the contract. Times are
+//! RFC 3339 in UTC, 64-bit ids are strings, sizes are bytes, and every duration has its unit in
+//! its name.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::types::{Failure, Phase, Sandbox, TimelineEntry};
+
+/// A call that went well.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Success<T> {
+    /// Always true.
+    pub success: bool,
+    /// What was asked for.
+    pub data: T,
+    /// The sandbox it is about, where it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<String>,
+}
+
+impl<T> Success<T> {
+    /// About no sandbox in particular.
+    pub fn of(data: T) -> Self {
+        Self { success: true, data, sandbox_id: None }
+    }
+
+    /// About this sandbox.
+    pub fn about(sandbox: &Sandbox, data: T) -> Self {
+        Self { success: true, data, sandbox_id: Some(sandbox.id.to_string()) }
+    }
+}
+
+/// A page of a list.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Listed<T> {
+    /// Always true.
+    pub success: bool,
+    /// What is on this page.
+    pub data: Vec<T>,
+    /// The `cursor` of the next page; null on the last.
+    pub next_cursor: Option<String>,
+    /// How many there are on all pages.
+    pub total: u64,
+    /// Where `/v1/events` goes on from this list without a gap; on lists of sandboxes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_cursor: Option<String>,
+}
+
+/// A call that failed.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Failure)]
+pub struct Failed<'a> {
+    /// Always false.
+    pub success: bool,
+    /// What went wrong.
+    pub error: FailedBody<'a>,
+}
+
+/// What went wrong.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Error)]
+pub struct FailedBody<'a> {
+    /// A stable word to branch on.
+    pub code: &'static str,
+    /// The same for people.
+    pub message: &'a str,
+    /// What to do next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<&'a str>,
+    /// Which part of the input was wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<&'a str>,
+}
+
+/// A sandbox.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Sandbox)]
+pub struct SandboxBody<'a> {
+    /// Its id; opaque.
+    pub id: &'a str,
+    /// Its name for people, `claude-issue-{issueId}`.
+    pub name: &'a str,
+    /// The account it belongs to.
+    pub account: &'a str,
+    /// The issue's id: the decimal of GitHub's global id, or a caller's own word.
+    pub issue_id: &'a str,
+    /// `owner/name`, where known.
+    pub repository: Option<&'a str>,
+    /// The issue's number in its repository, where known.
+    pub issue_number: Option<u64>,
+    /// The issue's title, where known.
+    pub issue_title: Option<&'a str>,
+    /// The issue's page, where known.
+    pub issue_url: Option<&'a str>,
+    /// Which provider makes it.
+    pub provider: &'a str,
+    /// The provider's own id of it, once known.
+    pub external_id: Option<&'a str>,
+    /// Which template it was made from.
+    pub template: &'a str,
+    /// `strong` or `fast`.
+    pub mode: &'static str,
+    /// `creating`, `running`, `stopping`, `stopped`, `starting`, `failed` or `deleting`; null once
+    /// deleted.
+    pub phase: Option<&'static str>,
+    /// What it should come to: `running`, `stopped` or `deleted`.
+    pub wanted: &'static str,
+    /// Which sandbox of its issue this is: 1, 2, …
+    pub generation: u32,
+    /// The number of its latest provider call.
+    pub attempt: u32,
+    /// What failed, where something did.
+    pub failure: Option<FailureBody<'a>>,
+    /// Why it is in this phase, in words.
+    pub reason: &'a str,
+    /// Ports that can be reached from outside; none yet.
+    #[schema(value_type = Vec<String>)]
+    pub endpoints: [&'static str; 0],
+    /// What the agent in it does.
+    pub agent: AgentBody,
+    /// When it was recorded.
+    pub created_at: String,
+    /// Since when it has been in this phase.
+    pub phase_since: String,
+    /// When it was last worked in, asked for or nudged by a delivery.
+    pub last_activity_at: String,
+    /// When it was confirmed absent.
+    pub deleted_at: Option<String>,
+    /// Room for what later versions say.
+    pub meta: Meta,
+}
+
+/// What the agent in a sandbox does.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Agent)]
+pub struct AgentBody {
+    /// `idle`.
+    pub state: &'static str,
+    /// Since when.
+    pub since: String,
+}
+
+/// Room for what later versions say; empty.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Meta {}
+
+/// Why a sandbox is *failed*, or what stands in the way of its delete.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SandboxFailure)]
+pub struct FailureBody<'a> {
+    /// The kind of trouble: `provider_unavailable`, `provider_refused`, `provider_broken`,
+    /// `name_taken`, `object_lost` or `provider_unknown`.
+    pub code: &'static str,
+    /// The step that failed: `look`, `create`, `start`, `stop` or `delete`.
+    pub step: &'static str,
+    /// What happened and what may be left, for people.
+    pub message: &'a str,
+    /// Whether `retry` may help without anybody changing anything.
+    pub retryable: bool,
+}
+
+impl<'a> From<&'a Failure> for FailureBody<'a> {
+    fn from(failure: &'a Failure) -> Self {
+        Self {
+            code: failure.code.as_str(),
+            step: failure.step.as_str(),
+            message: &failure.message,
+            retryable: failure.retryable,
+        }
+    }
+}
+
+impl<'a> From<&'a Sandbox> for SandboxBody<'a> {
+    fn from(sandbox: &'a Sandbox) -> Self {
+        Self {
+            id: sandbox.id.as_str(),
+            name: &sandbox.name,
+            account: sandbox.account.as_str(),
+            issue_id: sandbox.issue_id.as_str(),
+            repository: sandbox.repository.as_ref().map(|r| r.as_str()),
+            issue_number: sandbox.issue_number.map(|n| n.0),
+            issue_title: sandbox.issue_title.as_deref(),
+            issue_url: sandbox.issue_url.as_deref(),
+            provider: sandbox.provider.as_str(),
+            external_id: sandbox.external_id.as_ref().map(|id| id.as_str()),
+            template: sandbox.template.as_str(),
+            mode: sandbox.mode.as_str(),
+            phase: sandbox.phase.map(Phase::as_str),
+            wanted: sandbox.wanted.as_str(),
+            generation: sandbox.generation.0,
+            attempt: sandbox.attempt.0,
+            failure: sandbox.failure.as_ref().map(FailureBody::from),
+            reason: &sandbox.reason,
+            endpoints: [],
+            // No agent runs in a sandbox yet: it has been idle for as long as the phase lasts.
+            agent: AgentBody { state: "idle", since: sandbox.phase_since.to_string() },
+            created_at: sandbox.created_at.to_string(),
+            phase_since: sandbox.phase_since.to_string(),
+            last_activity_at: sandbox.last_activity_at.to_string(),
+            deleted_at: sandbox.deleted_at.map(|at| at.to_string()),
+            meta: Meta {},
+        }
+    }
+}
+
+/// One row of an issue's timeline.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TimelineEntry)]
+pub struct TimelineBody {
+    /// When it was decided.
+    pub at: String,
+    /// The generation it concerns; 0 where there is no sandbox.
+    pub generation: u32,
+    /// The phase before; null where there was no sandbox.
+    pub from: Option<&'static str>,
+    /// The phase after; null where there is none any more.
+    pub to: Option<&'static str>,
+    /// What happened and why, in words.
+    pub reason: String,
+    /// Which delivery, caller or part of the service caused it.
+    pub cause: String,
+}
+
+impl From<TimelineEntry> for TimelineBody {
+    fn from(entry: TimelineEntry) -> Self {
+        Self {
+            at: entry.at.to_string(),
+            generation: entry.generation.0,
+            from: entry.from.map(Phase::as_str),
+            to: entry.to.map(Phase::as_str),
+            reason: entry.reason,
+            cause: entry.cause,
+        }
+    }
+}
+
+/// The sandbox as JSON.
+pub fn sandbox_json(sandbox: &Sandbox) -> String {
+    to_json(&SandboxBody::from(sandbox))
+}
+
+/// `{"success":true,"data":…,"sandboxId":…}` around a sandbox that is JSON already.
+pub fn answer_json(sandbox: &Sandbox, json: &str) -> String {
+    format!(
+        r#"{{"success":true,"data":{json},"sandboxId":{}}}"#,
+        to_json(&sandbox.id.as_str())
+    )
+}
+
+/// `{"success":true,"data":null}`: the issue has no sandbox.
+pub const NO_SANDBOX: &str = r#"{"success":true,"data":null}"#;
+
+/// Any wire type as JSON.
+pub fn to_json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("wire types have text keys and no failing parts")
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::types::*;
+
+    /// A running sandbox of issue `issue_id`.
+    pub fn sample(issue_id: &str) -> Sandbox {
+        let issue_id = IssueId::parse(issue_id).expect("a valid issue id");
+        let at = Timestamp::from_unix_ms(1_769_860_800_000);
+        Sandbox {
+            id: SandboxId::trusted(format!("sb-{issue_id}")),
+            home: HomeId(1),
+            account: AccountName::default_account(),
+            name: issue_id.sandbox_name(),
+            issue_id,
+            repository: Some(Repository::parse("Octo/hello").expect("a valid repository")),
+            issue_number: Some(IssueNumber(7)),
+            issue_title: Some("A \"title\"".into()),
+            issue_url: None,
+            provider: ProviderName::trusted("simulated"),
+            external_id: None,
+            template: TemplateName::trusted("default"),
+            mode: Mode::Strong,
+            phase: Some(Phase::Running),
+            wanted: Wanted::Running,
+            generation: Generation(1),
+            attempt: Attempt(2),
+            failure: None,
+            reason: "it is up".into(),
+            created_at: at,
+            phase_since: at,
+            last_activity_at: at,
+            deleted_at: None,
+        }
+    }
+
+    #[test]
+    fn a_sandbox_has_every_field_of_the_contract() {
+        let sandbox = sample("444500041");
+        let json = answer_json(&sandbox, &sandbox_json(&sandbox));
+        let value: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let at = "2026-01-31T12:00:00.000Z";
+        assert_eq!(
+            value,
+            serde_json::json!({"success": true, "sandboxId": "sb-444500041", "data": {
+                "id": "sb-444500041", "name": "claude-issue-444500041", "account": "default",
+                "issueId": "444500041", "repository": "Octo/hello", "issueNumber": 7,
+                "issueTitle": "A \"title\"", "issueUrl": null, "provider": "simulated",
+                "externalId": null, "template": "default", "mode": "strong", "phase": "running",
+                "wanted": "running", "generation": 1, "attempt": 2, "failure": null,
+                "reason": "it is up", "endpoints": [], "agent": {"state": "idle", "since": at},
+                "createdAt": at, "phaseSince": at, "lastActivityAt": at, "deletedAt": null,
+                "meta": {}
+            }})
+        );
+    }
+}
