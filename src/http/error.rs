@@ -95,8 +95,6 @@ codes! {
     RefusedInside = "refused_inside", UNPROCESSABLE_ENTITY;
     /// Too many wrong tokens from this address.
     TooManyAttempts = "too_many_attempts", TOO_MANY_REQUESTS;
-    /// A defect of the service.
-    Internal = "internal", INTERNAL_SERVER_ERROR;
     /// The sandbox's provider does not offer this.
     NotSupported = "not_supported", NOT_IMPLEMENTED;
     /// The sandbox's provider could not be reached or failed.

@@ -245,7 +245,20 @@ pub fn sandbox_json(sandbox: &Sandbox) -> String {
     to_json(&SandboxBody::from(sandbox))
 }
 
-/// `{"success":true,"data":…,"sandboxId":…}` around a sandbox that is JSON already.
+/// What a look-up answers. It is written out in advance, by [`answer_json`].
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FoundAnswer<'a> {
+    /// Always true.
+    pub success: bool,
+    /// The sandbox; null where there is none.
+    pub data: Option<SandboxBody<'a>>,
+    /// Its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<&'a str>,
+}
+
+/// [`FoundAnswer`] around a sandbox that is JSON already.
 pub fn answer_json(sandbox: &Sandbox, json: &str) -> String {
     format!(
         r#"{{"success":true,"data":{json},"sandboxId":{}}}"#,
@@ -295,6 +308,19 @@ pub(super) mod tests {
             last_activity_at: at,
             deleted_at: None,
         }
+    }
+
+    #[test]
+    fn answers_written_in_advance_have_the_shape_that_is_described() {
+        let sandbox = sample("5");
+        let found = FoundAnswer {
+            success: true,
+            data: Some(SandboxBody::from(&sandbox)),
+            sandbox_id: Some(sandbox.id.as_str()),
+        };
+        assert_eq!(answer_json(&sandbox, &sandbox_json(&sandbox)), to_json(&found));
+        let none = FoundAnswer { success: true, data: None, sandbox_id: None };
+        assert_eq!(NO_SANDBOX, to_json(&none));
     }
 
     #[test]

@@ -1,0 +1,47 @@
+//! The programs' API under `/v1`, a file for each resource.
+
+pub mod commands;
+pub mod events;
+pub mod exec;
+pub mod files;
+pub mod issues;
+pub mod sandboxes;
+pub mod system;
+
+use std::time::Duration;
+
+use actix_web::HttpResponse;
+use actix_web::http::header;
+use bytes::Bytes;
+
+use crate::store::PageAsk;
+
+use super::error::ApiError;
+use super::query::Query;
+
+/// Longest `?wait=`, in seconds.
+const WAIT_SECS_MAX: u64 = 300;
+/// How long work waits for its sandbox to run where `?wait=` does not say, in seconds.
+const WORK_WAIT_SECS: u64 = 30;
+/// Entries of a page, where `?limit=` does not say.
+const LIMIT_DEFAULT: u64 = 50;
+/// Most entries of a page.
+const LIMIT_MAX: u64 = 200;
+
+/// Reads `?wait=`.
+fn wait(query: &mut Query, default_secs: u64) -> Result<Duration, ApiError> {
+    let secs = query.number("wait", 0..=WAIT_SECS_MAX)?.unwrap_or(default_secs);
+    Ok(Duration::from_secs(secs))
+}
+
+/// Reads `?limit=` and `?cursor=`.
+fn page(query: &mut Query) -> Result<PageAsk, ApiError> {
+    let limit = query.number("limit", 1..=LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT);
+    let limit = usize::try_from(limit).expect("at most 200");
+    Ok(PageAsk { limit, cursor: query.text("cursor")? })
+}
+
+/// An answer that is JSON already.
+fn ready(json: Bytes) -> HttpResponse {
+    HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "application/json")).body(json)
+}

@@ -1,0 +1,165 @@
+//! Commands to one sandbox: stop, start, retry, delete.
+
+use std::time::Duration;
+
+use actix_web::{HttpRequest, HttpResponse, delete, post, web};
+
+use super::sandboxes::SandboxAnswer;
+use crate::engine::{Commanded, WaitFor};
+use crate::http::Shared;
+use crate::http::auth::Caller;
+use crate::http::error::{ApiError, Code};
+use crate::http::query::Query;
+use crate::http::shared::sandbox_ref;
+use crate::http::wire::Failed;
+use crate::issue::Command;
+use crate::types::{Phase, Sandbox};
+
+/// Takes a sandbox down and keeps its workspace.
+#[utoipa::path(
+    tag = "sandboxes",
+    params(
+        ("id" = String, Path, description = "The sandbox's id or name"),
+        ("wait" = Option<u64>, Query, description = "Seconds to wait until it is down, up to 300"),
+    ),
+    responses(
+        (status = 202, body = SandboxAnswer, description = "the sandbox after the command"),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 404, body = Failed, description = "sandbox_not_found"),
+        (status = 409, body = Failed, description = "sandbox_deleted"),
+        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+    )
+)]
+#[post("/v1/sandboxes/{id}/stop")]
+pub async fn stop(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    let until = WaitFor::Phase(Phase::Stopped);
+    answer(&shared, &caller, &request, &path, Command::Stop, until).await
+}
+
+/// Brings a stopped sandbox up.
+#[utoipa::path(
+    tag = "sandboxes",
+    params(
+        ("id" = String, Path, description = "The sandbox's id or name"),
+        ("wait" = Option<u64>, Query, description = "Seconds to wait until it runs, up to 300"),
+    ),
+    responses(
+        (status = 202, body = SandboxAnswer, description = "the sandbox after the command"),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 404, body = Failed, description = "sandbox_not_found"),
+        (status = 409, body = Failed, description = "failed, deleting, sandbox_deleted"),
+        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+    )
+)]
+#[post("/v1/sandboxes/{id}/start")]
+pub async fn start(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    let until = WaitFor::Phase(Phase::Running);
+    answer(&shared, &caller, &request, &path, Command::Start, until).await
+}
+
+/// Tries again what a failed sandbox failed at.
+#[utoipa::path(
+    tag = "sandboxes",
+    params(
+        ("id" = String, Path, description = "The sandbox's id or name"),
+        ("wait" = Option<u64>, Query, description = "Seconds to wait until it settles, up to 300"),
+    ),
+    responses(
+        (status = 202, body = SandboxAnswer, description = "the sandbox after the command"),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 404, body = Failed, description = "sandbox_not_found"),
+        (status = 409, body = Failed, description = "not_failed, sandbox_deleted"),
+        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+    )
+)]
+#[post("/v1/sandboxes/{id}/retry")]
+pub async fn retry(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    answer(&shared, &caller, &request, &path, Command::Retry, WaitFor::Settled).await
+}
+
+/// Removes a sandbox and its workspace.
+#[utoipa::path(
+    tag = "sandboxes",
+    params(
+        ("id" = String, Path, description = "The sandbox's id or name"),
+        ("wait" = Option<u64>, Query, description = "Seconds to wait until it is gone, up to 300"),
+        ("force" = Option<bool>, Query, description = "Not available yet"),
+    ),
+    responses(
+        (status = 202, body = SandboxAnswer, description = "it is being removed"),
+        (status = 200, body = SandboxAnswer, description = "it is gone"),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 404, body = Failed, description = "sandbox_not_found"),
+        (status = 422, body = Failed, description = "not_available"),
+        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+    )
+)]
+#[delete("/v1/sandboxes/{id}")]
+pub async fn delete(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    answer(&shared, &caller, &request, &path, Command::Delete, WaitFor::Absent).await
+}
+
+async fn answer(
+    shared: &Shared,
+    caller: &Caller,
+    request: &HttpRequest,
+    id: &str,
+    command: Command,
+    until: WaitFor,
+) -> Result<HttpResponse, ApiError> {
+    let at_most = read_query(request, command)?;
+    let of = sandbox_ref(id);
+    let Commanded { mut sandbox, absent } =
+        shared.edge.engine.command(&caller.account, &of, command, caller.cause()).await?;
+    let mut settled = (!at_most.is_zero()).then_some(absent);
+    if !absent {
+        // By its id: behind a name there may be the next generation by now.
+        let of = crate::engine::SandboxRef::Id(sandbox.id.clone());
+        if let Some(waited) = shared.wait(caller, &of, until, at_most).await? {
+            settled = Some(waited.settled);
+            sandbox = waited.sandbox.unwrap_or(sandbox);
+        }
+    }
+    let mut answer = if command == Command::Delete && is_gone(&sandbox) {
+        HttpResponse::Ok()
+    } else {
+        HttpResponse::Accepted()
+    };
+    Ok(answer.json(SandboxAnswer::new(&sandbox, settled)))
+}
+
+fn read_query(request: &HttpRequest, command: Command) -> Result<Duration, ApiError> {
+    let mut query = Query::parse(request.query_string());
+    let at_most = super::wait(&mut query, 0)?;
+    if command == Command::Delete && query.flag("force")? {
+        return Err(ApiError::new(Code::NotAvailable, "force is not available in this version")
+            .about("force")
+            .hint("leave force out: the delete is tried until the provider confirms it"));
+    }
+    query.finish()?;
+    Ok(at_most)
+}
+
+fn is_gone(sandbox: &Sandbox) -> bool {
+    sandbox.phase.is_none()
+}

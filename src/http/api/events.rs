@@ -1,0 +1,222 @@
+//! The stream of changes: `GET /v1/events`.
+//!
+//! A subscriber reads from the ring at the pace at which its connection takes bytes; nothing is
+//! queued for it. A cursor that cannot be resumed is answered with one `gap` event, after which
+//! the stream goes on from now: the client lists again and has everything.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse, get, web};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::http::Shared;
+use crate::http::auth::Caller;
+use crate::http::error::ApiError;
+use crate::http::events::{Position, Read};
+use crate::http::feed::Feed;
+use crate::http::query::Query;
+use crate::http::shared::closed;
+use crate::http::sse;
+use crate::http::wire::Failed;
+use crate::types::AccountName;
+
+/// Events that are written at once: about 64 KB.
+const BATCH_LEN: usize = 64;
+
+/// Server-sent events, one for each change of a sandbox, in the order in which they became
+/// durable.
+///
+/// `event: sandbox.changed` with `data: {"sandbox","from","to","reason","cause"}`; `id:` is the
+/// cursor to resume from. `event: gap` where a cursor cannot be resumed: list again.
+#[utoipa::path(
+    tag = "events",
+    params(
+        ("cursor" = Option<String>, Query,
+         description = "Where to go on: an event's id or a list's `eventCursor`"),
+        ("Last-Event-ID" = Option<String>, Header, description = "The same, and wins over it"),
+    ),
+    responses(
+        (status = 200, body = String, content_type = "text/event-stream"),
+        (status = 400, body = Failed, description = "invalid_request"),
+    )
+)]
+#[get("/v1/events")]
+pub async fn changes(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    let mut query = Query::parse(request.query_string());
+    let given = query.text("cursor")?;
+    query.finish()?;
+    let last = request.headers().get("last-event-id").and_then(|value| value.to_str().ok());
+    let cursor = last.filter(|last| !last.is_empty()).map(str::to_owned).or(given);
+    let feed = Arc::clone(&shared.edge.feed);
+    Ok(sse::answer(follow(feed, caller.account, cursor, shared.edge.closing.clone())))
+}
+
+/// Where one subscriber is.
+struct Subscriber {
+    feed: Arc<Feed>,
+    account: AccountName,
+    position: Position,
+    gap: bool,
+    news: watch::Receiver<u64>,
+    closing: watch::Receiver<bool>,
+    silent_until: Instant,
+}
+
+/// The events of an account from a cursor on, until the server ends.
+fn follow(
+    feed: Arc<Feed>,
+    account: AccountName,
+    cursor: Option<String>,
+    closing: watch::Receiver<bool>,
+) -> impl Stream<Item = Result<Bytes, Infallible>> + use<> {
+    let news = feed.events.subscribe();
+    let resumed = cursor.as_deref().map(|cursor| feed.events.parse(cursor));
+    let subscriber = Subscriber {
+        position: resumed.flatten().unwrap_or_else(|| feed.events.now()),
+        gap: resumed == Some(None),
+        feed,
+        account,
+        news,
+        closing,
+        silent_until: Instant::now() + sse::HEARTBEAT,
+    };
+    let rest = stream::unfold(subscriber, |mut subscriber| async move {
+        let bytes = subscriber.next().await?;
+        subscriber.silent_until = Instant::now() + sse::HEARTBEAT;
+        Some((Ok(bytes), subscriber))
+    });
+    stream::once(async { Ok(sse::GREETING) }).chain(rest)
+}
+
+impl Subscriber {
+    /// What is written next; nothing once the server ends.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if *self.closing.borrow() {
+                return None;
+            }
+            // Marked as seen before reading: a push after the read wakes the wait below.
+            self.news.borrow_and_update();
+            if let Some(bytes) = self.read() {
+                return Some(bytes);
+            }
+            tokio::select! {
+                biased;
+                () = closed(self.closing.clone()) => return None,
+                _ = self.news.changed() => {}
+                () = sleep_until(self.silent_until) => return Some(sse::HEARTBEAT_COMMENT),
+            }
+        }
+    }
+
+    /// What the ring has for this subscriber now.
+    fn read(&mut self) -> Option<Bytes> {
+        let ring = &self.feed.events;
+        loop {
+            let events = match ring.read(self.position, BATCH_LEN) {
+                Read::Events(events) if !self.gap => events,
+                Read::Events(_) | Read::Gap => {
+                    self.gap = false;
+                    self.position = ring.now();
+                    let cursor = ring.cursor(self.position);
+                    return Some(Bytes::from(sse::event("gap", Some(&cursor), GAP)));
+                }
+            };
+            if events.is_empty() {
+                return None;
+            }
+            let mut text = String::new();
+            for (n, event) in events.iter().enumerate() {
+                if event.account == self.account {
+                    let cursor = ring.cursor(self.position.after(n + 1));
+                    text.push_str(&sse::event("sandbox.changed", Some(&cursor), &event.data));
+                }
+            }
+            self.position = self.position.after(events.len());
+            if !text.is_empty() {
+                return Some(Bytes::from(text));
+            }
+        }
+    }
+}
+
+const GAP: &str =
+    r#"{"reason":"the events since the cursor are no longer kept; list the sandboxes again"}"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Change, Publisher};
+    use crate::http::wire::tests::sample;
+    use crate::types::HomeId;
+
+    fn publish(feed: &Feed, version: u64, account: &str) {
+        feed.publish(&Change {
+            home: HomeId(1),
+            account: AccountName::trusted(account),
+            version,
+            aliases: Vec::new(),
+            sandbox: Some(sample("5")),
+            ended: None,
+            timeline: Vec::new(),
+        });
+    }
+
+    async fn text(events: &mut (impl Stream<Item = Result<Bytes, Infallible>> + Unpin)) -> String {
+        let Some(Ok(bytes)) = events.next().await else { return "(end)".into() };
+        String::from_utf8(bytes.to_vec()).expect("UTF-8")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_subscriber_resumes_where_it_was_and_sees_its_account_alone() {
+        let feed = Arc::new(Feed::new("run"));
+        let (close, closing) = watch::channel(false);
+        let cursor = feed.events.cursor(feed.events.now());
+        publish(&feed, 1, "other");
+        publish(&feed, 2, "default");
+        let account = AccountName::default_account();
+        let mut events =
+            Box::pin(follow(Arc::clone(&feed), account, Some(cursor), closing.clone()));
+        assert!(text(&mut events).await.starts_with("retry:"));
+        let first = text(&mut events).await;
+        assert!(first.starts_with("event: sandbox.changed\nid: run-2\ndata: {"), "{first}");
+        assert_eq!(first.matches("event:").count(), 1, "{first}");
+        assert_eq!(text(&mut events).await, ": still here\n\n", "a heartbeat after silence");
+        close.send_replace(true);
+        assert_eq!(text(&mut events).await, "(end)");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cursor_of_another_run_is_a_gap_and_then_goes_on() {
+        let feed = Arc::new(Feed::new("run"));
+        let (_close, closing) = watch::channel(false);
+        publish(&feed, 1, "default");
+        let account = AccountName::default_account();
+        let cursor = Some("old-7".to_owned());
+        let mut events = Box::pin(follow(Arc::clone(&feed), account, cursor, closing));
+        text(&mut events).await;
+        assert!(text(&mut events).await.starts_with("event: gap\nid: run-1\n"));
+        publish(&feed, 2, "default");
+        assert!(text(&mut events).await.contains("id: run-2\n"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_cursor_only_what_comes_is_told() {
+        let feed = Arc::new(Feed::new("run"));
+        let (_close, closing) = watch::channel(false);
+        publish(&feed, 1, "default");
+        let account = AccountName::default_account();
+        let mut events = Box::pin(follow(Arc::clone(&feed), account, None, closing));
+        text(&mut events).await;
+        publish(&feed, 2, "default");
+        assert!(text(&mut events).await.contains("id: run-2\n"));
+    }
+}

@@ -1,0 +1,130 @@
+//! Issues: which sandbox has it, and what happened to it.
+//!
+//! An issue without a sandbox, an unknown one and one of another account are all the same to a
+//! look-up: there is no sandbox, which is an answer and not an error.
+
+use actix_web::{HttpRequest, HttpResponse, get, web};
+use bytes::Bytes;
+
+use super::sandboxes::parse_issue_id;
+use crate::http::Shared;
+use crate::http::auth::Caller;
+use crate::http::error::ApiError;
+use crate::http::query::Query;
+use crate::http::wire::{self, Failed, FoundAnswer, Listed, TimelineBody};
+use crate::types::{Alias, IssueNumber, Repository};
+
+/// The sandbox of an issue; `data` is null where it has none.
+#[utoipa::path(
+    tag = "issues",
+    params(("issueId" = String, Path, description = "The issue's id")),
+    responses(
+        (status = 200, body = FoundAnswer),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 503, body = Failed, description = "store_failed"),
+    )
+)]
+#[get("/v1/issues/{issueId}/sandbox")]
+pub async fn sandbox(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    Query::parse(request.query_string()).finish()?;
+    let issue = parse_issue_id(&path)?;
+    if let Some(answer) = shared.edge.feed.live.issue(&caller.account, &issue) {
+        return Ok(super::ready(answer));
+    }
+    by_alias(&shared, &caller, &Alias::Issue(issue)).await
+}
+
+/// The same, found by repository and number.
+#[utoipa::path(
+    tag = "issues",
+    params(
+        ("owner" = String, Path, description = "The repository's owner"),
+        ("repo" = String, Path, description = "The repository's name"),
+        ("number" = u64, Path, description = "The issue's number"),
+    ),
+    responses(
+        (status = 200, body = FoundAnswer),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 503, body = Failed, description = "store_failed"),
+    )
+)]
+#[get("/v1/repos/{owner}/{repo}/issues/{number}/sandbox")]
+pub async fn numbered_sandbox(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<(String, String, String)>,
+) -> Result<HttpResponse, ApiError> {
+    Query::parse(request.query_string()).finish()?;
+    let (owner, name, number) = path.into_inner();
+    let repository = Repository::parse(&format!("{owner}/{name}"))
+        .map_err(|wrong| ApiError::invalid_id("repository", &wrong))?;
+    let number = number
+        .parse()
+        .ok()
+        .filter(|number| *number > 0 && i64::try_from(*number).is_ok())
+        .map(IssueNumber)
+        .ok_or_else(|| ApiError::field("number", "must be a whole number from 1"))?;
+    if let Some(answer) = shared.edge.feed.live.numbered(&caller.account, &repository, number) {
+        return Ok(super::ready(answer));
+    }
+    by_alias(&shared, &caller, &Alias::Numbered(repository, number)).await
+}
+
+/// By an alias that the live map does not know: it may be an older one of a live home.
+async fn by_alias(
+    shared: &Shared,
+    caller: &Caller,
+    alias: &Alias,
+) -> Result<HttpResponse, ApiError> {
+    let none = || Ok(super::ready(Bytes::from_static(wire::NO_SANDBOX.as_bytes())));
+    let Some(home) = shared.edge.store.resolve(&caller.account, alias).await? else {
+        return none();
+    };
+    match shared.edge.feed.live.home(home) {
+        Some(answer) => Ok(super::ready(answer)),
+        None => none(),
+    }
+}
+
+/// What happened to an issue, newest first: why, and which delivery or caller did it.
+#[utoipa::path(
+    tag = "issues",
+    params(
+        ("issueId" = String, Path, description = "The issue's id"),
+        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
+        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+    ),
+    responses(
+        (status = 200, body = Listed<TimelineBody>),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 503, body = Failed, description = "store_failed"),
+    )
+)]
+#[get("/v1/issues/{issueId}/events")]
+pub async fn timeline(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    let mut query = Query::parse(request.query_string());
+    let page = super::page(&mut query)?;
+    query.finish()?;
+    let alias = Alias::Issue(parse_issue_id(&path)?);
+    let store = &shared.edge.store;
+    let (data, next_cursor, total) = match store.resolve(&caller.account, &alias).await? {
+        Some(home) => {
+            let found = store.timeline(home, &page).await?;
+            (found.items.into_iter().map(TimelineBody::from).collect(), found.next, found.total)
+        }
+        None => (Vec::new(), None, 0),
+    };
+    let listed = Listed { success: true, data, next_cursor, total, event_cursor: None };
+    Ok(HttpResponse::Ok().json(listed))
+}

@@ -1,0 +1,126 @@
+//! The server about itself: `GET /v1/system`.
+
+use std::collections::BTreeMap;
+
+use actix_web::{HttpRequest, HttpResponse, get, web};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::http::Shared;
+use crate::http::auth::Caller;
+use crate::http::error::ApiError;
+use crate::http::query::Query;
+use crate::http::wire::{Failed, Success};
+use crate::sandbox::Health;
+use crate::types::{Phase, ProviderName};
+
+/// The server about itself.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SystemBody {
+    /// The server's version.
+    pub version: &'static str,
+    /// When it started.
+    pub started_at: String,
+    /// How long ago that is.
+    pub uptime_seconds: u64,
+    /// The configured providers.
+    pub providers: Vec<ProviderBody>,
+    /// How many live sandboxes of the account are in each phase.
+    pub sandboxes: BTreeMap<&'static str, u64>,
+}
+
+/// A provider, how it is, and what it enforces.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Provider)]
+pub struct ProviderBody {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Whether it can work now.
+    pub healthy: bool,
+    /// Why it cannot, and what to do.
+    pub trouble: Option<String>,
+    /// How it keeps two objects of one name apart: `enforced_names` or `none`.
+    pub uniqueness: &'static str,
+    /// How sandboxes are kept apart from the host.
+    pub isolation: IsolationBody,
+}
+
+/// How sandboxes are kept apart from the host and from each other.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Isolation)]
+pub struct IsolationBody {
+    /// `namespaces`, `simulated`, `none`, …
+    pub kind: &'static str,
+    /// Each limit and how it holds: `enforced`, `per process`, `watched` or `none`.
+    pub limits: BTreeMap<&'static str, &'static str>,
+    /// `enforced` where a filter of system calls is in force, else `none`.
+    pub seccomp: &'static str,
+    /// What of the network can be reached.
+    pub network: &'static str,
+}
+
+/// Version, uptime, providers with their health and isolation, and counts by phase.
+#[utoipa::path(
+    tag = "server",
+    responses(
+        (status = 200, body = Success<SystemBody>),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 503, body = Failed, description = "store_failed"),
+    )
+)]
+#[get("/v1/system")]
+pub async fn system(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    Query::parse(request.query_string()).finish()?;
+    let edge = &shared.edge;
+    let health = shared.provider_health().await;
+    let uniqueness: BTreeMap<String, &'static str> = edge
+        .engine
+        .providers()
+        .iter()
+        .map(|(name, provider)| (name.to_string(), provider.traits().uniqueness.as_str()))
+        .collect();
+    let providers = health
+        .iter()
+        .map(|(name, health)| {
+            let uniqueness = uniqueness.get(name.as_str()).copied().unwrap_or("none");
+            provider_body(name, health, uniqueness)
+        })
+        .collect();
+    let mut sandboxes: BTreeMap<_, _> = Phase::ALL.iter().map(|p| (p.as_str(), 0)).collect();
+    for (phase, count) in edge.store.counts(&caller.account).await? {
+        sandboxes.insert(phase.as_str(), count);
+    }
+    Ok(HttpResponse::Ok().json(Success::of(SystemBody {
+        version: env!("CARGO_PKG_VERSION"),
+        started_at: edge.started_at.to_string(),
+        uptime_seconds: edge.clock.now().since(edge.started_at).as_secs(),
+        providers,
+        sandboxes,
+    })))
+}
+
+fn provider_body(
+    name: &ProviderName,
+    health: &Health,
+    uniqueness: &'static str,
+) -> ProviderBody {
+    ProviderBody {
+        name: name.to_string(),
+        healthy: health.trouble.is_none(),
+        trouble: health.trouble.clone(),
+        uniqueness,
+        isolation: IsolationBody {
+            kind: health.isolation.kind,
+            limits: health.isolation.limits.iter().copied().collect(),
+            seccomp: health.isolation.seccomp,
+            network: health.isolation.network,
+        },
+    }
+}

@@ -1,0 +1,89 @@
+//! What happens around every request, whatever its route.
+//!
+//! Each gets an id of our own making (one from outside could forge log lines), each under `/v1`
+//! has to say who is calling before anything else is looked at, an encoded body is refused before
+//! a byte of it is read, and each answer is counted.
+
+use std::sync::Arc;
+
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::middleware::Next;
+use actix_web::{HttpMessage, ResponseError, web};
+
+use super::Shared;
+use super::auth;
+use super::error::{ApiError, Code};
+use super::routes;
+
+/// The header that carries a request's id back.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The middleware around all routes.
+///
+/// # Errors
+/// Those of the inner service; refusals of its own are answers.
+pub async fn around<B: MessageBody + 'static>(
+    shared: web::Data<Shared>,
+    mut request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
+    let id: Arc<str> = shared.edge.ids.request_id().into();
+    let route = routes::label(request.path());
+    let method = method_word(request.method());
+    let head_only = *request.method() == Method::HEAD;
+    if head_only {
+        // HEAD is GET without the body, which actix-web leaves out when it writes the answer.
+        request.head_mut().method = Method::GET;
+    }
+    let mut response = match gate(&shared, &request, &id) {
+        Ok(()) => next.call(request).await?.map_into_boxed_body(),
+        Err(refused) => request.into_response(refused.error_response()),
+    };
+    if head_only && response.response().body().size() == BodySize::Stream {
+        response = response.map_body(|_, _| BoxBody::new(()));
+    }
+    let status = response.status().as_u16();
+    let headers = response.headers_mut();
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        headers.insert(REQUEST_ID, value);
+    }
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    shared.edge.feed.metrics.answered(method, route, status);
+    tracing::debug!(http.method = method, http.route = route, http.status = status, request.id = %id, "request answered");
+    Ok(response)
+}
+
+/// What is checked before any route is looked for.
+fn gate(shared: &Shared, request: &ServiceRequest, id: &Arc<str>) -> Result<(), ApiError> {
+    if let Some(encoding) = request.headers().get(header::CONTENT_ENCODING)
+        && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
+    {
+        return Err(ApiError::new(Code::UnsupportedMediaType, "encoded bodies are not accepted")
+            .hint("send the body without Content-Encoding"));
+    }
+    if request.path().starts_with("/v1/") || request.path() == "/v1" {
+        let caller = auth::authenticate(shared, request.request(), id)?;
+        request.extensions_mut().insert(caller);
+    }
+    Ok(())
+}
+
+/// Methods as metric labels: a client may make up any, so all others are one.
+fn method_word(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "DELETE" => "DELETE",
+        "PATCH" => "PATCH",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}

@@ -1,0 +1,93 @@
+//! What other machines ask: does it live, can it work, what did it do, what can it be asked.
+
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse, get, web};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Shared;
+use super::auth;
+use super::error::{ApiError, Code};
+use super::wire::{Failed, Success};
+
+/// That the process lives.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Alive {
+    /// `ok`.
+    pub status: &'static str,
+}
+
+/// Whether deliveries can be taken in.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Ready {
+    /// `ready`, or `degraded` where a provider cannot work now.
+    pub status: &'static str,
+    /// The providers that cannot work now.
+    pub degraded: Vec<String>,
+}
+
+/// Liveness: answers as long as the process does.
+#[utoipa::path(tag = "server", responses((status = 200, body = Success<Alive>)))]
+#[get("/healthz")]
+pub async fn healthz() -> HttpResponse {
+    HttpResponse::Ok().json(Success::of(Alive { status: "ok" }))
+}
+
+/// Readiness: 503 only where deliveries cannot be committed; a provider's trouble is 200.
+#[utoipa::path(
+    tag = "server",
+    responses(
+        (status = 200, body = Success<Ready>),
+        (status = 503, body = Failed, description = "store_failed, shutting_down"),
+    )
+)]
+#[get("/readyz")]
+pub async fn readyz(shared: web::Data<Shared>) -> Result<HttpResponse, ApiError> {
+    if *shared.edge.closing.borrow() {
+        return Err(ApiError::new(Code::ShuttingDown, "the server is shutting down"));
+    }
+    shared.store_check().await?;
+    let providers = shared.provider_health().await;
+    let degraded: Vec<String> = providers
+        .iter()
+        .filter(|(_, health)| health.trouble.is_some())
+        .map(|(name, _)| name.to_string())
+        .collect();
+    let status = if degraded.is_empty() { "ready" } else { "degraded" };
+    Ok(HttpResponse::Ok().json(Success::of(Ready { status, degraded })))
+}
+
+/// Metrics as Prometheus reads them: open on this machine, else with the token.
+#[utoipa::path(
+    tag = "server",
+    responses(
+        (status = 200, body = String, content_type = "text/plain"),
+        (status = 401, body = Failed, description = "unauthorized"),
+        (status = 429, body = Failed, description = "too_many_attempts"),
+    )
+)]
+#[get("/metrics")]
+pub async fn metrics(
+    shared: web::Data<Shared>,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    if !auth::is_local(&request) {
+        auth::require_token(&shared, &request)?;
+    }
+    let feed = &shared.edge.feed;
+    Ok(HttpResponse::Ok()
+        .insert_header((
+            header::CONTENT_TYPE,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        ))
+        .body(feed.metrics.encode(&feed.live)))
+}
+
+/// This description.
+#[utoipa::path(tag = "server", responses((status = 200, body = Object)))]
+#[get("/openapi.json")]
+pub async fn openapi(shared: web::Data<Shared>) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, "application/json"))
+        .body(shared.document.clone())
+}

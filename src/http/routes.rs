@@ -1,0 +1,151 @@
+//! The table of routes: served and described from the same place.
+//!
+//! Each handler carries its own description, and [`table`] gives both to the app at once, so the
+//! served document cannot name a route that is not there, nor leave one out. From the document
+//! comes also what a route answers to a method that it does not have.
+
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::{App, web};
+use utoipa::openapi::OpenApi;
+use utoipa::openapi::path::PathItem;
+use utoipa_actix_web::AppExt;
+use utoipa_actix_web::service_config::ServiceConfig;
+
+use super::api::{commands, events, exec, files, issues, sandboxes, system};
+use super::error::{ApiError, Code};
+use super::{doc, health, page, webhooks};
+
+/// Every route. The first ones are those that are called most: actix-web tries them in order.
+pub fn table(app: &mut ServiceConfig<'_>) {
+    app.service(webhooks::github)
+        .service(issues::sandbox)
+        .service(sandboxes::ensure_issue)
+        .service(sandboxes::ensure)
+        .service(sandboxes::list)
+        .service(sandboxes::get)
+        .service(commands::stop)
+        .service(commands::start)
+        .service(commands::retry)
+        .service(commands::delete)
+        .service(issues::numbered_sandbox)
+        .service(issues::timeline)
+        .service(exec::exec)
+        .service(files::list)
+        .service(files::read)
+        .service(files::write)
+        .service(files::delete)
+        .service(events::changes)
+        .service(system::system)
+        .service(health::healthz)
+        .service(health::readyz)
+        .service(health::metrics)
+        .service(health::openapi)
+        .service(page::home)
+        .service(page::fragment)
+        .service(page::login)
+        .service(page::logout)
+        .service(page::asset);
+}
+
+/// The description of every route in [`table`].
+pub fn document() -> OpenApi {
+    let (_, document) = App::new().into_utoipa_app().configure(table).split_for_parts();
+    doc::complete(document)
+}
+
+/// What a path answers to methods that it does not have: after [`table`], for each of its paths.
+pub fn other_methods(document: &OpenApi, app: &mut web::ServiceConfig) {
+    for (path, item) in &document.paths.paths {
+        let allow = allowed(item);
+        app.service(web::resource(path.as_str()).to(move || {
+            let allow = allow.clone();
+            async move {
+                let hint = format!("it answers {}", allow.to_str().unwrap_or_default());
+                let error = ApiError::new(Code::MethodNotAllowed, "this route has no such method");
+                Err::<String, _>(error.hint(hint).header(header::ALLOW, allow))
+            }
+        }));
+    }
+}
+
+/// What every other path answers.
+///
+/// # Errors
+/// Always 404.
+pub async fn unknown() -> Result<String, ApiError> {
+    Err(ApiError::new(Code::RouteNotFound, "there is no such route")
+        .hint("GET /openapi.json describes every route"))
+}
+
+fn allowed(item: &PathItem) -> HeaderValue {
+    let mut methods = Vec::new();
+    if item.get.is_some() {
+        methods.extend(["GET", "HEAD"]);
+    }
+    let others = [("POST", &item.post), ("PUT", &item.put), ("DELETE", &item.delete)];
+    methods.extend(others.iter().filter(|(_, there)| there.is_some()).map(|(name, _)| *name));
+    HeaderValue::from_str(&methods.join(", ")).expect("method names are header text")
+}
+
+/// The route that a path belongs to, as a metric label; all unknown ones are one.
+pub fn label(path: &str) -> &'static str {
+    let mut parts = [""; 8];
+    let mut len = 0;
+    for part in path.split('/').skip(1) {
+        let Some(slot) = parts.get_mut(len) else { return "other" };
+        *slot = part;
+        len += 1;
+    }
+    match &parts[..len] {
+        ["webhooks", "github"] => "/webhooks/github",
+        ["v1", "issues", _, "sandbox"] => "/v1/issues/{issueId}/sandbox",
+        ["v1", "issues", _, "events"] => "/v1/issues/{issueId}/events",
+        ["v1", "sandboxes"] => "/v1/sandboxes",
+        ["v1", "sandboxes", _] => "/v1/sandboxes/{id}",
+        ["v1", "sandboxes", _, "stop"] => "/v1/sandboxes/{id}/stop",
+        ["v1", "sandboxes", _, "start"] => "/v1/sandboxes/{id}/start",
+        ["v1", "sandboxes", _, "retry"] => "/v1/sandboxes/{id}/retry",
+        ["v1", "sandboxes", _, "exec"] => "/v1/sandboxes/{id}/exec",
+        ["v1", "sandboxes", _, "files"] => "/v1/sandboxes/{id}/files",
+        ["v1", "sandboxes", _, "files", "content"] => "/v1/sandboxes/{id}/files/content",
+        ["v1", "repos", _, _, "issues", _, "sandbox"] => {
+            "/v1/repos/{owner}/{repo}/issues/{number}/sandbox"
+        }
+        ["v1", "events"] => "/v1/events",
+        ["v1", "system"] => "/v1/system",
+        ["healthz"] => "/healthz",
+        ["readyz"] => "/readyz",
+        ["metrics"] => "/metrics",
+        ["openapi.json"] => "/openapi.json",
+        [""] => "/",
+        ["list"] => "/list",
+        ["login"] => "/login",
+        ["logout"] => "/logout",
+        ["assets", _] => "/assets/{name}",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_has_a_label_of_its_own() {
+        for path in document().paths.paths.keys() {
+            let called = path.replace(['{', '}'], "");
+            assert_eq!(label(&called), path, "{path}");
+        }
+        assert_eq!(label("/v1/nope"), "other");
+        assert_eq!(label("/a/b/c/d/e/f/g/h/i/j"), "other");
+    }
+
+    #[test]
+    fn a_path_allows_the_methods_of_its_description() {
+        let document = document();
+        let allow = |path: &str| allowed(&document.paths.paths[path]);
+        assert_eq!(allow("/v1/issues/{issueId}/sandbox"), "GET, HEAD, PUT");
+        assert_eq!(allow("/v1/sandboxes/{id}"), "GET, HEAD, DELETE");
+        assert_eq!(allow("/webhooks/github"), "POST");
+    }
+}

@@ -1,0 +1,141 @@
+//! What all requests of a server share: the edge's parts and the memory of the edge itself.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use utoipa::openapi::OpenApi;
+
+use crate::engine::{SandboxRef, WaitFor, Waited};
+use crate::sandbox::{Health, Isolation};
+use crate::store::StoreError;
+use crate::types::{IssueId, ProviderName, SandboxId, Timestamp};
+
+use super::Edge;
+use super::attempts::Attempts;
+use super::auth::Caller;
+use super::body::Budget;
+use super::error::ApiError;
+use super::sessions::Sessions;
+
+/// How long an answer about health is good: `/readyz` is open to everyone, and must not let
+/// everyone keep the providers and the disk busy.
+const HEALTH_GOOD_FOR: Duration = Duration::from_secs(1);
+/// A provider promises to say within two seconds how it is.
+const HEALTH_TIME_MAX: Duration = Duration::from_millis(2_500);
+
+/// What all requests share.
+pub struct Shared {
+    pub edge: Edge,
+    pub sessions: Sessions,
+    pub attempts: Attempts,
+    pub budget: Arc<Budget>,
+    pub document: Bytes,
+    health: Recent<Arc<Vec<(ProviderName, Health)>>>,
+    store: Recent<Result<(), StoreError>>,
+}
+
+/// The last answer to a question that is asked often.
+struct Recent<T>(Mutex<Option<(Timestamp, T)>>);
+
+impl<T: Clone> Recent<T> {
+    fn get(&self, now: Timestamp) -> Option<T> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, value) = kept.as_ref()?;
+        (now.since(*at) < HEALTH_GOOD_FOR).then(|| value.clone())
+    }
+
+    fn set(&self, now: Timestamp, value: &T) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept = Some((now, value.clone()));
+    }
+}
+
+impl Shared {
+    pub fn new(edge: Edge, document: &OpenApi) -> Self {
+        let document = document.to_json().expect("the description has text keys only");
+        Self {
+            sessions: Sessions::default(),
+            attempts: Attempts::default(),
+            budget: Arc::new(Budget::new(edge.limits.bodies_sum_max)),
+            document: Bytes::from(document),
+            health: Recent(Mutex::new(None)),
+            store: Recent(Mutex::new(None)),
+            edge,
+        }
+    }
+
+    /// Whether writes can be made durable, as of now or a moment ago.
+    pub async fn store_check(&self) -> Result<(), StoreError> {
+        let now = self.edge.clock.now();
+        if let Some(recent) = self.store.get(now) {
+            return recent;
+        }
+        let answer = self.edge.store.check().await;
+        self.store.set(now, &answer);
+        answer
+    }
+
+    /// How every provider is, as of now or a moment ago. All are asked at once.
+    pub async fn provider_health(&self) -> Arc<Vec<(ProviderName, Health)>> {
+        let now = self.edge.clock.now();
+        if let Some(recent) = self.health.get(now) {
+            return recent;
+        }
+        let asked = self.edge.engine.providers().into_iter().map(|(name, provider)| async move {
+            let health = tokio::time::timeout(HEALTH_TIME_MAX, provider.health()).await;
+            (name, health.unwrap_or_else(|_| silent()))
+        });
+        let answer = Arc::new(futures_util::future::join_all(asked).await);
+        self.health.set(now, &answer);
+        answer
+    }
+
+    /// Follows an issue; the server's end ends the wait too.
+    pub async fn wait(
+        &self,
+        caller: &Caller,
+        sandbox: &SandboxRef,
+        until: WaitFor,
+        at_most: Duration,
+    ) -> Result<Option<Waited>, ApiError> {
+        if at_most.is_zero() {
+            return Ok(None);
+        }
+        tokio::select! {
+            biased;
+            waited = self.edge.engine.wait(&caller.account, sandbox, until, at_most) => {
+                Ok(Some(waited?))
+            }
+            () = closed(self.edge.closing.clone()) => Ok(None),
+        }
+    }
+}
+
+/// Returns once the server is to end.
+pub async fn closed(mut closing: watch::Receiver<bool>) {
+    // An error means that nobody can say any more that the server ends: it ends.
+    let _ = closing.wait_for(|closing| *closing).await;
+}
+
+/// Which sandbox a path means: a name has a form that no id has.
+pub fn sandbox_ref(text: &str) -> SandboxRef {
+    match IssueId::from_sandbox_name(text) {
+        Some(_) => SandboxRef::Name(text.to_owned()),
+        None => SandboxRef::Id(SandboxId::trusted(text)),
+    }
+}
+
+fn silent() -> Health {
+    Health {
+        identity: None,
+        trouble: Some("it did not say within 2.5 seconds how it is".into()),
+        isolation: Isolation {
+            kind: "unknown",
+            limits: Vec::new(),
+            seccomp: "unknown",
+            network: "unknown",
+        },
+    }
+}

@@ -1,0 +1,165 @@
+//! Deliveries from GitHub: `POST /webhooks/github`.
+//!
+//! The order is the point: what the headers alone refuse, then the raw body under its bounds,
+//! then the signature over it, and only then anything of it is parsed. The answer is sent once
+//! the delivery is durable together with the state it led to; an overload is answered before
+//! anything is stored, so that GitHub shows it as failed.
+
+use std::borrow::Cow;
+
+use actix_web::http::header::{self, HeaderMap, HeaderValue};
+use actix_web::{HttpRequest, HttpResponse, post, web};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::engine::{Delivered, DeliveredStatus};
+use crate::github::webhook::{Interpreted, Unreadable, interpret, json_of, verify};
+use crate::store::DeliveryRow;
+use crate::types::{AccountName, DeliveryId};
+
+use super::Shared;
+use super::body;
+use super::error::{ApiError, Code};
+use super::wire::Failed;
+
+/// What became of a delivery.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeliveryAnswer {
+    /// Always true.
+    pub success: bool,
+    /// The delivery's GUID.
+    pub delivery: String,
+    /// `accepted`, `duplicate` or `ignored`.
+    pub status: &'static str,
+    /// The issue it concerns, where it concerns one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issue_id: Option<String>,
+    /// What came of it, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Takes in a delivery from GitHub.
+///
+/// Signed by `X-Hub-Signature-256` over the raw body, which is JSON or a form with the JSON in
+/// its field `payload`.
+#[utoipa::path(
+    tag = "webhooks",
+    params(
+        ("X-GitHub-Event" = String, Header, description = "What happened, such as `issues`"),
+        ("X-GitHub-Delivery" = String, Header, description = "The delivery's GUID"),
+        ("X-Hub-Signature-256" = String, Header, description = "`sha256=` and 64 hex digits"),
+    ),
+    request_body = Object,
+    responses(
+        (status = 202, body = DeliveryAnswer, description = "durable, status `accepted`"),
+        (status = 200, body = DeliveryAnswer, description = "status `duplicate` or `ignored`"),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 401, body = Failed, description = "bad_signature"),
+        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+    )
+)]
+#[post("/webhooks/github")]
+pub async fn github(
+    shared: web::Data<Shared>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let delivered = take_in(&shared, &request, payload).await;
+    let result = match &delivered {
+        Ok((_, delivered)) => word(delivered.status),
+        Err(error) => error.code().as_str(),
+    };
+    shared.edge.feed.metrics.delivered(result);
+    let (id, delivered) = delivered?;
+    let mut answer = match delivered.status {
+        DeliveredStatus::Accepted => HttpResponse::Accepted(),
+        DeliveredStatus::Duplicate | DeliveredStatus::Ignored => HttpResponse::Ok(),
+    };
+    Ok(answer.json(DeliveryAnswer {
+        success: true,
+        delivery: id.to_string(),
+        status: word(delivered.status),
+        issue_id: delivered.issue_id.map(|id| id.to_string()),
+        reason: Some(delivered.reason).filter(|reason| !reason.is_empty()),
+    }))
+}
+
+async fn take_in(
+    shared: &Shared,
+    request: &HttpRequest,
+    payload: web::Payload,
+) -> Result<(DeliveryId, Delivered), ApiError> {
+    let edge = &shared.edge;
+    let headers = request.headers();
+    let content_type = text(headers, "content-type");
+    check_content_type(content_type)?;
+    let raw = body::read(
+        body::declared_len(request),
+        payload,
+        edge.limits.delivery_len_max,
+        edge.limits.body_time_max,
+        &shared.budget,
+    )
+    .await?;
+    verify(&edge.webhook_secrets, text(headers, "x-hub-signature-256"), &raw)
+        .map_err(|unsigned| ApiError::new(Code::BadSignature, unsigned.to_string()))?;
+    let event = text(headers, "x-github-event")
+        .filter(|event| !event.is_empty())
+        .ok_or_else(|| ApiError::field("X-GitHub-Event", "the header is missing"))?;
+    let id = text(headers, "x-github-delivery")
+        .ok_or_else(|| ApiError::field("X-GitHub-Delivery", "the header is missing"))?;
+    let id = DeliveryId::parse(id).map_err(|wrong| ApiError::invalid_id("X-GitHub-Delivery", &wrong))?;
+    let json: Cow<'_, [u8]> = json_of(content_type, &raw).map_err(unreadable)?;
+    let received_at = edge.clock.now();
+    let meaning = interpret(&edge.triggers, id.clone(), received_at, event, &json)
+        .map_err(|malformed| ApiError::new(Code::InvalidRequest, malformed.to_string()))?;
+    let account = AccountName::default_account();
+    let delivered = match meaning {
+        Interpreted::Issue(nudge) => edge.engine.deliver(&account, *nudge).await?,
+        Interpreted::Ignored { action, reason } => {
+            let row = DeliveryRow {
+                id: id.clone(),
+                received_at,
+                event: event.to_owned(),
+                action,
+                home: None,
+                applied: false,
+                reason,
+            };
+            edge.engine.record_ignored(row).await?
+        }
+    };
+    Ok((id, delivered))
+}
+
+/// Refused before a byte of the body is read; what it means is decided by [`json_of`] later.
+fn check_content_type(content_type: Option<&str>) -> Result<(), ApiError> {
+    match json_of(content_type, b"") {
+        Err(Unreadable::ContentType(given)) => Err(unreadable(Unreadable::ContentType(given))),
+        Ok(_) | Err(Unreadable::NoPayload) => Ok(()),
+    }
+}
+
+fn unreadable(why: Unreadable) -> ApiError {
+    let message = why.to_string();
+    match why {
+        Unreadable::ContentType(_) => ApiError::new(Code::UnsupportedMediaType, message)
+            .hint("choose application/json in the webhook's settings")
+            .header(header::ACCEPT, HeaderValue::from_static("application/json")),
+        Unreadable::NoPayload => ApiError::field("payload", message),
+    }
+}
+
+const fn word(status: DeliveredStatus) -> &'static str {
+    match status {
+        DeliveredStatus::Accepted => "accepted",
+        DeliveredStatus::Duplicate => "duplicate",
+        DeliveredStatus::Ignored => "ignored",
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
