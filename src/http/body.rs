@@ -36,6 +36,11 @@ impl Budget {
         Self { used: AtomicUsize::new(0), max }
     }
 
+    /// How many bytes are in memory now.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
     fn take(&self, bytes: usize) -> bool {
         let take = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
@@ -191,10 +196,10 @@ mod tests {
         let first = read(None, chunks(&["abc"]), 10, SECOND, &budget).await.expect("it fits");
         let second = read(None, chunks(&["ab", "c"]), 10, SECOND, &budget).await;
         assert_eq!(code(second), Some(Code::Overloaded));
-        assert_eq!(budget.used.load(Ordering::Relaxed), 3, "the refused body holds nothing");
+        assert_eq!(budget.used(), 3, "the refused body holds nothing");
         drop(first);
         assert!(read(None, chunks(&["abcde"]), 10, SECOND, &budget).await.is_ok());
-        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.used(), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -202,6 +207,6 @@ mod tests {
         let budget = Arc::new(Budget::new(100));
         let slow = chunks(&["a"]).chain(stream::pending());
         assert_eq!(code(read(None, slow, 10, SECOND, &budget).await), Some(Code::RequestTimeout));
-        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.used(), 0);
     }
 }

@@ -120,6 +120,11 @@ impl EventRing {
         Read::Events(kept.events.iter().skip(skip).take(limit).cloned().collect())
     }
 
+    /// How many subscribers there are.
+    pub fn subscriber_count(&self) -> usize {
+        self.next.receiver_count()
+    }
+
     /// Tells when there is more; read first, then wait, then read again.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.next.subscribe()

@@ -29,6 +29,7 @@ pub struct Metrics {
     deliveries: Family<DeliveryLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
     live: Family<PhaseLabels, Gauge>,
+    body_bytes: Gauge,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -80,7 +81,13 @@ impl Metrics {
         );
         let live = Family::default();
         registry.register("issuebox_sandboxes_live", "Live sandboxes by phase", live.clone());
-        Self { registry, creates, deliveries, requests, live }
+        let body_bytes = Gauge::default();
+        registry.register(
+            "issuebox_http_body_bytes",
+            "Bytes of request bodies in memory now",
+            body_bytes.clone(),
+        );
+        Self { registry, creates, deliveries, requests, live, body_bytes }
     }
 
     /// A create ended.
@@ -103,8 +110,10 @@ impl Metrics {
         self.requests.get_or_create(&RequestLabels { method, route, status }).inc();
     }
 
-    /// Everything as text; the numbers of live sandboxes are read from the live map.
-    pub fn encode(&self, live: &LiveMap) -> String {
+    /// Everything as text. What is true now rather than counted comes from where it is known: the
+    /// numbers of live sandboxes from the live map, the bytes of bodies from their budget.
+    pub fn encode(&self, live: &LiveMap, body_bytes: usize) -> String {
+        self.body_bytes.set(i64::try_from(body_bytes).unwrap_or(i64::MAX));
         for (phase, count) in live.phases() {
             let gauge = self.live.get_or_create_owned(&PhaseLabels { phase: phase.as_str() });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -137,7 +146,7 @@ mod tests {
         metrics.answered("GET", "/v1/sandboxes", 200);
         metrics.answered("GET", "/v1/sandboxes", 200);
         metrics.delivered("accepted");
-        let text = metrics.encode(&LiveMap::default());
+        let text = metrics.encode(&LiveMap::default(), 0);
         let line = r#"issuebox_http_requests_total{method="GET",route="/v1/sandboxes",status="200"} 2"#;
         assert!(text.contains(line), "{text}");
         assert!(text.contains(r#"issuebox_deliveries_total{result="accepted"} 1"#), "{text}");

@@ -1,0 +1,6 @@
+//! What the tests of the HTTP surface share: a whole server on a free port, over a provider
+//! whose every move a test decides.
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+
+pub mod provider;
+pub mod server;

@@ -1,0 +1,206 @@
+//! A provider in memory: commands and files do what a test asks of them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use issuebox::sandbox::*;
+use issuebox::types::{ExternalId, InstanceId, ObjectState, Timestamp};
+use tokio::sync::{Notify, mpsc};
+
+/// A provider in memory.
+#[derive(Default)]
+pub struct MemoryProvider {
+    objects: Mutex<BTreeMap<String, Object>>,
+    files: Mutex<BTreeMap<Vec<u8>, Bytes>>,
+    made: AtomicU32,
+    /// Creates wait for [`MemoryProvider::open`] while this is set.
+    pub held: AtomicBool,
+    /// Creates are refused while this is set.
+    pub refusing: AtomicBool,
+    opened: Notify,
+    /// Tells that a command's execution was dropped before it ended.
+    pub dropped: Arc<Notify>,
+    /// Why it cannot work now.
+    pub trouble: Mutex<Option<String>>,
+}
+
+impl MemoryProvider {
+    /// Lets held creates go on.
+    pub fn open(&self) {
+        self.held.store(false, Ordering::SeqCst);
+        self.opened.notify_waiters();
+    }
+
+    /// How many objects there are.
+    pub fn object_count(&self) -> usize {
+        self.objects.lock().expect("not poisoned").len()
+    }
+
+    /// What is in a file.
+    pub fn file(&self, path: &[u8]) -> Option<Bytes> {
+        self.files.lock().expect("not poisoned").get(path).cloned()
+    }
+
+    fn set(&self, target: &Target, state: ObjectState) -> Result<Object, ProviderError> {
+        let mut objects = self.objects.lock().expect("not poisoned");
+        let object = objects.get_mut(target.external_id.as_str()).ok_or(ProviderError::Absent)?;
+        object.state = state;
+        Ok(object.clone())
+    }
+}
+
+#[async_trait]
+impl SandboxProvider for MemoryProvider {
+    fn traits(&self) -> Traits {
+        Traits {
+            uniqueness: Uniqueness::EnforcedNames,
+            settle: Duration::ZERO,
+            dies_with_server: false,
+        }
+    }
+
+    async fn health(&self) -> Health {
+        Health {
+            identity: Some("memory".into()),
+            trouble: self.trouble.lock().expect("not poisoned").clone(),
+            isolation: Isolation {
+                kind: "memory",
+                limits: vec![("memory", "none")],
+                seccomp: "none",
+                network: "none",
+            },
+        }
+    }
+
+    async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
+        while self.held.load(Ordering::SeqCst) {
+            let opened = self.opened.notified();
+            if self.held.load(Ordering::SeqCst) {
+                opened.await;
+            }
+        }
+        if self.refusing.load(Ordering::SeqCst) {
+            return Err(ProviderError::Refused("no room".into()));
+        }
+        let id = format!("m-{}", self.made.fetch_add(1, Ordering::SeqCst));
+        let object = Object {
+            external_id: ExternalId::trusted(id.as_str()),
+            name: spec.name,
+            labels: Some(spec.labels),
+            state: ObjectState::Running,
+        };
+        self.objects.lock().expect("not poisoned").insert(id, object.clone());
+        Ok(object)
+    }
+
+    async fn find(&self, key: ObjectKey) -> Result<Vec<Object>, ProviderError> {
+        let objects = self.objects.lock().expect("not poisoned");
+        Ok(objects.values().filter(|object| object.name == key.name).cloned().collect())
+    }
+
+    async fn list(&self, _: InstanceId) -> Result<Vec<Object>, ProviderError> {
+        Ok(self.objects.lock().expect("not poisoned").values().cloned().collect())
+    }
+
+    async fn start(&self, call: TargetCall) -> Result<Object, ProviderError> {
+        self.set(&call.target, ObjectState::Running)
+    }
+
+    async fn stop(&self, call: TargetCall) -> Result<Object, ProviderError> {
+        self.set(&call.target, ObjectState::Stopped)
+    }
+
+    async fn delete(&self, call: TargetCall) -> Result<(), ProviderError> {
+        let mut objects = self.objects.lock().expect("not poisoned");
+        objects.remove(call.target.external_id.as_str()).ok_or(ProviderError::Absent)?;
+        Ok(())
+    }
+
+    /// `echo …` prints its arguments, `cat` its input, `fail N` exits with N, `many N` writes N
+    /// bytes, `bytes` writes what is not UTF-8, `vanish` ends without an exit, `forever` runs
+    /// until it is dropped; anything else cannot be started.
+    async fn exec(&self, _: Target, request: ExecRequest) -> Result<Execution, WorkError> {
+        let (tx, events) = mpsc::channel(4);
+        let args = request.command[1..].join(" ");
+        let dropped = Arc::clone(&self.dropped);
+        let number = args.parse::<usize>().unwrap_or(0);
+        let (output, code) = match request.command[0].as_str() {
+            "echo" => (Bytes::from(args + "\n"), 0),
+            "cat" => (request.stdin, 0),
+            "env" => (Bytes::from(format!("{:?} {:?}", request.env, request.cwd)), 0),
+            "fail" => (Bytes::from("failing"), i32::try_from(number).unwrap_or(1)),
+            "many" => (Bytes::from(vec![b'x'; number]), 0),
+            "bytes" => (Bytes::from_static(b"a\xffb"), 0),
+            "vanish" => return Ok(Execution { events }),
+            "forever" => {
+                tokio::spawn(async move {
+                    let _ = tx.send(ExecEvent::Stdout(Bytes::from_static(b"begun"))).await;
+                    tx.closed().await;
+                    dropped.notify_one();
+                });
+                return Ok(Execution { events });
+            }
+            other => return Err(WorkError::CannotStart(format!("{other}: not found"))),
+        };
+        tokio::spawn(async move {
+            let written = if code == 0 { ExecEvent::Stdout } else { ExecEvent::Stderr };
+            let _ = tx.send(written(output)).await;
+            let _ = tx.send(ExecEvent::Exit { code, timed_out: false }).await;
+        });
+        Ok(Execution { events })
+    }
+
+    async fn list_files(
+        &self,
+        _: Target,
+        _: WorkspacePath,
+        _: u32,
+    ) -> Result<FileListing, WorkError> {
+        let files = self.files.lock().expect("not poisoned");
+        let entries = files
+            .iter()
+            .map(|(path, content)| FileEntry {
+                path: path.clone(),
+                kind: FileKind::File,
+                size: content.len() as u64,
+                mode: 0o644,
+                modified_at: Timestamp::from_unix_ms(0),
+            })
+            .collect();
+        Ok(FileListing { entries, truncated: false })
+    }
+
+    async fn read_file(&self, _: Target, path: WorkspacePath) -> Result<FileContent, WorkError> {
+        let content = self.file(path.as_bytes()).ok_or(WorkError::NoSuchFile)?;
+        let (tx, chunks) = mpsc::channel(1);
+        let size = content.len() as u64;
+        tx.try_send(Ok(content)).expect("there is room");
+        Ok(FileContent { size, chunks })
+    }
+
+    async fn write_file(
+        &self,
+        _: Target,
+        path: WorkspacePath,
+        mut content: ChunkReceiver,
+    ) -> Result<Written, WorkError> {
+        let mut whole = Vec::new();
+        while let Some(chunk) = content.recv().await {
+            whole.extend_from_slice(&chunk.map_err(WorkError::Broken)?);
+        }
+        let mut files = self.files.lock().expect("not poisoned");
+        match files.insert(path.as_bytes().to_vec(), Bytes::from(whole)) {
+            Some(_) => Ok(Written::Replaced),
+            None => Ok(Written::Created),
+        }
+    }
+
+    async fn delete_file(&self, _: Target, path: WorkspacePath) -> Result<(), WorkError> {
+        let mut files = self.files.lock().expect("not poisoned");
+        files.remove(path.as_bytes()).map(|_| ()).ok_or(WorkError::NoSuchFile)
+    }
+}

@@ -1,0 +1,255 @@
+//! A whole server on a free port: SQLite in a directory of its own, the engine, the edge.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use issuebox::config::RepositoryPattern;
+use issuebox::clock::{Clock, SystemClock, SystemIds};
+use issuebox::engine::{Engine, EngineParts};
+use issuebox::github::policy::TriggerPolicy;
+use issuebox::github::webhook::sign;
+use issuebox::http::{Edge, Feed, Limits, TokenHash};
+use issuebox::issue::{Rules, StepRules};
+use issuebox::sandbox::SandboxProvider;
+use issuebox::store::Store;
+use issuebox::store::sqlite::SqliteStore;
+use issuebox::types::*;
+use reqwest::Method;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::provider::MemoryProvider;
+
+/// The admin token of every test server.
+pub const TOKEN: &str = "the-admin-token";
+/// The webhook secret of every test server.
+pub const SECRET: &str = "the-webhook-secret";
+
+/// A running server. Dropping it ends it.
+pub struct TestServer {
+    pub address: SocketAddr,
+    pub provider: Arc<MemoryProvider>,
+    pub feed: Arc<Feed>,
+    pub closing: watch::Sender<bool>,
+    pub client: reqwest::Client,
+    handle: ServerHandle,
+    thread: Option<JoinHandle<()>>,
+    _data: tempfile::TempDir,
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: reqwest::header::HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
+    }
+
+    /// The error's code.
+    pub fn code(&self) -> String {
+        self.json()["error"]["code"].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
+    }
+
+    /// A header as text; empty where it is not there.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+}
+
+impl TestServer {
+    /// A server with everything as it is by default.
+    pub async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// A server whose edge a test changes before it starts.
+    pub async fn with(change: impl FnOnce(&mut Edge)) -> Self {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(data.path()).expect("a store"));
+        let feed = Arc::new(Feed::new("testrun"));
+        let provider = Arc::new(MemoryProvider::default());
+        let engine = engine(Arc::clone(&store), Arc::clone(&feed), Arc::clone(&provider));
+        feed.live.preload(&*store).await.expect("the store is readable");
+        let (closing, closed) = watch::channel(false);
+        let mut edge = Edge {
+            engine,
+            store,
+            feed: Arc::clone(&feed),
+            clock: Arc::new(SystemClock),
+            ids: Arc::new(SystemIds),
+            webhook_secrets: vec![Secret::new(SECRET)],
+            triggers: policy(),
+            admin_token: TokenHash::of(&Secret::new(TOKEN)),
+            public_url: None,
+            trusted_proxies: Vec::new(),
+            limits: Limits { workers: 2, ..Limits::default() },
+            started_at: SystemClock.now(),
+            closing: closed,
+        };
+        change(&mut edge);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let (handle, thread) = serve(edge, listener);
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .timeout(Duration::from_secs(20))
+            .build()
+            .expect("a client");
+        Self { address, provider, feed, closing, client, handle, thread: Some(thread), _data: data }
+    }
+
+    /// Where a path is.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// A request with the token.
+    pub fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.client.request(method, self.url(path)).bearer_auth(TOKEN)
+    }
+
+    /// GET with the token.
+    pub async fn get(&self, path: &str) -> Answer {
+        send(self.request(Method::GET, path)).await
+    }
+
+    /// POST with the token.
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        send(self.request(Method::POST, path).json(&body)).await
+    }
+
+    /// Ensures an issue and waits until its sandbox runs; its id.
+    pub async fn running(&self, issue: &str) -> String {
+        let answer = self.post("/v1/sandboxes?wait=10", serde_json::json!({"issueId": issue})).await;
+        let answer = answer.json();
+        assert_eq!(answer["data"]["phase"], "running", "{answer}");
+        answer["sandboxId"].as_str().expect("an id").to_owned()
+    }
+
+    /// A signed delivery.
+    pub async fn deliver(&self, event: &str, delivery: &str, body: &str) -> Answer {
+        let signature = sign(&Secret::new(SECRET), body.as_bytes());
+        let request = self
+            .client
+            .post(self.url("/webhooks/github"))
+            .header("content-type", "application/json")
+            .header("x-github-event", event)
+            .header("x-github-delivery", delivery)
+            .header("x-hub-signature-256", signature)
+            .body(body.to_owned());
+        send(request).await
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.closing.send_replace(true);
+        drop(self.handle.stop(false));
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the server's thread ends well");
+        }
+    }
+}
+
+/// Sends a request and reads the answer.
+pub async fn send(request: reqwest::RequestBuilder) -> Answer {
+    let answer = request.send().await.expect("an answer");
+    let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+    Answer { status, headers, text: answer.text().await.expect("a body") }
+}
+
+/// A signed `issues` delivery in the shape of GitHub's.
+pub fn opened(id: u64, title: &str) -> String {
+    serde_json::json!({
+        "action": "opened",
+        "issue": {
+            "id": id, "number": 1, "title": title, "state": "open", "labels": [],
+            "html_url": "https://github.com/octo/hello/issues/1",
+            "user": {"id": 7, "login": "octocat", "type": "User"},
+            "author_association": "OWNER",
+            "updated_at": "2026-01-31T12:00:00Z", "created_at": "2026-01-31T12:00:00Z"
+        },
+        "repository": {"id": 9, "name": "hello", "full_name": "octo/hello",
+            "owner": {"id": 7, "login": "octocat"}},
+        "sender": {"id": 7, "login": "octocat", "type": "User"}
+    })
+    .to_string()
+}
+
+/// The server runs on a thread of its own: it must not depend on the test's runtime.
+fn serve(edge: Edge, listener: TcpListener) -> (ServerHandle, JoinHandle<()>) {
+    let (tx, rx) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        actix_web::rt::System::new().block_on(async move {
+            let server = issuebox::http::build(edge, listener).expect("a usable listener");
+            tx.send(server.handle()).expect("the test waits");
+            server.await.expect("the server ends well");
+        });
+    });
+    (rx.recv().expect("the server starts"), thread)
+}
+
+fn policy() -> TriggerPolicy {
+    TriggerPolicy {
+        label: "agent".into(),
+        command: "/issuebox".into(),
+        opened: true,
+        associations: vec!["OWNER".into()],
+        bots: Vec::new(),
+        assignee: 0,
+        unlabel_stops: true,
+        bot_user_id: 0,
+        repositories: vec![RepositoryPattern::parse("*").expect("a valid pattern")],
+    }
+}
+
+fn rules() -> Rules {
+    let step = StepRules { attempts: 1, timeout: Duration::from_secs(20) };
+    Rules {
+        create: step,
+        start: step,
+        stop: step,
+        delete: step,
+        default_template: Template {
+            name: TemplateName::trusted("default"),
+            provider: ProviderName::trusted("memory"),
+            mode: Mode::Strong,
+            resources: Resources { cpu: 1.0, memory_mb: 512, processes: 64, disk_mb: 512 },
+        },
+        providers: HashMap::from([(
+            ProviderName::trusted("memory"),
+            issuebox::issue::event::ProviderRules {
+                names_enforced: true,
+                settle: Duration::ZERO,
+                dies_with_server: false,
+            },
+        )]),
+    }
+}
+
+fn engine(store: Arc<dyn Store>, feed: Arc<Feed>, provider: Arc<MemoryProvider>) -> Engine {
+    let rules = rules();
+    let provider: Arc<dyn SandboxProvider> = provider;
+    Engine::new(EngineParts {
+        store,
+        publisher: feed,
+        clock: Arc::new(SystemClock),
+        ids: Arc::new(SystemIds),
+        templates: HashMap::from([(rules.default_template.name.clone(), rules.default_template.clone())]),
+        rules,
+        providers: vec![(ProviderName::trusted("memory"), provider)],
+        lock: Default::default(),
+        changed: watch::Sender::new(0),
+    })
+}

@@ -1,0 +1,149 @@
+//! Deliveries from GitHub over HTTP.
+
+mod common;
+
+use common::server::{Answer, SECRET, TestServer, opened, send};
+use issuebox::github::webhook::sign;
+use issuebox::types::Secret;
+use serde_json::json;
+
+fn request(server: &TestServer, body: &str) -> reqwest::RequestBuilder {
+    server
+        .client
+        .post(server.url("/webhooks/github"))
+        .header("content-type", "application/json")
+        .header("x-github-event", "issues")
+        .header("x-github-delivery", "d-1")
+        .header("x-hub-signature-256", sign(&Secret::new(SECRET), body.as_bytes()))
+        .body(body.to_owned())
+}
+
+fn code(answer: &Answer) -> (u16, String) {
+    (answer.status, answer.code())
+}
+
+#[tokio::test]
+async fn a_signed_delivery_is_accepted_once_and_makes_one_sandbox() {
+    let server = TestServer::start().await;
+    let body = opened(5_000_000_000, "A title");
+    let first = server.deliver("issues", "d-1", &body).await;
+    assert_eq!(first.status, 202, "{first:?}");
+    let answer = first.json();
+    assert_eq!((&answer["success"], &answer["status"]), (&json!(true), &json!("accepted")));
+    assert_eq!((&answer["delivery"], &answer["issueId"]), (&json!("d-1"), &json!("5000000000")));
+    let again = server.deliver("issues", "d-1", &body).await;
+    assert_eq!((again.status, &again.json()["status"]), (200, &json!("duplicate")));
+    let found = server.get("/v1/issues/5000000000/sandbox").await.json();
+    assert_eq!(found["data"]["issueTitle"], "A title");
+    assert_eq!(server.get("/v1/sandboxes").await.json()["total"], 1);
+}
+
+#[tokio::test]
+async fn what_has_no_effect_is_acknowledged_with_a_reason() {
+    let server = TestServer::start().await;
+    let ping = server.deliver("ping", "d-ping", r#"{"zen":"Keep it logically awesome."}"#).await;
+    assert_eq!((ping.status, &ping.json()["status"]), (200, &json!("ignored")));
+    assert!(ping.json()["reason"].as_str().is_some_and(|reason| !reason.is_empty()));
+    let again = server.deliver("ping", "d-ping", r#"{"zen":"Keep it logically awesome."}"#).await;
+    assert_eq!(again.json()["status"], "duplicate");
+}
+
+#[tokio::test]
+async fn a_bad_signature_is_refused_before_anything_is_parsed() {
+    let server = TestServer::start().await;
+    let body = opened(1, "x");
+    let plain = || {
+        server
+            .client
+            .post(server.url("/webhooks/github"))
+            .header("content-type", "application/json")
+    };
+    let unsigned = send(plain().body(body.clone())).await;
+    assert_eq!(code(&unsigned), (401, "bad_signature".into()));
+    let wrong = sign(&Secret::new("other"), body.as_bytes());
+    let forged = send(plain().header("x-hub-signature-256", wrong).body("not even JSON")).await;
+    assert_eq!(code(&forged), (401, "bad_signature".into()));
+    assert_eq!(server.get("/v1/sandboxes").await.json()["total"], 0);
+}
+
+#[tokio::test]
+async fn malformed_deliveries_are_400_with_the_reason() {
+    let server = TestServer::start().await;
+    for body in ["", "{", "[]", "5", &"[".repeat(100_000)] {
+        assert_eq!(code(&send(request(&server, body)).await), (400, "invalid_request".into()));
+    }
+    let body = opened(1, "x");
+    let signature = sign(&Secret::new(SECRET), body.as_bytes());
+    let bare = || {
+        server
+            .client
+            .post(server.url("/webhooks/github"))
+            .header("content-type", "application/json")
+            .header("x-hub-signature-256", signature.clone())
+            .body(body.clone())
+    };
+    let no_event = send(bare().header("x-github-delivery", "d")).await;
+    assert_eq!((no_event.status, &no_event.json()["error"]["field"]), (400, &json!("X-GitHub-Event")));
+    for delivery in [None, Some("a b"), Some("")] {
+        let mut request = bare().header("x-github-event", "issues");
+        if let Some(delivery) = delivery {
+            request = request.header("x-github-delivery", delivery);
+        }
+        let answer = send(request).await;
+        let field = &answer.json()["error"]["field"];
+        assert_eq!((answer.status, field), (400, &json!("X-GitHub-Delivery")), "{delivery:?}");
+    }
+}
+
+#[tokio::test]
+async fn forms_are_taken_and_other_content_types_refused() {
+    let server = TestServer::start().await;
+    let encoded: String = opened(3, "form & title")
+        .bytes()
+        .map(|b| if b.is_ascii_alphanumeric() { (b as char).to_string() } else { format!("%{b:02X}") })
+        .collect();
+    let form = format!("payload={encoded}");
+    let send_as = |kind: &'static str, body: String| {
+        let signature = sign(&Secret::new(SECRET), body.as_bytes());
+        let request = server
+            .client
+            .post(server.url("/webhooks/github"))
+            .header("content-type", kind)
+            .header("x-github-event", "issues")
+            .header("x-github-delivery", "d-form")
+            .header("x-hub-signature-256", signature)
+            .body(body);
+        send(request)
+    };
+    let empty = send_as("application/x-www-form-urlencoded", "other=1".into()).await;
+    assert_eq!(code(&empty), (400, "invalid_request".into()));
+    let plain = send_as("text/plain", opened(3, "x")).await;
+    assert_eq!(code(&plain), (415, "unsupported_media_type".into()));
+    let taken = send_as("application/x-www-form-urlencoded", form).await;
+    assert_eq!((taken.status, &taken.json()["issueId"]), (202, &json!("3")), "{taken:?}");
+}
+
+#[tokio::test]
+async fn large_payloads_up_to_githubs_bound_are_read() {
+    let server = TestServer::start().await;
+    for (size, status) in [(300 << 10, 202), (24 << 20, 202), (26 << 20, 413)] {
+        let body = opened(size as u64, &"x".repeat(size));
+        let answer = server.deliver("issues", &format!("d-{size}"), &body).await;
+        assert_eq!(answer.status, status, "{size}: {:.200}", answer.text);
+    }
+    assert_eq!(server.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn deliveries_are_counted_by_what_became_of_them() {
+    let server = TestServer::start().await;
+    let body = opened(1, "x");
+    server.deliver("issues", "d-1", &body).await;
+    server.deliver("issues", "d-1", &body).await;
+    send(server.client.post(server.url("/webhooks/github")).body("x")).await;
+    let text = send(server.client.get(server.url("/metrics"))).await.text;
+    for result in ["accepted", "duplicate", "unsupported_media_type"] {
+        let line = format!("issuebox_deliveries_total{{result=\"{result}\"}} 1");
+        assert!(text.contains(&line), "{line} is missing in {text}");
+    }
+}
