@@ -64,7 +64,7 @@ pub struct Edge {
     pub engine: Engine,
     /// For reads of what is not live.
     pub store: Arc<dyn Store>,
-    /// What the engine publishes to; filled with what is live by [`live::LiveMap::preload`].
+    /// What the engine publishes to.
     pub feed: Arc<Feed>,
     /// The time.
     pub clock: Arc<dyn Clock>,

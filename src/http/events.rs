@@ -78,9 +78,10 @@ impl EventRing {
         }
     }
 
-    /// Takes one durable step in; `json` is its live sandbox as JSON.
-    pub fn push(&self, change: &Change, json: Option<&str>) {
-        let events = encode(change, json);
+    /// Takes one durable step in; `json` is its live sandbox as JSON, `is_news` whether the home
+    /// was live before: what is only taken up when the server starts is no change.
+    pub fn push(&self, change: &Change, json: Option<&str>, is_news: bool) {
+        let events = encode(change, json, is_news);
         if events.is_empty() {
             return;
         }
@@ -132,7 +133,7 @@ impl EventRing {
 }
 
 /// Each timeline row of the step that concerns a sandbox, or else the new state alone.
-fn encode(change: &Change, json: Option<&str>) -> Vec<String> {
+fn encode(change: &Change, json: Option<&str>, is_news: bool) -> Vec<String> {
     let ended_json = change.ended.as_ref().map(wire::sandbox_json);
     let rows: Vec<String> = change
         .timeline
@@ -149,7 +150,7 @@ fn encode(change: &Change, json: Option<&str>) -> Vec<String> {
         })
         .collect();
     match (&change.sandbox, json) {
-        (Some(Sandbox { phase, reason, .. }), Some(json)) if rows.is_empty() => {
+        (Some(Sandbox { phase, reason, .. }), Some(json)) if is_news && rows.is_empty() => {
             vec![data(json, *phase, *phase, reason, "update")]
         }
         _ => rows,
@@ -201,7 +202,7 @@ mod tests {
             ended,
             timeline,
         };
-        ring.push(&change, Some(&json));
+        ring.push(&change, Some(&json), true);
     }
 
     fn events(ring: &EventRing, position: Position) -> Vec<serde_json::Value> {
@@ -238,6 +239,24 @@ mod tests {
         let ring = EventRing::new("run", 10);
         push(&ring, Vec::new(), None);
         assert_eq!(events(&ring, Position(0))[0]["to"], "running");
+    }
+
+    #[test]
+    fn what_is_only_taken_up_is_not_told() {
+        let ring = EventRing::new("run", 10);
+        let sandbox = sample("5");
+        let json = wire::sandbox_json(&sandbox);
+        let change = Change {
+            home: HomeId(1),
+            account: AccountName::default_account(),
+            version: 1,
+            aliases: Vec::new(),
+            sandbox: Some(sandbox),
+            ended: None,
+            timeline: Vec::new(),
+        };
+        ring.push(&change, Some(&json), false);
+        assert_eq!(ring.now(), Position(0));
     }
 
     #[test]

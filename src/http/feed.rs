@@ -58,8 +58,9 @@ impl Publisher for Feed {
     fn publish(&self, change: &Change) {
         let json = change.sandbox.as_ref().map(wire::sandbox_json);
         let before = self.live.apply(change, json.as_deref());
+        let was_live = before.is_some();
         self.measure(change, before);
-        self.events.push(change, json.as_deref());
+        self.events.push(change, json.as_deref(), was_live);
     }
 }
 
@@ -106,6 +107,8 @@ mod tests {
         let start = feed.events.now();
         publish(&feed, 1, Phase::Creating, 0);
         assert!(feed.live.home(HomeId(1)).is_some());
+        assert_eq!(feed.events.now(), start, "taken up, not changed");
+        publish(&feed, 2, Phase::Running, 0);
         assert_eq!(feed.events.now(), start.after(1));
     }
 }

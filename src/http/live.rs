@@ -6,30 +6,26 @@
 //!
 //! # Guarantees
 //! - An older step never overwrites a newer one: each carries its home's version.
-//! - Memory is bounded by the live sandboxes: a home leaves with its sandbox.
+//! - Memory is bounded by the live sandboxes: a home leaves with its sandbox. After that nothing
+//!   older can bring it back, since the engine publishes the steps of a home in their order; at
+//!   the start it publishes what is live before it lets anything happen to it.
 //!
 //! # Races that are accepted
-//! - Between the durable commit and the publication a look-up shows the state before; the caller
-//!   who made the step gets its answer only after both.
-//! - A home that ends while the start still reads its page would be put back by that page. So
-//!   ended homes stay as empty entries until [`LiveMap::loaded`] says that the start is over.
+//! Between the durable commit and the publication a look-up shows the state before; the caller
+//! who made the step gets its answer only after both.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::Bytes;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as MapEntry;
 
 use crate::engine::Change;
-use crate::store::{Store, StoreError};
 use crate::types::{
     AccountName, HomeId, IssueId, IssueNumber, Phase, Repository, Sandbox, SandboxId,
 };
 
 use super::wire;
-
-/// How many homes a page of the start holds: few reads, each of a few megabytes at most.
-const PRELOAD_PAGE_LEN: usize = 2_000;
 
 /// Ready-made answers for everything live.
 #[derive(Debug, Default)]
@@ -39,7 +35,6 @@ pub struct LiveMap {
     by_number: DashMap<String, HomeId>,
     by_sandbox: DashMap<String, HomeId>,
     phases: [AtomicI64; Phase::ALL.len()],
-    loaded: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -95,8 +90,7 @@ impl LiveMap {
         let now = change.sandbox.as_ref().zip(json).and_then(|(s, json)| Live::new(s, json));
         self.index(change.home, &change.account, entry, before.as_ref(), now.as_ref());
         entry.live = now;
-        // The start is over: no page can come any more that this entry has to keep out.
-        if entry.live.is_none() && self.loaded.load(Ordering::Acquire) {
+        if entry.live.is_none() {
             slot.remove();
         }
         before.map(|live| Before { id: live.id, phase: live.phase })
@@ -191,41 +185,6 @@ impl LiveMap {
     pub fn is_empty(&self) -> bool {
         self.by_sandbox.is_empty()
     }
-
-    /// Reads everything live from the store. To be called once, at the start.
-    ///
-    /// # Errors
-    /// [`StoreError`] where a page could not be read.
-    pub async fn preload(&self, store: &dyn Store) -> Result<(), StoreError> {
-        let mut after = None;
-        loop {
-            let page = store.live(after, PRELOAD_PAGE_LEN).await?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.home);
-            for issue in &page {
-                let sandbox = issue.sandbox();
-                let json = sandbox.as_ref().map(wire::sandbox_json);
-                let change = Change {
-                    home: issue.home,
-                    account: issue.account.clone(),
-                    version: issue.version,
-                    aliases: Vec::new(),
-                    sandbox,
-                    ended: None,
-                    timeline: Vec::new(),
-                };
-                self.apply(&change, json.as_deref());
-            }
-        }
-        self.loaded();
-        Ok(())
-    }
-
-    /// Says that no page of the start comes any more; drops what was kept to keep them out.
-    fn loaded(&self) {
-        self.loaded.store(true, Ordering::Release);
-        self.homes.retain(|_, entry| entry.live.is_some());
-    }
 }
 
 impl Live {
@@ -291,7 +250,6 @@ mod tests {
     #[test]
     fn a_live_sandbox_is_found_by_each_of_its_names() {
         let map = LiveMap::default();
-        map.loaded();
         apply(&map, &change(1, 1, Some(sample("5"))));
         let repository = Repository::parse("octo/HELLO").expect("a valid repository");
         let answer = map.issue(&account(), &issue("5")).expect("by issue id");
@@ -310,19 +268,8 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_during_the_start_is_not_put_back_by_a_page() {
-        let map = LiveMap::default();
-        apply(&map, &change(1, 3, None));
-        apply(&map, &change(1, 2, Some(sample("5"))));
-        assert_eq!(map.issue(&account(), &issue("5")), None);
-        map.loaded();
-        assert!(map.homes.is_empty(), "nothing is kept of what ended");
-    }
-
-    #[test]
     fn nothing_is_left_of_an_ended_sandbox() {
         let map = LiveMap::default();
-        map.loaded();
         let with_alias = Change { aliases: vec![issue("6")], ..change(1, 1, Some(sample("5"))) };
         apply(&map, &with_alias);
         assert!(map.issue(&account(), &issue("6")).is_some(), "a second alias is found");
@@ -335,7 +282,6 @@ mod tests {
     #[test]
     fn phases_are_counted_and_changes_say_what_was_before() {
         let map = LiveMap::default();
-        map.loaded();
         apply(&map, &change(1, 1, Some(with_phase("5", Phase::Creating))));
         apply(&map, &change(2, 1, Some(with_phase("6", Phase::Running))));
         let before = apply(&map, &change(1, 2, Some(with_phase("5", Phase::Running))));
@@ -351,7 +297,6 @@ mod tests {
     #[test]
     fn the_next_generation_replaces_the_old_sandbox_id() {
         let map = LiveMap::default();
-        map.loaded();
         apply(&map, &change(1, 1, Some(sample("5"))));
         let next = Sandbox {
             id: SandboxId::trusted("sb-5-2"),

@@ -13,6 +13,7 @@ use issuebox::engine::{Engine, EngineParts};
 use issuebox::github::policy::TriggerPolicy;
 use issuebox::github::webhook::sign;
 use issuebox::http::{Edge, Feed, Limits, TokenHash};
+use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
 use issuebox::sandbox::SandboxProvider;
 use issuebox::store::Store;
@@ -38,7 +39,20 @@ pub struct TestServer {
     pub client: reqwest::Client,
     handle: ServerHandle,
     thread: Option<JoinHandle<()>>,
-    _data: tempfile::TempDir,
+}
+
+/// What the server's thread is given.
+struct Parts {
+    provider: Arc<MemoryProvider>,
+    closed: watch::Receiver<bool>,
+    change: Box<dyn FnOnce(&mut Edge) + Send>,
+}
+
+/// What the server's thread says once it serves.
+struct Started {
+    address: SocketAddr,
+    feed: Arc<Feed>,
+    handle: ServerHandle,
 }
 
 /// An answer, read whole.
@@ -73,40 +87,23 @@ impl TestServer {
     }
 
     /// A server whose edge a test changes before it starts.
-    pub async fn with(change: impl FnOnce(&mut Edge)) -> Self {
-        let data = tempfile::tempdir().expect("a temporary directory");
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(data.path()).expect("a store"));
-        let feed = Arc::new(Feed::new("testrun"));
+    pub async fn with(change: impl FnOnce(&mut Edge) + Send + 'static) -> Self {
         let provider = Arc::new(MemoryProvider::default());
-        let engine = engine(Arc::clone(&store), Arc::clone(&feed), Arc::clone(&provider));
-        feed.live.preload(&*store).await.expect("the store is readable");
         let (closing, closed) = watch::channel(false);
-        let mut edge = Edge {
-            engine,
-            store,
-            feed: Arc::clone(&feed),
-            clock: Arc::new(SystemClock),
-            ids: Arc::new(SystemIds),
-            webhook_secrets: vec![Secret::new(SECRET)],
-            triggers: policy(),
-            admin_token: TokenHash::of(&Secret::new(TOKEN)),
-            public_url: None,
-            trusted_proxies: Vec::new(),
-            limits: Limits { workers: 2, ..Limits::default() },
-            started_at: SystemClock.now(),
-            closing: closed,
-        };
-        change(&mut edge);
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
-        let (handle, thread) = serve(edge, listener);
+        let (tx, started) = std::sync::mpsc::channel();
+        let parts = Parts { provider: Arc::clone(&provider), closed, change: Box::new(change) };
+        // On a thread of its own: the server must not depend on the test's runtime.
+        let thread = std::thread::spawn(move || {
+            actix::System::new().block_on(serve(parts, tx));
+        });
+        let Started { address, feed, handle } = started.recv().expect("the server starts");
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .timeout(Duration::from_secs(20))
             .build()
             .expect("a client");
-        Self { address, provider, feed, closing, client, handle, thread: Some(thread), _data: data }
+        Self { address, provider, feed, closing, client, handle, thread: Some(thread) }
     }
 
     /// Where a path is.
@@ -187,17 +184,56 @@ pub fn opened(id: u64, title: &str) -> String {
     .to_string()
 }
 
-/// The server runs on a thread of its own: it must not depend on the test's runtime.
-fn serve(edge: Edge, listener: TcpListener) -> (ServerHandle, JoinHandle<()>) {
-    let (tx, rx) = std::sync::mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        actix_web::rt::System::new().block_on(async move {
-            let server = issuebox::http::build(edge, listener).expect("a usable listener");
-            tx.send(server.handle()).expect("the test waits");
-            server.await.expect("the server ends well");
-        });
-    });
-    (rx.recv().expect("the server starts"), thread)
+async fn serve(parts: Parts, started: std::sync::mpsc::Sender<Started>) {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(data.path()).expect("a store"));
+    let feed = Arc::new(Feed::new("testrun"));
+    let arbiter = actix::Arbiter::new();
+    let io = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let name = ProviderName::trusted("memory");
+    let rules = rules(&name);
+    let engine = Engine::start(EngineParts {
+        store: Arc::clone(&store),
+        clock: Arc::new(SystemClock),
+        ids: Arc::new(SystemIds),
+        templates: [rules.default_template.clone()].map(|t| (t.name.clone(), t)).into(),
+        rules,
+        providers: HashMap::from([(name, parts.provider as Arc<dyn SandboxProvider>)]),
+        publisher: Arc::clone(&feed) as _,
+        arbiter: arbiter.handle(),
+        io: io.handle().clone(),
+    })
+    .await
+    .expect("the engine starts");
+    let mut edge = Edge {
+        engine: engine.clone(),
+        store,
+        feed: Arc::clone(&feed),
+        clock: Arc::new(SystemClock),
+        ids: Arc::new(SystemIds),
+        webhook_secrets: vec![Secret::new(SECRET)],
+        triggers: policy(),
+        admin_token: TokenHash::of(&Secret::new(TOKEN)),
+        public_url: None,
+        trusted_proxies: Vec::new(),
+        limits: Limits { workers: 2, ..Limits::default() },
+        started_at: SystemClock.now(),
+        closing: parts.closed,
+    };
+    (parts.change)(&mut edge);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let server = issuebox::http::build(edge, listener).expect("a usable listener");
+    let handle = server.handle();
+    started.send(Started { address, feed, handle }).expect("the test waits");
+    server.await.expect("the server ends well");
+    engine.stop(Duration::from_secs(1)).await;
+    arbiter.stop();
+    io.shutdown_background();
 }
 
 fn policy() -> TriggerPolicy {
@@ -214,8 +250,10 @@ fn policy() -> TriggerPolicy {
     }
 }
 
-fn rules() -> Rules {
+fn rules(provider: &ProviderName) -> Rules {
     let step = StepRules { attempts: 1, timeout: Duration::from_secs(20) };
+    let provider_rules =
+        ProviderRules { names_enforced: true, settle: Duration::ZERO, dies_with_server: false };
     Rules {
         create: step,
         start: step,
@@ -223,33 +261,10 @@ fn rules() -> Rules {
         delete: step,
         default_template: Template {
             name: TemplateName::trusted("default"),
-            provider: ProviderName::trusted("memory"),
+            provider: provider.clone(),
             mode: Mode::Strong,
             resources: Resources { cpu: 1.0, memory_mb: 512, processes: 64, disk_mb: 512 },
         },
-        providers: HashMap::from([(
-            ProviderName::trusted("memory"),
-            issuebox::issue::event::ProviderRules {
-                names_enforced: true,
-                settle: Duration::ZERO,
-                dies_with_server: false,
-            },
-        )]),
+        providers: HashMap::from([(provider.clone(), provider_rules)]),
     }
-}
-
-fn engine(store: Arc<dyn Store>, feed: Arc<Feed>, provider: Arc<MemoryProvider>) -> Engine {
-    let rules = rules();
-    let provider: Arc<dyn SandboxProvider> = provider;
-    Engine::new(EngineParts {
-        store,
-        publisher: feed,
-        clock: Arc::new(SystemClock),
-        ids: Arc::new(SystemIds),
-        templates: HashMap::from([(rules.default_template.name.clone(), rules.default_template.clone())]),
-        rules,
-        providers: vec![(ProviderName::trusted("memory"), provider)],
-        lock: Default::default(),
-        changed: watch::Sender::new(0),
-    })
 }

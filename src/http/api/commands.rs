@@ -5,7 +5,7 @@ use std::time::Duration;
 use actix_web::{HttpRequest, HttpResponse, delete, post, web};
 
 use super::sandboxes::SandboxAnswer;
-use crate::engine::{Commanded, WaitFor};
+use crate::engine::{Commanded, SandboxRef, WaitFor};
 use crate::http::Shared;
 use crate::http::auth::Caller;
 use crate::http::error::{ApiError, Code};
@@ -134,10 +134,17 @@ async fn answer(
     let mut settled = (!at_most.is_zero()).then_some(absent);
     if !absent {
         // By its id: behind a name there may be the next generation by now.
-        let of = crate::engine::SandboxRef::Id(sandbox.id.clone());
+        let of = SandboxRef::Id(sandbox.id.clone());
         if let Some(waited) = shared.wait(caller, &of, until, at_most).await? {
             settled = Some(waited.settled);
-            sandbox = waited.sandbox.unwrap_or(sandbox);
+            // A delete is about this very sandbox; anything else follows the issue.
+            let seen = match command {
+                Command::Delete => {
+                    shared.edge.store.sandbox(&caller.account, &sandbox.id).await?
+                }
+                Command::Stop | Command::Start | Command::Retry => waited.sandbox,
+            };
+            sandbox = seen.unwrap_or(sandbox);
         }
     }
     let mut answer = if command == Command::Delete && is_gone(&sandbox) {

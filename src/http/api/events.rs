@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use crate::engine::{Change, Publisher};
     use crate::http::wire::tests::sample;
-    use crate::types::HomeId;
+    use crate::types::{Generation, HomeId, Phase, TimelineEntry, Timestamp};
 
     fn publish(feed: &Feed, version: u64, account: &str) {
         feed.publish(&Change {
@@ -166,7 +166,14 @@ mod tests {
             aliases: Vec::new(),
             sandbox: Some(sample("5")),
             ended: None,
-            timeline: Vec::new(),
+            timeline: vec![TimelineEntry {
+                at: Timestamp::from_unix_ms(0),
+                generation: Generation(1),
+                from: None,
+                to: Some(Phase::Running),
+                reason: "because".into(),
+                cause: "test".into(),
+            }],
         });
     }
 

@@ -379,7 +379,13 @@ pub async fn get(
     query.finish()?;
     let of = sandbox_ref(&path);
     if let Some(waited) = shared.wait(&caller, &of, until, at_most).await? {
-        let sandbox = waited.sandbox.ok_or_else(ApiError::sandbox_not_found)?;
+        // Waiting follows the issue; who waits for the end of an id means that very sandbox.
+        let seen = if let (SandboxRef::Id(id), WaitFor::Absent) = (&of, until) {
+            shared.edge.store.sandbox(&caller.account, id).await?
+        } else {
+            waited.sandbox
+        };
+        let sandbox = seen.ok_or_else(ApiError::sandbox_not_found)?;
         return Ok(HttpResponse::Ok().json(SandboxAnswer::new(&sandbox, Some(waited.settled))));
     }
     let found = find(&shared, &caller, &of).await?;
