@@ -7,6 +7,7 @@ mod ids;
 mod sandbox;
 mod secret;
 mod template;
+mod text;
 mod time;
 
 pub use ids::{
@@ -19,4 +20,5 @@ pub use sandbox::{
 };
 pub use secret::Secret;
 pub use template::{Resources, Template};
+pub use text::inert;
 pub use time::Timestamp;
