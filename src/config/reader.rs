@@ -1,0 +1,267 @@
+//! Typed reading of flat values. Each key that is asked for becomes a known key; whatever nobody
+//! asked for is unknown. So the list of keys exists once: where they are read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use super::error::Problem;
+use super::source::{Entry, Origin, Sources, Value};
+
+/// Reads values by key and collects what is wrong.
+pub(super) struct Reader {
+    entries: BTreeMap<String, Entry>,
+    known: BTreeSet<String>,
+    set: BTreeMap<String, Origin>,
+    problems: Vec<Problem>,
+    warnings: Vec<String>,
+}
+
+impl Reader {
+    pub fn new(sources: Sources) -> Self {
+        Self {
+            entries: sources.entries,
+            known: BTreeSet::new(),
+            set: BTreeMap::new(),
+            problems: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The names directly below a section that something was given for.
+    pub fn names_below(&self, section: &str) -> BTreeSet<String> {
+        let below = self.entries.keys().filter_map(|key| {
+            let rest = key.strip_prefix(section)?.strip_prefix('.')?;
+            Some(rest.split('.').next().unwrap_or(rest).to_owned())
+        });
+        below.collect()
+    }
+
+    /// Takes a value as it was written; `None` where it was not given.
+    pub fn take(&mut self, key: &str) -> Option<Entry> {
+        self.known.insert(key.to_owned());
+        let entry = self.entries.remove(key)?;
+        self.set.insert(key.to_owned(), entry.origin.clone());
+        Some(entry)
+    }
+
+    /// Where a key that was read before had been set.
+    pub fn origin(&self, key: &str) -> Option<Origin> {
+        self.set.get(key).cloned()
+    }
+
+    /// Notes that the value of a key is wrong.
+    pub fn wrong(&mut self, key: &str, message: &str) {
+        self.problems
+            .push(Problem { origin: self.origin(key), message: format!("{key} {message}") });
+    }
+
+    /// Notes something wrong that is no key's fault.
+    pub fn trouble(&mut self, message: String) {
+        self.problems.push(Problem { origin: None, message });
+    }
+
+    /// Notes that a key was set but is not in force yet.
+    pub fn not_in_force(&mut self, key: &str) {
+        if let Some(origin) = self.origin(key) {
+            self.warnings.push(format!("{origin}: {key} is accepted but not yet in force"));
+        }
+    }
+
+    /// A value read by `convert`, which says what is needed instead: "must be …".
+    fn read<T>(
+        &mut self,
+        key: &str,
+        default: T,
+        convert: impl FnOnce(&Value) -> Option<T>,
+        needed: &str,
+    ) -> T {
+        let Some(entry) = self.take(key) else { return default };
+        convert(&entry.value).unwrap_or_else(|| {
+            self.wrong(key, &format!("must be {needed}, not {}", shown(&entry.value)));
+            default
+        })
+    }
+
+    /// A text.
+    pub fn text(&mut self, key: &str, default: &str) -> String {
+        self.read(key, default.to_owned(), text_of, "a text")
+    }
+
+    /// A text that `parse` accepts; its error says what is wrong: "must …".
+    pub fn parsed<T>(
+        &mut self,
+        key: &str,
+        default: T,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> T {
+        let Some(entry) = self.take(key) else { return default };
+        let parsed = match text_of(&entry.value) {
+            Some(text) => parse(&text),
+            None => Err("must be a text".to_owned()),
+        };
+        parsed.unwrap_or_else(|needed| {
+            self.wrong(key, &format!("{needed}, not {}", shown(&entry.value)));
+            default
+        })
+    }
+
+    /// A path; an empty one is wrong.
+    pub fn path(&mut self, key: &str, default: Option<PathBuf>) -> Option<PathBuf> {
+        let path = |text: &str| match text {
+            "" => Err("must be a path".to_owned()),
+            text => Ok(Some(PathBuf::from(text))),
+        };
+        self.parsed(key, default, path)
+    }
+
+    /// A whole number within bounds.
+    pub fn number(&mut self, key: &str, default: u64, range: RangeInclusive<u64>) -> u64 {
+        let needed = match *range.end() {
+            u64::MAX => format!("a whole number from {}", range.start()),
+            end => format!("a whole number from {} to {end}", range.start()),
+        };
+        let convert = |value: &Value| number_of(value).filter(|number| range.contains(number));
+        self.read(key, default, convert, &needed)
+    }
+
+    /// A number within bounds.
+    pub fn fraction(&mut self, key: &str, default: f64, range: RangeInclusive<f64>) -> f64 {
+        let needed = format!("a number from {} to {}", range.start(), range.end());
+        let convert = |value: &Value| fraction_of(value).filter(|number| range.contains(number));
+        self.read(key, default, convert, &needed)
+    }
+
+    /// `true` or `false`.
+    pub fn flag(&mut self, key: &str, default: bool) -> bool {
+        self.read(key, default, flag_of, "true or false")
+    }
+
+    /// A list of texts.
+    pub fn texts(&mut self, key: &str, default: &[&str]) -> Vec<String> {
+        let default = default.iter().map(|text| (*text).to_owned()).collect();
+        self.read(key, default, |value| list_of(value, text_of), "a list of texts")
+    }
+
+    /// A list of whole numbers.
+    pub fn numbers(&mut self, key: &str) -> Vec<u64> {
+        self.read(key, Vec::new(), |value| list_of(value, number_of), "a list of whole numbers")
+    }
+
+    /// Ends the reading: everything that nobody asked for is unknown.
+    ///
+    /// # Errors
+    /// All problems, those of values first.
+    pub fn finish(mut self) -> Result<Vec<String>, Vec<Problem>> {
+        for (key, entry) in &self.entries {
+            let is_section = self
+                .known
+                .iter()
+                .any(|known| known.strip_prefix(key.as_str()).is_some_and(|r| r.starts_with('.')));
+            let message = match (&entry.value, is_section) {
+                (Value::EmptySection, true) => continue,
+                (_, true) => format!("{key} is a section, not a value"),
+                (_, false) => match self.nearest(key) {
+                    Some(known) => format!("unknown key {key}; did you mean {known}?"),
+                    None => format!("unknown key {key}"),
+                },
+            };
+            self.problems.push(Problem { origin: Some(entry.origin.clone()), message });
+        }
+        if self.problems.is_empty() { Ok(self.warnings) } else { Err(self.problems) }
+    }
+
+    /// The known key that an unknown one most likely means, where one is near enough.
+    fn nearest(&self, key: &str) -> Option<&str> {
+        let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+        let likeness = |known: &&String| {
+            // The right key in the wrong section is as near as a misspelt one.
+            let whole = strsim::normalized_damerau_levenshtein(key, known);
+            if last(key) == last(known) { whole.max(0.95) } else { whole }
+        };
+        let best = self.known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+        (likeness(&best) >= LIKENESS_MIN).then_some(best.as_str())
+    }
+}
+
+/// From which likeness (0 to 1) on a suggestion helps more than it misleads.
+const LIKENESS_MIN: f64 = 0.7;
+
+pub(super) fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::Text(text) | Value::Word(text) => Some(text.clone()),
+        Value::Integer(_)
+        | Value::Float(_)
+        | Value::Flag(_)
+        | Value::List(_)
+        | Value::EmptySection
+        | Value::Odd(_) => None,
+    }
+}
+
+fn number_of(value: &Value) -> Option<u64> {
+    match value {
+        Value::Integer(number) => u64::try_from(*number).ok(),
+        Value::Word(word) => word.trim().parse().ok(),
+        Value::Text(_)
+        | Value::Float(_)
+        | Value::Flag(_)
+        | Value::List(_)
+        | Value::EmptySection
+        | Value::Odd(_) => None,
+    }
+}
+
+fn fraction_of(value: &Value) -> Option<f64> {
+    match value {
+        Value::Integer(number) => Some(*number as f64),
+        Value::Float(number) => Some(*number),
+        Value::Word(word) => word.trim().parse().ok(),
+        Value::Text(_) | Value::Flag(_) | Value::List(_) | Value::EmptySection | Value::Odd(_) => {
+            None
+        }
+    }
+}
+
+fn flag_of(value: &Value) -> Option<bool> {
+    match value {
+        Value::Flag(flag) => Some(*flag),
+        Value::Word(word) => word.trim().parse().ok(),
+        Value::Text(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::List(_)
+        | Value::EmptySection
+        | Value::Odd(_) => None,
+    }
+}
+
+/// A list in the file, or words with commas between in the environment (nothing is no item).
+pub(super) fn list_of<T>(value: &Value, item: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
+    match value {
+        Value::List(items) => items.iter().map(item).collect(),
+        Value::Word(word) if word.trim().is_empty() => Some(Vec::new()),
+        Value::Word(words) => {
+            words.split(',').map(|word| item(&Value::Word(word.trim().to_owned()))).collect()
+        }
+        Value::Text(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Flag(_)
+        | Value::EmptySection
+        | Value::Odd(_) => None,
+    }
+}
+
+/// A value as an error shows it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Text(text) | Value::Word(text) => format!("{text:?}"),
+        Value::Integer(number) => number.to_string(),
+        Value::Float(number) => number.to_string(),
+        Value::Flag(flag) => flag.to_string(),
+        Value::List(_) => "this list".to_owned(),
+        Value::EmptySection => "a section".to_owned(),
+        Value::Odd(what) => (*what).to_owned(),
+    }
+}

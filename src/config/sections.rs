@@ -1,0 +1,374 @@
+//! What each key means: its kind, bounds and default, and whether it is in force yet.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::types::{Mode, ProviderName, Resources, Secret, Template, TemplateName};
+
+use super::error::ConfigError;
+use super::reader::{Reader, list_of, text_of};
+use super::source::{Sources, Value};
+use super::{
+    Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Providers, Quota, RepositoryPattern,
+    Server, Simulated, StepBounds, Triggers,
+};
+
+/// Reads all sections.
+pub(super) fn read(sources: Sources) -> Result<Loaded, ConfigError> {
+    let data_default = default_data(sources.state_home.as_deref(), sources.home.as_deref());
+    let mut reader = Reader::new(sources);
+    let r = &mut reader;
+    let config = Config {
+        server: server(r, data_default),
+        auth: auth(r),
+        github: github(r),
+        triggers: triggers(r),
+        lifecycle: lifecycle(r),
+        quota: quota(r),
+        templates: templates(r),
+        providers: providers(r),
+    };
+    let warnings = reader.finish().map_err(ConfigError::Wrong)?;
+    Ok(Loaded { config, warnings })
+}
+
+/// The XDG base directory specification: a relative `$XDG_STATE_HOME` counts as unset.
+fn default_data(state_home: Option<&str>, home: Option<&str>) -> Option<PathBuf> {
+    let absolute = |dir: &&str| Path::new(dir).is_absolute();
+    let state = match (state_home.filter(absolute), home.filter(absolute)) {
+        (Some(state), _) => PathBuf::from(state),
+        (None, Some(home)) => Path::new(home).join(".local/state"),
+        (None, None) => return None,
+    };
+    Some(state.join("issuebox"))
+}
+
+fn server(r: &mut Reader, data_default: Option<PathBuf>) -> Server {
+    let listen_default = LISTEN_DEFAULT.parse().expect("the default is an address");
+    let listen = r.parsed("listen", listen_default, |text| {
+        text.parse::<SocketAddr>().map_err(|_| "must be an address and port".to_owned())
+    });
+    let data = r.path("data", data_default).unwrap_or_else(|| {
+        r.trouble("there is no home directory to keep data in; set data (--data DIR)".to_owned());
+        PathBuf::new()
+    });
+    let public_url = r.parsed("public_url", None, |text| web_address(text).map(Some));
+    r.not_in_force("public_url");
+    let trusted_proxies = r.texts("trusted_proxies", &[]);
+    if !trusted_proxies.is_empty() {
+        r.not_in_force("trusted_proxies");
+    }
+    Server { listen, data, public_url, trusted_proxies }
+}
+
+fn auth(r: &mut Reader) -> Auth {
+    let admin_token = secret(r, "auth.admin_token", |given| match given {
+        Given::Inline(Value::Text(text) | Value::Word(text)) | Given::File(text) => token_of(&text),
+        Given::Inline(
+            Value::Integer(_)
+            | Value::Float(_)
+            | Value::Flag(_)
+            | Value::List(_)
+            | Value::EmptySection
+            | Value::Odd(_),
+        ) => Err("must be a text".to_owned()),
+    });
+    Auth { admin_token }
+}
+
+/// A token goes into a header: visible ASCII without spaces.
+fn token_of(text: &str) -> Result<Secret, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err("is empty: anybody could call the API".to_owned());
+    }
+    if !text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err("must be visible ASCII characters without spaces".to_owned());
+    }
+    Ok(Secret::new(text))
+}
+
+fn github(r: &mut Reader) -> GitHub {
+    let webhook_secrets = secret(r, "github.webhook_secrets", |given| match given {
+        Given::Inline(Value::Word(word)) => secrets_of(word.split(',')),
+        Given::Inline(value) => match list_of(&value, text_of) {
+            Some(texts) => secrets_of(texts.iter().map(String::as_str)),
+            None => Err("must be a list of texts".to_owned()),
+        },
+        Given::File(content) => secrets_of(content.trim_end().lines()),
+    });
+    let bot_user_id = r.number("github.bot_user_id", 0, 0..=u64::MAX);
+    let api_url = "https://api.github.com".to_owned();
+    let api_url = r.parsed("github.api_url", api_url, web_address);
+    r.not_in_force("github.api_url");
+    let patterns = r.texts("github.repositories", &["*"]);
+    let mut repositories = Vec::with_capacity(patterns.len());
+    for pattern in patterns {
+        match RepositoryPattern::parse(&pattern) {
+            Ok(parsed) => repositories.push(parsed),
+            Err(needed) => r.wrong("github.repositories", &format!("{needed}, not {pattern:?}")),
+        }
+    }
+    let webhook_secrets = webhook_secrets.unwrap_or_default();
+    GitHub { webhook_secrets, bot_user_id, api_url, repositories }
+}
+
+fn secrets_of<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<Secret>, String> {
+    let secrets: Vec<&str> = texts.map(str::trim).collect();
+    if secrets.is_empty() || secrets.contains(&"") {
+        return Err("has an empty secret: anybody could sign with it".to_owned());
+    }
+    Ok(secrets.into_iter().map(Secret::new).collect())
+}
+
+/// A secret as it was given.
+enum Given {
+    Inline(Value),
+    /// What stands in the file.
+    File(String),
+}
+
+/// Reads a secret from `key` or `key_file`, whichever was given in the stronger place.
+fn secret<T>(
+    r: &mut Reader,
+    key: &str,
+    parse: impl FnOnce(Given) -> Result<T, String>,
+) -> Option<T> {
+    let file_key = format!("{key}_file");
+    let inline = r.take(key);
+    let path = r.path(&file_key, None);
+    let inline_rank = r.origin(key).map(|origin| origin.rank());
+    let file_rank = r.origin(&file_key).map(|origin| origin.rank());
+    if inline_rank.is_some() && inline_rank == file_rank {
+        r.wrong(key, &format!("and {file_key} are both set; keep one"));
+        return None;
+    }
+    let (key, given) = match (inline, path) {
+        (Some(entry), _) if inline_rank > file_rank => (key, Ok(Given::Inline(entry.value))),
+        (_, Some(path)) => {
+            let content = std::fs::read_to_string(&path)
+                .map_err(|e| format!("cannot be read from {}: {e}", path.display()));
+            (file_key.as_str(), content.map(Given::File))
+        }
+        (_, None) => return None,
+    };
+    // The value itself must not be shown.
+    given.and_then(parse).map_err(|needed| r.wrong(key, &needed)).ok()
+}
+
+fn web_address(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    match rest {
+        Some(host) if !host.is_empty() && !host.contains(char::is_whitespace) => {
+            Ok(text.trim_end_matches('/').to_owned())
+        }
+        Some(_) | None => Err("must be an address that begins with https:// or http://".into()),
+    }
+}
+
+/// What GitHub calls an author's relation to a repository.
+const ASSOCIATIONS: [&str; 8] = [
+    "OWNER",
+    "MEMBER",
+    "COLLABORATOR",
+    "CONTRIBUTOR",
+    "FIRST_TIMER",
+    "FIRST_TIME_CONTRIBUTOR",
+    "MANNEQUIN",
+    "NONE",
+];
+
+fn triggers(r: &mut Reader) -> Triggers {
+    let label = r.text("triggers.label", "agent").trim().to_owned();
+    let command = r.parsed("triggers.command", "/issuebox".to_owned(), |text| {
+        if text.contains(char::is_whitespace) {
+            return Err("must be one word".to_owned());
+        }
+        Ok(text.to_owned())
+    });
+    let opened = r.flag("triggers.opened", false);
+    let key = "triggers.associations";
+    let associations: Vec<String> = r
+        .texts(key, &["OWNER", "MEMBER", "COLLABORATOR"])
+        .iter()
+        .map(|word| word.to_ascii_uppercase())
+        .collect();
+    for word in associations.iter().filter(|word| !ASSOCIATIONS.contains(&word.as_str())) {
+        r.wrong(key, &format!("must be among {}, not {word:?}", ASSOCIATIONS.join(", ")));
+    }
+    Triggers {
+        label,
+        command,
+        opened,
+        associations,
+        bots: r.numbers("triggers.bots"),
+        assignee: r.number("triggers.assignee", 0, 0..=u64::MAX),
+        unlabel_stops: r.flag("triggers.unlabel_stops", true),
+    }
+}
+
+fn lifecycle(r: &mut Reader) -> Lifecycle {
+    let create = step_bounds(r, "create", 120);
+    let start = step_bounds(r, "start", 120);
+    let stop = step_bounds(r, "stop", 60);
+    let delete = step_bounds(r, "delete", 60);
+    let off_or = |seconds: u64| (seconds > 0).then(|| Duration::from_secs(seconds));
+    let idle_stop = off_or(r.number("lifecycle.idle_stop_seconds", 1800, 0..=SECONDS_MAX));
+    // Set to off, it is as it is.
+    if idle_stop.is_some() {
+        r.not_in_force("lifecycle.idle_stop_seconds");
+    }
+    let after_close = r.number("lifecycle.delete_after_close_seconds", 86_400, 0..=SECONDS_MAX);
+    r.not_in_force("lifecycle.delete_after_close_seconds");
+    let reconcile = r.number("lifecycle.reconcile_seconds", 60, 1..=SECONDS_MAX);
+    r.not_in_force("lifecycle.reconcile_seconds");
+    let ttl = off_or(r.number("lifecycle.ttl_seconds", 0, 0..=SECONDS_MAX));
+    if ttl.is_some() {
+        r.not_in_force("lifecycle.ttl_seconds");
+    }
+    Lifecycle {
+        create,
+        start,
+        stop,
+        delete,
+        idle_stop,
+        delete_after_close: Duration::from_secs(after_close),
+        reconcile: Duration::from_secs(reconcile),
+        ttl,
+    }
+}
+
+/// Longest span that can be configured, in seconds: ten years.
+const SECONDS_MAX: u64 = 10 * 366 * 86_400;
+
+fn step_bounds(r: &mut Reader, step: &str, timeout_seconds: u64) -> StepBounds {
+    let attempts = r.number(&format!("lifecycle.{step}_attempts"), 3, 1..=100);
+    let key = format!("lifecycle.{step}_timeout_seconds");
+    let timeout = r.number(&key, timeout_seconds, 1..=86_400);
+    StepBounds {
+        attempts: u32::try_from(attempts).expect("it is at most 100"),
+        timeout: Duration::from_secs(timeout),
+    }
+}
+
+fn quota(r: &mut Reader) -> Quota {
+    let mut number = |name: &str, default| {
+        let key = format!("quota.{name}");
+        let number = r.number(&key, default, 0..=u64::MAX);
+        // Set to no limit, it is as it is.
+        if number > 0 {
+            r.not_in_force(&key);
+        }
+        number
+    };
+    Quota {
+        live: number("live", 10),
+        live_per_repository: number("live_per_repository", 0),
+        live_server: number("live_server", 0),
+        creates_in_flight: number("creates_in_flight", 8),
+    }
+}
+
+fn templates(r: &mut Reader) -> BTreeMap<TemplateName, Template> {
+    let mut names = r.names_below("templates");
+    names.insert("default".to_owned());
+    names.into_iter().map(|name| template(r, &name)).map(|t| (t.name.clone(), t)).collect()
+}
+
+/// The providers that there are.
+const PROVIDERS: [&str; 2] = ["local", "simulated"];
+
+fn template(r: &mut Reader, name: &str) -> Template {
+    let key = |part: &str| format!("templates.{name}.{part}");
+    let provider = r.parsed(&key("provider"), "local".to_owned(), |text| {
+        if !PROVIDERS.contains(&text) {
+            return Err("must be local or simulated (others are not available yet)".to_owned());
+        }
+        Ok(text.to_owned())
+    });
+    let mode = r.parsed(&key("mode"), Mode::Strong, |text| match Mode::parse(text) {
+        Some(Mode::Strong) => Ok(Mode::Strong),
+        Some(Mode::Fast) | None => Err("must be strong (fast is not available yet)".to_owned()),
+    });
+    let cpu = r.fraction(&key("cpu"), 1.0, 0.01..=1024.0);
+    let memory_mb = r.number(&key("memory_mb"), 1024, 16..=16_777_216);
+    let processes = r.number(&key("processes"), 256, 8..=4_194_304);
+    let disk_mb = r.number(&key("disk_mb"), 2048, 16..=1_073_741_824);
+    if provider == "local" {
+        for limit in ["cpu", "memory_mb", "processes", "disk_mb"] {
+            r.not_in_force(&key(limit));
+        }
+    }
+    network(r, &key);
+    Template {
+        name: TemplateName::trusted(name),
+        provider: ProviderName::trusted(provider),
+        mode,
+        resources: Resources {
+            cpu,
+            memory_mb,
+            processes: u32::try_from(processes).expect("it is below 2^32"),
+            disk_mb,
+        },
+    }
+}
+
+/// What a template says of the network and of limits that were hit.
+fn network(r: &mut Reader, key: &impl Fn(&str) -> String) {
+    r.parsed(&key("network"), (), |text| match text {
+        "none" => Ok(()),
+        _ => Err("must be none (anything more is not available yet)".to_owned()),
+    });
+    let allow = key("allow");
+    if !r.texts(&allow, &[]).is_empty() {
+        r.wrong(&allow, "needs network = \"allow\", which is not available yet");
+    }
+    let ports = key("ports");
+    if !r.numbers(&ports).is_empty() {
+        r.not_in_force(&ports);
+    }
+    let on_limit = key("on_limit");
+    let stops = r.parsed(&on_limit, false, |text| match text {
+        "kill" => Ok(false),
+        "stop" => Ok(true),
+        _ => Err("must be kill or stop".to_owned()),
+    });
+    if stops {
+        r.not_in_force(&on_limit);
+    }
+}
+
+fn providers(r: &mut Reader) -> Providers {
+    r.parsed("providers.local.isolation", (), |text| match text {
+        "namespaces" => Ok(()),
+        _ => Err("must be namespaces (anything less is not available yet)".to_owned()),
+    });
+    if r.flag("providers.local.require_limits", false) {
+        r.wrong(
+            "providers.local.require_limits",
+            "cannot be true yet: no limit is enforced, so no sandbox could start",
+        );
+    }
+    let key = |name: &str| format!("providers.simulated.{name}");
+    let mut delay =
+        |name: &str| Duration::from_millis(r.number(&key(name), 0, 0..=SECONDS_MAX * 1000));
+    let create_delay = delay("create_delay_ms");
+    let stop_delay = delay("stop_delay_ms");
+    let delete_delay = delay("delete_delay_ms");
+    let dir = r.path(&key("dir"), Some(PathBuf::from("./simulated")));
+    Providers {
+        simulated: Simulated {
+            dir: dir.expect("it has a default"),
+            create_delay,
+            stop_delay,
+            delete_delay,
+            fail_create: r.fraction(&key("fail_create"), 0.0, 0.0..=1.0),
+            lose_response: r.fraction(&key("lose_response"), 0.0, 0.0..=1.0),
+            unavailable: r.flag(&key("unavailable"), false),
+            fail_first_n: r.number(&key("fail_first_n"), 0, 0..=u64::MAX),
+            unique_names: r.flag(&key("unique_names"), true),
+        },
+    }
+}

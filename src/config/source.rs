@@ -1,0 +1,202 @@
+//! Where values come from: a TOML file, the environment, flags; brought to one form, a flat map
+//! from `section.key` to a value and its origin. What a key means is not known here.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use toml::de::{DeTable, DeValue};
+
+use super::error::ConfigError;
+
+/// Values given on the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `--listen`
+    pub listen: Option<String>,
+    /// `--data`
+    pub data: Option<PathBuf>,
+}
+
+/// Where a value was read. Later ones win.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// A line of the file.
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+    },
+    /// An environment variable.
+    Variable(String),
+    /// A flag.
+    Flag(&'static str),
+}
+
+impl Origin {
+    /// How strongly it wins: flags over the environment over the file.
+    pub(super) const fn rank(&self) -> u8 {
+        match self {
+            Self::File { .. } => 0,
+            Self::Variable(_) => 1,
+            Self::Flag(_) => 2,
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Variable(name) => write!(f, "environment variable {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// A value as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    /// Text in the file.
+    Text(String),
+    /// A whole number in the file.
+    Integer(i64),
+    /// Any other number in the file.
+    Float(f64),
+    /// `true` or `false` in the file.
+    Flag(bool),
+    /// A list in the file.
+    List(Vec<Self>),
+    /// A section in the file without any key.
+    EmptySection,
+    /// What no key takes: a date, a number out of range.
+    Odd(&'static str),
+    /// A word from the environment or a flag, to be read as the key needs it.
+    Word(String),
+}
+
+/// A value and where it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub value: Value,
+    pub origin: Origin,
+}
+
+/// All that was given, the winner for each key.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    pub entries: BTreeMap<String, Entry>,
+    /// `$XDG_STATE_HOME` and `$HOME`, for the default data directory.
+    pub state_home: Option<String>,
+    pub home: Option<String>,
+}
+
+const LONG_PREFIX: &str = "ISSUEBOX__";
+
+/// The short names, which win over the long ones.
+const SHORT_NAMES: [(&str, &str); 4] = [
+    ("ISSUEBOX_LISTEN", "listen"),
+    ("ISSUEBOX_DATA", "data"),
+    ("ISSUEBOX_WEBHOOK_SECRET", "github.webhook_secrets"),
+    ("ISSUEBOX_ADMIN_TOKEN", "auth.admin_token"),
+];
+
+impl Sources {
+    /// Adds what stands in a TOML file.
+    ///
+    /// # Errors
+    /// When it cannot be read or is not TOML.
+    pub fn add_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+        let table = DeTable::parse(&text).map_err(|error| ConfigError::Syntax {
+            path: path.to_owned(),
+            line: line_at(&text, error.span().map_or(0, |span| span.start)),
+            message: error.message().to_owned(),
+        })?;
+        self.add_table(path, &text, "", table.get_ref());
+        Ok(())
+    }
+
+    fn add_table(&mut self, path: &Path, text: &str, prefix: &str, table: &DeTable<'_>) {
+        for (name, value) in table {
+            let name_at = name.span().start;
+            let name = name.get_ref();
+            // A dot inside a quoted name must not read as a section.
+            let name = if name.contains('.') { format!("{name:?}") } else { name.to_string() };
+            let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
+            match value.get_ref() {
+                DeValue::Table(inner) if !inner.is_empty() => {
+                    self.add_table(path, text, &key, inner);
+                }
+                other => {
+                    let origin =
+                        Origin::File { path: path.to_owned(), line: line_at(text, name_at) };
+                    self.entries.insert(key, Entry { value: value_of(other), origin });
+                }
+            }
+        }
+    }
+
+    /// Adds the variables that are ours.
+    pub fn add_environment(&mut self, env: impl Iterator<Item = (String, String)>) {
+        let mut short = Vec::new();
+        for (name, word) in env {
+            if let Some((_, key)) = SHORT_NAMES.iter().find(|(known, _)| *known == name) {
+                short.push(((*key).to_owned(), name, word));
+            } else if let Some(rest) = name.strip_prefix(LONG_PREFIX) {
+                let key = rest.to_lowercase().replace("__", ".");
+                self.add_word(key, Origin::Variable(name), word);
+            } else if name == "XDG_STATE_HOME" {
+                self.state_home = Some(word);
+            } else if name == "HOME" {
+                self.home = Some(word);
+            }
+        }
+        for (key, name, word) in short {
+            self.add_word(key, Origin::Variable(name), word);
+        }
+    }
+
+    /// Adds what was given on the command line.
+    pub fn add_flags(&mut self, overrides: Overrides) {
+        if let Some(listen) = overrides.listen {
+            self.add_word("listen".into(), Origin::Flag("--listen"), listen);
+        }
+        if let Some(data) = overrides.data {
+            let word = data.to_string_lossy().into_owned();
+            self.add_word("data".into(), Origin::Flag("--data"), word);
+        }
+    }
+
+    fn add_word(&mut self, key: String, origin: Origin, word: String) {
+        self.entries.insert(key, Entry { value: Value::Word(word), origin });
+    }
+}
+
+fn value_of(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(number) => {
+            let digits = number.as_str().replace('_', "");
+            i64::from_str_radix(&digits, number.radix())
+                .map_or(Value::Odd("a number out of range"), Value::Integer)
+        }
+        DeValue::Float(number) => number
+            .as_str()
+            .replace('_', "")
+            .parse()
+            .map_or(Value::Odd("a number out of range"), Value::Float),
+        DeValue::Boolean(flag) => Value::Flag(*flag),
+        DeValue::Datetime(_) => Value::Odd("a date"),
+        DeValue::Array(items) => {
+            Value::List(items.iter().map(|item| value_of(item.get_ref())).collect())
+        }
+        DeValue::Table(_) => Value::EmptySection,
+    }
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    1 + text.as_bytes().iter().take(offset).filter(|b| **b == b'\n').count()
+}

@@ -1,0 +1,419 @@
+//! Every error's text, and who wins.
+
+use super::*;
+
+fn load_with(
+    file: Option<&str>,
+    env: &[(&str, &str)],
+    overrides: Overrides,
+) -> Result<Loaded, String> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("issuebox.toml");
+    if let Some(text) = file {
+        std::fs::write(&path, text).expect("written");
+    }
+    let env = [("HOME", "/home/mira")].iter().chain(env);
+    let env = env.map(|(name, word)| ((*name).to_owned(), (*word).to_owned()));
+    Config::load(file.map(|_| path.as_path()), env, overrides)
+        .map_err(|error| error.to_string().replace(&format!("{}/", dir.path().display()), ""))
+}
+
+fn load(file: &str) -> Result<Loaded, String> {
+    load_with(Some(file), &[], Overrides::default())
+}
+
+fn load_env(env: &[(&str, &str)]) -> Result<Loaded, String> {
+    load_with(None, env, Overrides::default())
+}
+
+fn error_of(file: &str) -> String {
+    load(file).expect_err("it must be refused")
+}
+
+fn env_error_of(env: &[(&str, &str)]) -> String {
+    load_env(env).expect_err("it must be refused")
+}
+
+#[test]
+fn without_anything_the_defaults_hold() {
+    let loaded = load_env(&[]).expect("the defaults");
+    assert_eq!(loaded.warnings, Vec::<String>::new());
+    let config = loaded.config;
+    assert_eq!(config.server.listen.to_string(), "127.0.0.1:8787");
+    assert_eq!(config.server.data, Path::new("/home/mira/.local/state/issuebox"));
+    assert_eq!(config.auth.admin_token, None);
+    assert_eq!(config.triggers.label, "agent");
+    assert_eq!(config.triggers.command, "/issuebox");
+    assert!(config.github.repositories[0].matches("any/thing"));
+    assert_eq!(config.lifecycle.create.attempts, 3);
+    assert_eq!(config.lifecycle.create.timeout, Duration::from_secs(120));
+    let template = &config.templates[&TemplateName::trusted("default")];
+    assert_eq!(template.provider.as_str(), "local");
+    assert_eq!(template.resources.memory_mb, 1024);
+    assert!(config.providers.simulated.unique_names);
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let config = load(
+        r#"
+        listen = "[::1]:9000"
+        data = "state"
+        [auth]
+        admin_token = "from-the-file"
+        [github]
+        webhook_secrets = ["new", "old"]
+        bot_user_id = 9_007_199_254_740_993
+        repositories = ["pear-garden/*"]
+        [triggers]
+        label = "Robot"
+        command = ""
+        opened = true
+        associations = ["owner", "NONE"]
+        bots = [49699333]
+        assignee = 5
+        unlabel_stops = false
+        [lifecycle]
+        create_attempts = 0x05
+        stop_timeout_seconds = 7
+        idle_stop_seconds = 0
+        [templates.default]
+        provider = "simulated"
+        cpu = 2
+        [templates."big-one"]
+        memory_mb = 4096
+        provider = "simulated"
+        [providers.simulated]
+        dir = "elsewhere"
+        create_delay_ms = 1500
+        fail_create = 0.25
+        lose_response = 1
+        fail_first_n = 2
+        unavailable = true
+        unique_names = false
+        [quota]
+        live = 0
+        "#,
+    )
+    .expect("a good file");
+    assert_eq!(config.warnings, Vec::<String>::new());
+    let config = config.config;
+    assert_eq!(config.server.listen.to_string(), "[::1]:9000");
+    assert_eq!(config.server.data, Path::new("state"));
+    assert_eq!(config.auth.admin_token, Some(Secret::new("from-the-file")));
+    assert_eq!(config.github.bot_user_id, 9_007_199_254_740_993);
+    assert_eq!(config.triggers.associations, ["OWNER", "NONE"]);
+    assert_eq!(config.triggers.bots, [49_699_333]);
+    assert_eq!(config.lifecycle.create.attempts, 5);
+    assert_eq!(config.lifecycle.stop.timeout, Duration::from_secs(7));
+    assert_eq!(config.lifecycle.idle_stop, None);
+    assert_eq!(config.templates.len(), 2);
+    let simulated = config.providers.simulated;
+    assert_eq!(simulated.create_delay, Duration::from_millis(1500));
+    assert!((simulated.fail_create - 0.25).abs() < f64::EPSILON);
+    assert!((simulated.lose_response - 1.0).abs() < f64::EPSILON);
+    assert_eq!((simulated.fail_first_n, simulated.unavailable), (2, true));
+    assert!(!simulated.unique_names);
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let file = "listen = \"127.0.0.1:1\"\ndata = \"file\"\n[triggers]\nlabel = \"file\"";
+    let env = [
+        ("ISSUEBOX__LISTEN", "127.0.0.1:2"),
+        ("ISSUEBOX_LISTEN", "127.0.0.1:3"),
+        ("ISSUEBOX_DATA", "env"),
+        ("ISSUEBOX__TRIGGERS__LABEL", "env"),
+        ("ISSUEBOX__TRIGGERS__BOTS", "1, 2"),
+        ("ISSUEBOX__TRIGGERS__OPENED", "true"),
+        ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", "simulated"),
+        ("ISSUEBOX__TEMPLATES__DEFAULT__CPU", "0.5"),
+        ("ISSUEBOX__GITHUB__REPOSITORIES", ""),
+    ];
+    let overrides = Overrides { listen: None, data: Some("flag".into()) };
+    let config = load_with(Some(file), &env, overrides).expect("good").config;
+    assert_eq!(config.server.listen.port(), 3, "the short name wins over the long one");
+    assert_eq!(config.server.data, Path::new("flag"));
+    assert_eq!(config.triggers.label, "env");
+    assert_eq!(config.triggers.bots, [1, 2]);
+    assert!(config.triggers.opened);
+    assert_eq!(config.github.repositories, []);
+    let overrides = Overrides { listen: Some("127.0.0.1:4".into()), data: None };
+    let config = load_with(Some(file), &env, overrides).expect("good").config;
+    assert_eq!(config.server.listen.port(), 4);
+}
+
+#[test]
+fn the_data_directory_follows_xdg() {
+    let data = |env: &[(&str, &str)]| load_env(env).expect("good").config.server.data;
+    assert_eq!(data(&[("XDG_STATE_HOME", "/x")]), Path::new("/x/issuebox"));
+    let home = Path::new("/home/mira/.local/state/issuebox");
+    assert_eq!(data(&[("XDG_STATE_HOME", "relative")]), home);
+    let none = Config::load(None, std::iter::empty(), Overrides::default());
+    insta::assert_snapshot!(
+        none.expect_err("no home"),
+        @"there is no home directory to keep data in; set data (--data DIR)"
+    );
+}
+
+#[test]
+fn unknown_keys_name_where_they_were_read_and_the_nearest_known_key() {
+    insta::assert_snapshot!(
+        error_of("[lifecycle]\ncreate_atempts = 3\n"),
+        @"issuebox.toml:2: unknown key lifecycle.create_atempts; did you mean lifecycle.create_attempts?"
+    );
+    insta::assert_snapshot!(
+        error_of("label = \"agent\"\n\n[unheard]\n[templates.default]\nmemory = 3"),
+        @"
+    issuebox.toml:1: unknown key label; did you mean triggers.label?
+    issuebox.toml:5: unknown key templates.default.memory; did you mean templates.default.memory_mb?
+    issuebox.toml:3: unknown key unheard
+    "
+    );
+    insta::assert_snapshot!(
+        env_error_of(&[("ISSUEBOX__TRIGGER__LABEL", "x")]),
+        @"environment variable ISSUEBOX__TRIGGER__LABEL: unknown key trigger.label; did you mean triggers.label?"
+    );
+    insta::assert_snapshot!(
+        error_of("[providers.docker]\nhost = \"x\"\n[\"tri.ggers\"]\nx = 1"),
+        @r#"
+    issuebox.toml:4: unknown key "tri.ggers".x
+    issuebox.toml:2: unknown key providers.docker.host
+    "#
+    );
+    insta::assert_snapshot!(
+        error_of("github = 1\ntriggers = \"x\""),
+        @"
+    issuebox.toml:1: github is a section, not a value
+    issuebox.toml:2: triggers is a section, not a value
+    "
+    );
+}
+
+#[test]
+fn variables_of_others_are_left_alone() {
+    let env = [
+        ("ISSUEBOX_SERVER", "http://x"),
+        ("ISSUEBOX_TOKEN", "t"),
+        ("ISSUEBOX_LOG", "debug"),
+        ("ISSUEBOX_ANYTHING", ""),
+        ("PATH", "/bin"),
+    ];
+    assert_eq!(load_env(&env), load_env(&[]));
+}
+
+#[test]
+fn wrong_values_name_the_key_and_what_is_needed() {
+    insta::assert_snapshot!(
+        error_of(
+            r#"
+listen = "localhost"
+public_url = "box.example.org"
+trusted_proxies = "127.0.0.1"
+data = ""
+[github]
+webhook_secrets = "one"
+bot_user_id = -1
+repositories = ["octo"]
+[triggers]
+opened = "yes"
+command = "/issue box"
+associations = ["OWNR"]
+bots = ["ripe[bot]"]
+label = 1979-05-27
+[lifecycle]
+create_attempts = 0
+create_timeout_seconds = 1.5
+ttl_seconds = 99999999999999999999
+[templates.default]
+provider = "locl"
+mode = "quick"
+cpu = 0
+on_limit = "shrug"
+[providers.simulated]
+fail_create = 1.5
+"#
+        ),
+        @r#"
+    issuebox.toml:2: listen must be an address and port, not "localhost"
+    issuebox.toml:5: data must be a path, not ""
+    issuebox.toml:3: public_url must be an address that begins with https:// or http://, not "box.example.org"
+    issuebox.toml:4: trusted_proxies must be a list of texts, not "127.0.0.1"
+    issuebox.toml:7: github.webhook_secrets must be a list of texts
+    issuebox.toml:8: github.bot_user_id must be a whole number from 0, not -1
+    issuebox.toml:9: github.repositories must have the form owner/name, with * for any part of it, not "octo"
+    issuebox.toml:15: triggers.label must be a text, not a date
+    issuebox.toml:12: triggers.command must be one word, not "/issue box"
+    issuebox.toml:11: triggers.opened must be true or false, not "yes"
+    issuebox.toml:13: triggers.associations must be among OWNER, MEMBER, COLLABORATOR, CONTRIBUTOR, FIRST_TIMER, FIRST_TIME_CONTRIBUTOR, MANNEQUIN, NONE, not "OWNR"
+    issuebox.toml:14: triggers.bots must be a list of whole numbers, not this list
+    issuebox.toml:17: lifecycle.create_attempts must be a whole number from 1 to 100, not 0
+    issuebox.toml:18: lifecycle.create_timeout_seconds must be a whole number from 1 to 86400, not 1.5
+    issuebox.toml:19: lifecycle.ttl_seconds must be a whole number from 0 to 316224000, not a number out of range
+    issuebox.toml:21: templates.default.provider must be local or simulated (others are not available yet), not "locl"
+    issuebox.toml:22: templates.default.mode must be strong (fast is not available yet), not "quick"
+    issuebox.toml:23: templates.default.cpu must be a number from 0.01 to 1024, not 0
+    issuebox.toml:24: templates.default.on_limit must be kill or stop, not "shrug"
+    issuebox.toml:26: providers.simulated.fail_create must be a number from 0 to 1, not 1.5
+    "#
+    );
+}
+
+#[test]
+fn wrong_words_in_the_environment_name_the_variable() {
+    insta::assert_snapshot!(
+        env_error_of(&[
+            ("ISSUEBOX_LISTEN", ""),
+            ("ISSUEBOX__LIFECYCLE__CREATE_ATTEMPTS", "many"),
+            ("ISSUEBOX__TRIGGERS__OPENED", "yes"),
+            ("ISSUEBOX__TRIGGERS__BOTS", "1,,2"),
+        ]),
+        @r#"
+    environment variable ISSUEBOX_LISTEN: listen must be an address and port, not ""
+    environment variable ISSUEBOX__TRIGGERS__OPENED: triggers.opened must be true or false, not "yes"
+    environment variable ISSUEBOX__TRIGGERS__BOTS: triggers.bots must be a list of whole numbers, not "1,,2"
+    environment variable ISSUEBOX__LIFECYCLE__CREATE_ATTEMPTS: lifecycle.create_attempts must be a whole number from 1 to 100, not "many"
+    "#
+    );
+    let overrides = Overrides { listen: Some("8787".into()), data: None };
+    insta::assert_snapshot!(
+        load_with(None, &[], overrides).expect_err("no address"),
+        @r#"flag --listen: listen must be an address and port, not "8787""#
+    );
+}
+
+#[test]
+fn what_is_not_available_yet_and_would_change_the_meaning_is_refused() {
+    insta::assert_snapshot!(
+        error_of(
+            r#"
+[templates.default]
+provider = "docker"
+mode = "fast"
+network = "allow"
+allow = ["example.org"]
+[providers.local]
+isolation = "none"
+require_limits = true
+"#
+        ),
+        @r#"
+    issuebox.toml:3: templates.default.provider must be local or simulated (others are not available yet), not "docker"
+    issuebox.toml:4: templates.default.mode must be strong (fast is not available yet), not "fast"
+    issuebox.toml:5: templates.default.network must be none (anything more is not available yet), not "allow"
+    issuebox.toml:6: templates.default.allow needs network = "allow", which is not available yet
+    issuebox.toml:8: providers.local.isolation must be namespaces (anything less is not available yet), not "none"
+    issuebox.toml:9: providers.local.require_limits cannot be true yet: no limit is enforced, so no sandbox could start
+    "#
+    );
+}
+
+#[test]
+fn what_is_accepted_but_not_in_force_is_warned_of() {
+    let loaded = load(
+        r#"
+public_url = "https://box.example.org/"
+trusted_proxies = ["127.0.0.1"]
+[github]
+api_url = "https://git.example.org/api/v3"
+[lifecycle]
+idle_stop_seconds = 60
+delete_after_close_seconds = 60
+reconcile_seconds = 60
+ttl_seconds = 60
+[quota]
+live = 1
+live_per_repository = 1
+live_server = 1
+creates_in_flight = 1
+[templates.default]
+cpu = 1.0
+memory_mb = 1024
+processes = 256
+disk_mb = 2048
+ports = [8080]
+on_limit = "stop"
+"#,
+    )
+    .expect("accepted");
+    assert_eq!(loaded.config.server.public_url.as_deref(), Some("https://box.example.org"));
+    let dir = loaded.warnings[0].split("issuebox.toml").next().unwrap_or_default().to_owned();
+    insta::assert_snapshot!(loaded.warnings.join("\n").replace(&dir, ""), @"
+    issuebox.toml:2: public_url is accepted but not yet in force
+    issuebox.toml:3: trusted_proxies is accepted but not yet in force
+    issuebox.toml:5: github.api_url is accepted but not yet in force
+    issuebox.toml:7: lifecycle.idle_stop_seconds is accepted but not yet in force
+    issuebox.toml:8: lifecycle.delete_after_close_seconds is accepted but not yet in force
+    issuebox.toml:9: lifecycle.reconcile_seconds is accepted but not yet in force
+    issuebox.toml:10: lifecycle.ttl_seconds is accepted but not yet in force
+    issuebox.toml:12: quota.live is accepted but not yet in force
+    issuebox.toml:13: quota.live_per_repository is accepted but not yet in force
+    issuebox.toml:14: quota.live_server is accepted but not yet in force
+    issuebox.toml:15: quota.creates_in_flight is accepted but not yet in force
+    issuebox.toml:17: templates.default.cpu is accepted but not yet in force
+    issuebox.toml:18: templates.default.memory_mb is accepted but not yet in force
+    issuebox.toml:19: templates.default.processes is accepted but not yet in force
+    issuebox.toml:20: templates.default.disk_mb is accepted but not yet in force
+    issuebox.toml:21: templates.default.ports is accepted but not yet in force
+    issuebox.toml:22: templates.default.on_limit is accepted but not yet in force
+    ");
+}
+
+#[test]
+fn empty_and_doubled_secrets_are_refused_without_showing_any() {
+    insta::assert_snapshot!(
+        env_error_of(&[("ISSUEBOX_ADMIN_TOKEN", ""), ("ISSUEBOX_WEBHOOK_SECRET", "hush-hush,")]),
+        @"
+    environment variable ISSUEBOX_ADMIN_TOKEN: auth.admin_token is empty: anybody could call the API
+    environment variable ISSUEBOX_WEBHOOK_SECRET: github.webhook_secrets has an empty secret: anybody could sign with it
+    "
+    );
+    insta::assert_snapshot!(
+        error_of(
+            "[auth]\nadmin_token = \"hush hush\"\n[github]\nwebhook_secrets = []"
+        ),
+        @"
+    issuebox.toml:2: auth.admin_token must be visible ASCII characters without spaces
+    issuebox.toml:4: github.webhook_secrets has an empty secret: anybody could sign with it
+    "
+    );
+    insta::assert_snapshot!(
+        error_of("[auth]\nadmin_token = \"hush-hush\"\nadmin_token_file = \"/nowhere\""),
+        @"issuebox.toml:2: auth.admin_token and auth.admin_token_file are both set; keep one"
+    );
+    insta::assert_snapshot!(
+        error_of("[auth]\nadmin_token_file = \"/nowhere/at/all\"\n[github]\nwebhook_secrets = [1]"),
+        @"
+    issuebox.toml:2: auth.admin_token_file cannot be read from /nowhere/at/all: No such file or directory (os error 2)
+    issuebox.toml:4: github.webhook_secrets must be a list of texts
+    "
+    );
+}
+
+#[test]
+fn secrets_come_out_of_files_and_the_environment_wins_over_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("secrets");
+    std::fs::write(&path, "new\nold\n").expect("written");
+    let file = format!("[github]\nwebhook_secrets_file = {path:?}");
+    let secrets = |loaded: Result<Loaded, String>| {
+        let secrets = loaded.expect("good").config.github.webhook_secrets;
+        secrets.iter().map(|secret| secret.expose().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(secrets(load(&file)), ["new", "old"]);
+    let env = [("ISSUEBOX_WEBHOOK_SECRET", "theirs")];
+    assert_eq!(secrets(load_with(Some(&file), &env, Overrides::default())), ["theirs"]);
+    let text = path.display().to_string();
+    let env = [("ISSUEBOX__GITHUB__WEBHOOK_SECRETS_FILE", text.as_str())];
+    let file = "[github]\nwebhook_secrets = [\"inline\"]";
+    assert_eq!(secrets(load_with(Some(file), &env, Overrides::default())), ["new", "old"]);
+}
+
+#[test]
+fn a_file_that_is_not_there_or_not_toml_is_named() {
+    let none =
+        Config::load(Some(Path::new("/nowhere.toml")), std::iter::empty(), Overrides::default());
+    insta::assert_snapshot!(none.expect_err("no file"), @"/nowhere.toml cannot be read");
+    insta::assert_snapshot!(error_of("listen = \"x\"\n[triggers\n"), @"issuebox.toml:2: unclosed table, expected `]`");
+    insta::assert_snapshot!(error_of("listen = \"a\"\nlisten = \"b\"\n"), @"issuebox.toml:2: duplicate key");
+}
