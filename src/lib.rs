@@ -6,6 +6,7 @@
 // L0 vocabulary: what things are called.
 pub mod clock;
 pub mod config;
+pub mod telemetry;
 pub mod types;
 
 // L1 heart: the lifecycle of one issue, pure.
