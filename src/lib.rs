@@ -13,6 +13,7 @@ pub mod types;
 pub mod issue;
 
 // L2 ports: what the engine needs of the world, as contracts. L3 adapters live below them.
+pub mod github;
 pub mod sandbox;
 pub mod store;
 
