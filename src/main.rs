@@ -1,3 +1,3 @@
-//! The binary: parse, dispatch.
+//! The `issuebox` program.
 
 fn main() {}

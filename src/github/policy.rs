@@ -1,0 +1,54 @@
+//! What may start a sandbox, and who may: the configuration's `[triggers]` and `[github]`
+//! sections as the interpretation of deliveries needs them.
+
+use crate::config::{GitHub, RepositoryPattern, Triggers};
+
+/// What may trigger, and who. An empty word or a zero id turns its rule off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TriggerPolicy {
+    /// This label put on an issue triggers; compared without regard to case, as GitHub does.
+    pub label: String,
+    /// A comment line that begins with this word triggers.
+    pub command: String,
+    /// Every issue opened by someone who may trigger does.
+    pub opened: bool,
+    /// The `author_association`s that may trigger, in capitals.
+    pub associations: Vec<String>,
+    /// The numeric ids of bots that may trigger.
+    pub bots: Vec<u64>,
+    /// Assigning this user triggers, unassigning stops.
+    pub assignee: u64,
+    /// Taking the trigger label off stops.
+    pub unlabel_stops: bool,
+    /// Our own account: its events never trigger.
+    pub bot_user_id: u64,
+    /// Deliveries of other repositories are ignored.
+    pub repositories: Vec<RepositoryPattern>,
+}
+
+impl TriggerPolicy {
+    /// The policy that a configuration asks for.
+    pub fn new(triggers: &Triggers, github: &GitHub) -> Self {
+        Self {
+            label: triggers.label.clone(),
+            command: triggers.command.clone(),
+            opened: triggers.opened,
+            associations: triggers.associations.clone(),
+            bots: triggers.bots.clone(),
+            assignee: triggers.assignee,
+            unlabel_stops: triggers.unlabel_stops,
+            bot_user_id: github.bot_user_id,
+            repositories: github.repositories.clone(),
+        }
+    }
+
+    /// Whether this is the name of the trigger label.
+    pub fn is_trigger_label(&self, name: &str) -> bool {
+        !self.label.is_empty() && self.label.to_lowercase() == name.to_lowercase()
+    }
+
+    /// Whether deliveries of this repository count.
+    pub fn covers(&self, repository: &str) -> bool {
+        self.repositories.iter().any(|pattern| pattern.matches(repository))
+    }
+}

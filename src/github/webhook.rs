@@ -1,0 +1,162 @@
+//! From a delivery's headers and raw bytes to what it says of one issue and what it may do.
+//!
+//! The order in which the edge must use this: [`verify`] the signature over the raw bytes, take
+//! the JSON out with [`json_of`], then [`interpret`]. Nothing is parsed before it is verified.
+//!
+//! # Guarantees
+//! - Pure: no IO, no clock. The same delivery under the same policy always means the same.
+//! - Tolerant: only the fields that are used are named; what may be null or absent may be. A new
+//!   action or event is acknowledged with a reason, never an error.
+//! - No trigger without a right to it (`sender`); what anybody does to an issue as a fact (it is
+//!   closed, deleted, edited, the label is gone) applies whoever did it.
+//!
+//! # Races accepted
+//! Deliveries come late, twice and out of order. Nothing here knows: the time of the payload goes
+//! along as [`News::as_of`], and the lifecycle decides what is newer.
+
+mod body;
+mod effect;
+mod payload;
+mod sender;
+mod signature;
+
+pub use body::{Unreadable, json_of};
+pub use signature::{Unsigned, sign, verify};
+
+use crate::github::policy::TriggerPolicy;
+use crate::issue::Nudge;
+use crate::issue::event::News;
+use crate::types::{DeliveryId, Timestamp};
+
+use effect::{Act, Decision};
+use payload::{Envelope, IssueFacts, Payload};
+
+/// What a delivery means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Interpreted {
+    /// It says something of one issue.
+    Issue(Box<Nudge>),
+    /// It has no effect.
+    Ignored {
+        /// Its action, such as `pinned`; empty where it has none.
+        action: String,
+        /// Why it has no effect, in words.
+        reason: String,
+    },
+}
+
+/// A verified delivery that is not what GitHub sends. The message is for people.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the payload cannot be read: {0}")]
+pub struct Malformed(pub(crate) String);
+
+/// Says what a verified delivery means under a policy.
+///
+/// `event` is the value of `X-GitHub-Event`, `body` the JSON as [`json_of`] returned it.
+///
+/// # Errors
+/// [`Malformed`] when the body is no JSON object, or lacks what identifies the issue of an event
+/// that has an effect.
+pub fn interpret(
+    policy: &TriggerPolicy,
+    delivery: DeliveryId,
+    received_at: Timestamp,
+    event: &str,
+    body: &[u8],
+) -> Result<Interpreted, Malformed> {
+    if !event_name_ok(event) {
+        return Err(Malformed(
+            "the event's name must be of lower-case letters, digits and '_'".into(),
+        ));
+    }
+    let payload = match payload::parse::<Payload>(body) {
+        Ok(payload) => payload,
+        Err(error) => return without_effect(event, body).ok_or(error),
+    };
+    let action = payload.action.clone().unwrap_or_default();
+    let ignored = |reason: String| Ok(Interpreted::Ignored { action: shown(&action), reason });
+    let act = match Act::of(event, &action) {
+        Ok(act) => act,
+        Err(reason) => return ignored(reason),
+    };
+    let facts = IssueFacts::of(&payload)?;
+    if !policy.covers(facts.repository.as_str()) {
+        return ignored(format!(
+            "the repository {} does not match the configured ones",
+            facts.repository
+        ));
+    }
+    match effect::decide(policy, act, &payload) {
+        Decision::Ignore(reason) => ignored(reason),
+        Decision::Apply(effect) => Ok(Interpreted::Issue(Box::new(Nudge {
+            delivery,
+            received_at,
+            event: event.to_owned(),
+            news: news(policy, act, &payload, facts, received_at),
+            action,
+            effect,
+        }))),
+    }
+}
+
+/// The answer to a payload of unforeseen shape whose event or action has no effect anyway.
+fn without_effect(event: &str, body: &[u8]) -> Option<Interpreted> {
+    let action = payload::parse::<Envelope>(body).ok()?.action.unwrap_or_default();
+    let reason = Act::of(event, &action).err()?;
+    Some(Interpreted::Ignored { action: shown(&action), reason })
+}
+
+/// What the payload says of its issue, completed by what the action itself says.
+fn news(
+    policy: &TriggerPolicy,
+    act: Act,
+    payload: &Payload,
+    facts: IssueFacts,
+    received_at: Timestamp,
+) -> News {
+    let issue = payload.issue.as_ref();
+    let open = match issue.and_then(|issue| issue.state.as_deref()) {
+        Some("open") => Some(true),
+        Some("closed") => Some(false),
+        _ => act.says_open(),
+    };
+    let text = |field: fn(&payload::Issue) -> Option<&String>| issue.and_then(field).cloned();
+    News {
+        issue_id: facts.issue_id,
+        repository: facts.repository,
+        repository_id: facts.repository_id,
+        number: facts.number,
+        title: text(|issue| issue.title.as_ref()).unwrap_or_default(),
+        url: text(|issue| issue.html_url.as_ref()).filter(|url| is_web_address(url)),
+        open,
+        labelled: effect::labelled(policy, act, payload),
+        as_of: issue
+            .and_then(|issue| issue.updated_at.as_deref())
+            .and_then(Timestamp::parse)
+            .unwrap_or(received_at),
+    }
+}
+
+/// An address is shown as a link: anything but a web address (`javascript:`, …) is left out.
+fn is_web_address(url: &str) -> bool {
+    url.starts_with("https://") || url.starts_with("http://")
+}
+
+/// Longest event name, in bytes; GitHub's longest has 39.
+const EVENT_LEN_MAX: usize = 64;
+
+fn event_name_ok(event: &str) -> bool {
+    (1..=EVENT_LEN_MAX).contains(&event.len())
+        && event.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}
+
+/// Longest part of an unknown action that is kept and shown, in characters.
+const ACTION_SHOWN_MAX: usize = 64;
+
+/// An action as it may be stored and shown: bounded, without control characters.
+fn shown(action: &str) -> String {
+    action.chars().filter(|c| !c.is_control()).take(ACTION_SHOWN_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests;
