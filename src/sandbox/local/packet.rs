@@ -1,0 +1,184 @@
+//! Packets and descriptors over a `SOCK_SEQPACKET` socket, for both ends and both manners of
+//! waiting: these calls do what the socket is set to do, block or answer `WOULDBLOCK`.
+//!
+//! A packet arrives whole or not at all, so that several processes may write to one socket. More
+//! descriptors than a receiver has room for are closed by the kernel and the packet is refused.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use super::frame::{PACKET_LEN_MAX, REQUEST_LEN_MAX};
+
+/// Most descriptors beside one packet: three for a command, one for a request in a memory file.
+pub const DESCRIPTORS_MAX: usize = 4;
+
+/// The one byte that stands for a request that is too long for a packet; the request itself is in
+/// the last descriptor. No request begins with it.
+const IN_MEMORY_FILE: u8 = 0xff;
+
+/// Sends one packet.
+///
+/// # Errors
+/// What `sendmsg` answers; `MSGSIZE` where `bytes` is longer than a packet.
+pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    if bytes.len() > PACKET_LEN_MAX {
+        return Err(Errno::MSGSIZE);
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::MSGSIZE);
+    }
+    loop {
+        match sendmsg(&socket, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Receives one packet into `buffer` and says how long it is; 0 says that the other end has gone.
+///
+/// # Errors
+/// What `recvmsg` answers; `BADMSG` where the packet or its descriptors did not fit.
+pub fn receive(
+    socket: impl AsFd,
+    buffer: &mut [u8],
+    descriptors: &mut Vec<OwnedFd>,
+) -> Result<usize, Errno> {
+    descriptors.clear();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let got = loop {
+        let mut into = [IoSliceMut::new(buffer)];
+        match recvmsg(&socket, &mut into, &mut beside, RecvFlags::CMSG_CLOEXEC) {
+            Ok(got) => break got,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    };
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
+        }
+    }
+    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        descriptors.clear();
+        return Err(Errno::BADMSG);
+    }
+    Ok(got.bytes)
+}
+
+/// A request in the form in which it is sent: as a packet, or in a memory file where it is longer.
+pub struct Outgoing {
+    bytes: Vec<u8>,
+    memory: Option<OwnedFd>,
+}
+
+impl Outgoing {
+    /// Prepares an encoded request.
+    ///
+    /// # Errors
+    /// `2BIG` where it is longer than [`REQUEST_LEN_MAX`]; what the memory file answers.
+    pub fn new(request: Vec<u8>) -> Result<Self, Errno> {
+        if request.len() <= PACKET_LEN_MAX {
+            return Ok(Self { bytes: request, memory: None });
+        }
+        if request.len() > REQUEST_LEN_MAX {
+            return Err(Errno::TOOBIG);
+        }
+        let memory = memfd_create("request", MemfdFlags::CLOEXEC)?;
+        let mut rest = &request[..];
+        while !rest.is_empty() {
+            rest = &rest[rustix::io::write(&memory, rest)?..];
+        }
+        Ok(Self { bytes: vec![IN_MEMORY_FILE], memory: Some(memory) })
+    }
+
+    /// Sends it with `descriptors`.
+    ///
+    /// # Errors
+    /// As [`send`].
+    pub fn send(&self, socket: impl AsFd, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let mut all = descriptors.to_vec();
+        all.extend(self.memory.as_ref().map(|memory| memory.as_fd()));
+        send(socket, &self.bytes, &all)
+    }
+}
+
+/// Receives one request, wherever it is; `None` says that the other end has gone.
+///
+/// # Errors
+/// As [`receive`], and what reading the memory file answers.
+pub fn receive_request(
+    socket: impl AsFd,
+    buffer: &mut [u8],
+    descriptors: &mut Vec<OwnedFd>,
+) -> Result<Option<Vec<u8>>, Errno> {
+    let len = receive(socket, buffer, descriptors)?;
+    if len == 0 {
+        return Ok(None);
+    }
+    if buffer[..len] != [IN_MEMORY_FILE] {
+        return Ok(Some(buffer[..len].to_vec()));
+    }
+    let memory = descriptors.pop().ok_or(Errno::BADMSG)?;
+    let mut request = Vec::new();
+    loop {
+        let got = rustix::io::pread(&memory, &mut *buffer, request.len() as u64)?;
+        if got == 0 || request.len() + got > REQUEST_LEN_MAX {
+            return Ok(Some(request));
+        }
+        request.extend_from_slice(&buffer[..got]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .expect("a socket pair")
+    }
+
+    #[test]
+    fn long_requests_arrive_whole() {
+        let (ours, theirs) = pair();
+        let request = vec![7; PACKET_LEN_MAX * 3 + 1];
+        Outgoing::new(request.clone()).expect("fits").send(&ours, &[]).expect("sent");
+        let (mut buffer, mut descriptors) = (vec![0; PACKET_LEN_MAX], Vec::new());
+        let got = receive_request(&theirs, &mut buffer, &mut descriptors).expect("received");
+        assert!(got == Some(request), "must be the same bytes");
+        assert!(descriptors.is_empty(), "the memory file is not handed on");
+        assert_eq!(Outgoing::new(vec![0; REQUEST_LEN_MAX + 1]).err(), Some(Errno::TOOBIG));
+    }
+
+    #[test]
+    fn too_many_descriptors_are_refused_and_closed() {
+        let (ours, theirs) = pair();
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let many = [writer.as_fd(); 8];
+        assert!(beside.push(SendAncillaryMessage::ScmRights(&many)));
+        sendmsg(&ours, &[IoSlice::new(b"x")], &mut beside, SendFlags::empty()).expect("sent");
+        let mut descriptors = Vec::new();
+        let got = receive(&theirs, &mut [0; 16], &mut descriptors);
+        assert_eq!(got, Err(Errno::BADMSG));
+        assert!(descriptors.is_empty());
+        drop(writer);
+        assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0), "no writer may be left");
+    }
+}
