@@ -1,0 +1,86 @@
+//! What runs inside: the launcher that makes a sandbox, and PID 1 that works in it.
+//!
+//! The server starts itself anew with [`HIDDEN_COMMAND`] ([`launch`]); that process is small, has
+//! one thread, no environment and no descriptor but its socket. It takes the sandbox's lock,
+//! becomes an unprivileged user, enters a user namespace and forks. The fork builds the file
+//! system it will see ([`view`]), gives up every privilege ([`confine`]), checks from inside that
+//! all of this is so ([`check`]), says *ready*, and serves ([`init`]).
+//!
+//! PID 1 is the launcher's fork and does not execute the binary a second time: the image is fresh
+//! and holds nothing of the server, and an executable inside would need its interpreter and
+//! libraries at the paths they have on the host. Nobody inside can reach the image through
+//! `/proc`, since PID 1 is not dumpable.
+//!
+//! Everything here is synchronous and has one thread, as `fork` and namespaces want it. Nothing
+//! here may be called in the server.
+
+mod check;
+mod confine;
+mod files;
+mod init;
+mod launch;
+mod session;
+mod start;
+mod sys;
+mod view;
+
+use rustix::io::Errno;
+
+pub use launch::run_hidden_command;
+
+/// The first argument that makes the binary a launcher. Not for people: it does nothing without
+/// the server's socket as its standard input.
+pub const HIDDEN_COMMAND: &str = "__issuebox-launch";
+
+/// Who commands are, inside: uid and gid.
+const INNER_ID: u32 = 1000;
+
+/// The workspace's place inside.
+const WORKSPACE: &str = "/workspace";
+
+/// The home directory inside.
+const HOME: &str = "/home/agent";
+
+/// A step of the setting up that failed.
+#[derive(Debug, PartialEq, Eq)]
+struct SetupError {
+    /// Which step, for people and for the remedies.
+    step: String,
+    /// The system's error number; 0 where a check failed.
+    errno: i32,
+}
+
+impl SetupError {
+    fn check(what: impl Into<String>) -> Self {
+        Self { step: what.into(), errno: 0 }
+    }
+}
+
+/// Names the step that an error belongs to.
+trait Step<T> {
+    fn step(self, step: &str) -> Result<T, SetupError>;
+}
+
+impl<T> Step<T> for Result<T, Errno> {
+    fn step(self, step: &str) -> Result<T, SetupError> {
+        self.map_err(|errno| SetupError { step: step.into(), errno: errno.raw_os_error() })
+    }
+}
+
+impl<T> Step<T> for std::io::Result<T> {
+    fn step(self, step: &str) -> Result<T, SetupError> {
+        self.map_err(|error| SetupError {
+            step: step.into(),
+            errno: error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+        })
+    }
+}
+
+/// The system's words for an error.
+fn explain(errno: Errno) -> String {
+    let text = std::io::Error::from(errno).to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_lowercase(),
+        None => text,
+    }
+}

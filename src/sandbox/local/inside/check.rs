@@ -1,0 +1,168 @@
+//! What PID 1 finds out about itself before it says *ready*.
+//!
+//! It asks the kernel, not the code that set things up: a step that silently did less than it
+//! should is found here, and then there is no sandbox.
+
+use std::fs;
+use std::os::fd::RawFd;
+
+use rustix::process::{DumpableBehavior, Signal, dumpable_behavior, parent_process_death_signal};
+
+use super::{INNER_ID, SetupError, Step, WORKSPACE};
+
+/// The only places that may be written to.
+const WRITABLE: [&str; 5] = [WORKSPACE, "/tmp", "/home", "/dev/shm", "/proc"];
+
+/// Checks everything that can be seen from inside. `descriptors` are all that may be open.
+pub fn check(descriptors: &[RawFd]) -> Result<(), SetupError> {
+    let read = |path: &str| fs::read_to_string(path).step(&format!("read {path}"));
+    let failed = |what: Option<String>| what.map_or(Ok(()), |what| Err(SetupError::check(what)));
+    failed(status_trouble(&read("/proc/self/status")?))?;
+    failed(map_trouble(&read("/proc/self/uid_map")?))?;
+    failed(map_trouble(&read("/proc/self/gid_map")?))?;
+    failed(mount_trouble(&read("/proc/self/mountinfo")?))?;
+    failed(network_trouble(&read("/proc/self/net/dev")?))?;
+    let dumpable = dumpable_behavior().step("read the dumpable flag")?;
+    if dumpable != DumpableBehavior::NotDumpable {
+        return Err(SetupError::check("PID 1 is dumpable"));
+    }
+    let death = parent_process_death_signal().step("read the parent-death signal")?;
+    if death != Some(Signal::KILL) {
+        return Err(SetupError::check("PID 1 would outlive its launcher"));
+    }
+    descriptor_trouble(descriptors)
+}
+
+/// What is wrong in `/proc/self/status`: privileges.
+fn status_trouble(status: &str) -> Option<String> {
+    let value = |key: &str| {
+        status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
+    };
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        if value(set).is_none_or(|bits| bits.is_empty() || bits.bytes().any(|b| b != b'0')) {
+            return Some(format!("{set} is not empty"));
+        }
+    }
+    if value("NoNewPrivs") != Some("1") {
+        return Some("NoNewPrivs is not set".into());
+    }
+    let ids = [INNER_ID; 4].map(|id| id.to_string()).join("\t");
+    (value("Uid") != Some(&ids) || value("Gid") != Some(&ids))
+        .then(|| format!("is not uid and gid {INNER_ID}"))
+}
+
+/// What is wrong in a uid or gid map: there must be one id, and it must not be the host's root.
+fn map_trouble(map: &str) -> Option<String> {
+    let ids: Vec<&str> = map.split_ascii_whitespace().collect();
+    match ids[..] {
+        [inner, outer, "1"] if inner == INNER_ID.to_string() && outer != "0" => None,
+        _ => Some(format!("the id map is {:?}", ids.join(" "))),
+    }
+}
+
+/// What is wrong in `/proc/self/mountinfo`: a mount that is writable, runs set-uid programs, or
+/// opens devices without being meant to.
+fn mount_trouble(mounts: &str) -> Option<String> {
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(4);
+        let (point, options) = (fields.next()?, fields.next()?);
+        let has = |option| options.split(',').any(|o| o == option);
+        let device = point.starts_with("/dev/") && point != "/dev/shm";
+        if !has("ro") && !WRITABLE.contains(&point) {
+            Some(format!("{point} is writable"))
+        } else if !has("nosuid") {
+            Some(format!("{point} honours set-uid"))
+        } else if !has("nodev") && !device {
+            Some(format!("{point} opens devices"))
+        } else {
+            None
+        }
+    })
+}
+
+/// What is wrong in `/proc/self/net/dev`: an interface other than loopback.
+fn network_trouble(interfaces: &str) -> Option<String> {
+    let names = interfaces.lines().skip(2).filter_map(|line| line.split(':').next());
+    names
+        .map(str::trim)
+        .find(|name| *name != "lo" && !is_template(name))
+        .map(|name| format!("has the network interface {name}"))
+}
+
+/// Interfaces that some kernels put, down and without an address, into every network namespace.
+fn is_template(name: &str) -> bool {
+    let templates = ["tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0"];
+    templates.contains(&name) || ["ip6tnl0", "ip6gre0"].contains(&name)
+}
+
+fn descriptor_trouble(allowed: &[RawFd]) -> Result<(), SetupError> {
+    let listing = fs::read_dir("/proc/self/fd").step("list descriptors")?;
+    let open: Vec<RawFd> =
+        listing.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    // The listing's own descriptor is closed by now.
+    let still_open = |fd: &RawFd| fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok();
+    match open.iter().find(|fd| **fd > 2 && !allowed.contains(fd) && still_open(fd)) {
+        None => Ok(()),
+        Some(fd) => Err(SetupError::check(format!("descriptor {fd} was inherited"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "Name:\tx\nUid:\t1000\t1000\t1000\t1000\nGid:\t1000\t1000\t1000\t1000\n\
+        CapInh:\t0000\nCapPrm:\t0000\nCapEff:\t0000\nCapBnd:\t0000\nCapAmb:\t0000\nNoNewPrivs:\t1\n";
+
+    #[test]
+    fn privileges_are_found() {
+        assert_eq!(status_trouble(STATUS), None);
+        for (from, to) in [
+            ("CapEff:\t0000", "CapEff:\t0001"),
+            ("CapBnd:\t0000", "CapBnd:\t0200"),
+            ("CapBnd:\t0000\n", ""),
+            ("NoNewPrivs:\t1", "NoNewPrivs:\t0"),
+            ("Uid:\t1000", "Uid:\t0"),
+            ("Gid:\t1000", "Gid:\t0"),
+        ] {
+            assert!(status_trouble(&STATUS.replace(from, to)).is_some(), "{to} must be found");
+        }
+    }
+
+    #[test]
+    fn the_host_s_root_and_further_ids_are_found() {
+        assert_eq!(map_trouble("      1000    2000123          1\n"), None);
+        for bad in ["1000 0 1", "0 2000123 1", "1000 2000123 2", "1000 5 1\n1001 6 1", ""] {
+            assert!(map_trouble(bad).is_some(), "{bad:?} must be found");
+        }
+    }
+
+    #[test]
+    fn mounts_that_give_too_much_are_found() {
+        let line = |point: &str, options: &str| {
+            format!("36 35 98:0 /r {point} {options} master:1 - ext4 /dev/root rw")
+        };
+        let good = [
+            line("/", "ro,nosuid,nodev,relatime"),
+            line("/workspace", "rw,nosuid,nodev"),
+            line("/dev/null", "ro,nosuid,noexec"),
+        ];
+        assert_eq!(mount_trouble(&good.join("\n")), None);
+        for bad in [
+            line("/usr", "rw,nosuid,nodev"),
+            line("/usr", "ro,nodev"),
+            line("/usr", "ro,nosuid"),
+            line("/dev/shm", "rw,nosuid"),
+            line("/workspace/x", "rw,nosuid,nodev"),
+        ] {
+            assert!(mount_trouble(&bad).is_some(), "{bad:?} must be found");
+        }
+    }
+
+    #[test]
+    fn network_interfaces_are_found() {
+        let head = "Inter-| Receive\n face |bytes\n";
+        assert_eq!(network_trouble(&format!("{head}    lo: 0 0\n  sit0: 0\n")), None);
+        assert!(network_trouble(&format!("{head}    lo: 0 0\n  eth0: 0\n")).is_some());
+    }
+}

@@ -1,0 +1,64 @@
+//! Gives up, for good, everything a sandbox has no use for.
+//!
+//! The order matters: the bounding set can be emptied only while there are capabilities; the
+//! parent-death signal is set last, since changes of identity clear it.
+
+use std::fs;
+
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit,
+};
+use rustix::system::sethostname;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
+
+use super::super::frame::Setup;
+use super::{SetupError, Step, sys};
+
+/// Most open files of one process. Enough for builds and servers, and what most systems give.
+const OPEN_FILES_MAX: u64 = 65_536;
+
+/// Confines this process and all that it will start. The view is already entered.
+pub fn confine(setup: &Setup) -> Result<(), SetupError> {
+    sethostname(b"sandbox").step("name the host")?;
+    sys::raise_loopback().step("raise the loopback interface")?;
+    sys::fresh_keyring().step("leave the session keyring")?;
+    // Within the sandbox nobody may become root of a further namespace: much of what the kernel
+    // has had to repair was reachable only from there. Nobody inside can take this back.
+    fs::write("/proc/sys/user/max_user_namespaces", "0").step("forbid user namespaces")?;
+    limits(setup)?;
+    give_up_capabilities()?;
+    set_no_new_privs(true).step("set no new privileges")?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).step("make PID 1 not dumpable")?;
+    set_parent_process_death_signal(Some(Signal::KILL)).step("tie PID 1 to its launcher")
+}
+
+fn limits(setup: &Setup) -> Result<(), SetupError> {
+    let both = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
+    setrlimit(Resource::Core, both(0)).step("forbid core files")?;
+    let processes = u64::from(setup.processes_max);
+    let allowed = getrlimit(Resource::Nproc).maximum.unwrap_or(processes);
+    setrlimit(Resource::Nproc, both(processes.min(allowed))).step("limit processes")?;
+    let allowed = getrlimit(Resource::Nofile).maximum.unwrap_or(OPEN_FILES_MAX);
+    setrlimit(Resource::Nofile, both(OPEN_FILES_MAX.min(allowed))).step("limit open files")
+}
+
+fn give_up_capabilities() -> Result<(), SetupError> {
+    // Up to the last that this kernel knows, which may be more than the library has names for.
+    let last = fs::read_to_string("/proc/sys/kernel/cap_last_cap").step("count capabilities")?;
+    let last: u32 = last.trim().parse().map_err(|_| SetupError::check("count capabilities"))?;
+    for number in 0..=last.min(63) {
+        remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number))
+            .step("empty the bounding set")?;
+    }
+    clear_ambient_capability_set().step("empty the ambient set")?;
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, none).step("give up capabilities")
+}

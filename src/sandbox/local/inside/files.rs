@@ -1,0 +1,324 @@
+//! The workspace's files, as PID 1 reaches them for the server.
+//!
+//! Every path is opened by the kernel with `RESOLVE_BENEATH`: links, `..` and anything swapped in
+//! meanwhile can lead within the workspace only; magic links (`/proc/self/fd/…`) and other mounts
+//! are not followed at all. What is opened must be a regular file, whatever it was a moment ago;
+//! `O_NONBLOCK` keeps a FIFO from blocking. PID 1 has no privileges, so nothing is done here that
+//! a command in the sandbox could not do itself.
+//!
+//! A write goes to a new file beside the old, which takes its place by a rename: a write that is
+//! broken off leaves the old file as it was.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat2,
+    renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::super::frame::Trouble;
+use super::super::listing::{ENTRY_NAMES_MAX, Entry, LEVELS_MAX};
+use super::super::remove;
+use super::{WORKSPACE, explain};
+use crate::sandbox::LIST_ENTRIES_MAX;
+
+/// Writes that may be open at once; more are refused, since each holds two descriptors.
+const WRITES_MAX: usize = 256;
+
+/// How often an opening is tried again that a concurrent rename made inconclusive.
+const TRIES: usize = 64;
+
+/// Why something was not done.
+#[derive(Debug)]
+pub struct Failure {
+    /// What kind of trouble.
+    pub kind: Trouble,
+    /// What happened, for people.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with its sentence.
+    pub fn new(kind: Trouble, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        let kind = match errno {
+            Errno::NOENT => Trouble::NoSuchFile,
+            Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::INVAL => Trouble::NotAllowed,
+            Errno::NOTDIR | Errno::ISDIR | Errno::NXIO => Trouble::WrongKind,
+            Errno::ACCESS
+            | Errno::PERM
+            | Errno::NOSPC
+            | Errno::DQUOT
+            | Errno::ROFS
+            | Errno::MFILE
+            | Errno::NFILE
+            | Errno::NOMEM
+            | Errno::AGAIN
+            | Errno::MLINK
+            | Errno::BUSY
+            | Errno::NOTEMPTY => Trouble::Refused,
+            _ => Trouble::Broken,
+        };
+        let message = match errno {
+            Errno::XDEV => "it leads out of the workspace".into(),
+            Errno::LOOP => "it leads through a link that is not followed".into(),
+            other => explain(other),
+        };
+        Self { kind, message }
+    }
+}
+
+/// A new file that has not taken its place yet.
+struct OpenWrite {
+    id: u64,
+    directory: OwnedFd,
+    temporary: String,
+    name: Vec<u8>,
+}
+
+/// The workspace, and the writes under way in it.
+pub struct Files {
+    root: OwnedFd,
+    writes: VecDeque<OpenWrite>,
+}
+
+impl Files {
+    /// Opens the workspace.
+    pub fn open() -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, WORKSPACE, flags, Mode::empty())?;
+        Ok(Self { root, writes: VecDeque::new() })
+    }
+
+    /// The workspace's own descriptor.
+    pub fn root(&self) -> &OwnedFd {
+        &self.root
+    }
+
+    /// Opens a regular file for reading.
+    pub fn read(&self, path: &[u8]) -> Result<OwnedFd, Failure> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = self.beneath(path, flags)?;
+        match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+            FileType::RegularFile => Ok(file),
+            FileType::Directory => Err(Failure::new(Trouble::WrongKind, "it is a directory")),
+            _ => Err(Failure::new(Trouble::WrongKind, "it is not a regular file")),
+        }
+    }
+
+    /// Opens a new file that [`Files::finish`] lets take the place of `path`. Missing directories
+    /// are made. The new file has the permissions of the one it replaces.
+    pub fn write(&mut self, id: u64, path: &[u8]) -> Result<OwnedFd, Failure> {
+        if self.writes.len() >= WRITES_MAX {
+            return Err(Failure::new(Trouble::Refused, "too many writes at once"));
+        }
+        let (parent, name) = split(path)?;
+        let directory = self.directories(parent)?;
+        let replaced = replaced_mode(&directory, name)?;
+        let temporary = format!(".issuebox-write-{id}");
+        // Ids begin anew with each start of the sandbox: one that was broken off may have left its own.
+        let _ = unlinkat(&directory, &temporary, AtFlags::empty());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let flags = flags | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(&directory, &temporary, flags, Mode::from_raw_mode(0o644))?;
+        if let Some(mode) = replaced {
+            fchmod(&file, mode)?;
+        }
+        self.writes.push_back(OpenWrite { id, directory, temporary, name: name.to_vec() });
+        Ok(file)
+    }
+
+    /// Ends a write: the new file takes its place, or goes. Says whether there was a file before.
+    pub fn finish(&mut self, write: u64, keep: bool) -> Result<bool, Failure> {
+        let at = self.writes.iter().position(|open| open.id == write);
+        let open = at.and_then(|at| self.writes.remove(at));
+        let open = open.ok_or_else(|| Failure::new(Trouble::Broken, "there is no such write"))?;
+        let place = || {
+            let replaced = replaced_mode(&open.directory, &open.name)?.is_some();
+            renameat(&open.directory, &open.temporary, &open.directory, &open.name)?;
+            Ok(replaced)
+        };
+        let placed = if keep { place() } else { Ok(false) };
+        if !keep || placed.is_err() {
+            // It may have been removed by a command; then there is nothing to tidy.
+            let _ = unlinkat(&open.directory, &open.temporary, AtFlags::empty());
+        }
+        placed
+    }
+
+    /// Deletes a file, a link, or a directory with all that is in it.
+    pub fn delete(&self, path: &[u8]) -> Result<(), Failure> {
+        let (parent, name) = split(path)?;
+        let parent = self.beneath(parent, OFlags::PATH | OFlags::DIRECTORY)?;
+        match unlinkat(&parent, name, AtFlags::empty()) {
+            Ok(()) => Ok(()),
+            Err(Errno::ISDIR | Errno::PERM) => Ok(remove::remove(&parent, name)?),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Writes what is at `path` into `out`, and says whether there was more. A link at its end is
+    /// shown as itself.
+    pub fn list(&self, path: &[u8], depth: u32, out: &OwnedFd) -> Result<bool, Failure> {
+        let (parent, name) = if path.is_empty() { (path, path) } else { split(path)? };
+        let mut listing = Listing { out, left: LIST_ENTRIES_MAX, truncated: false };
+        if !path.is_empty() {
+            let parent = self.beneath(parent, OFlags::PATH | OFlags::DIRECTORY)?;
+            let stat = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            if kind != FileType::Directory {
+                listing.entry(&Entry::of(path, &stat))?;
+                return Ok(listing.truncated);
+            }
+        }
+        let directory = self.beneath(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        listing.directory(&directory, path, depth.min(LEVELS_MAX))?;
+        Ok(listing.truncated || depth > LEVELS_MAX)
+    }
+
+    /// Opens a path beneath the workspace; the empty one is the workspace.
+    fn beneath(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let path = if path.is_empty() { b"." } else { path };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        let flags = flags | OFlags::CLOEXEC;
+        for _ in 0..TRIES {
+            match openat2(&self.root, path, flags, Mode::empty(), resolve) {
+                // A rename somewhere meanwhile: the kernel can't tell that it stayed beneath.
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                done => return done,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+
+    /// Opens a directory beneath the workspace and makes what is missing of it. Each step is
+    /// opened from the workspace anew, so that none of them can lead outside.
+    fn directories(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        match self.beneath(path, flags) {
+            Err(Errno::NOENT) => {}
+            done => return done,
+        }
+        let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
+        let mut above = self.beneath(b"", flags)?;
+        let mut begin = 0;
+        for end in ends.chain([path.len()]) {
+            let opened = match self.beneath(&path[..end], flags) {
+                Err(Errno::NOENT) => {
+                    match mkdirat(&above, &path[begin..end], Mode::from_raw_mode(0o755)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(errno) => return Err(errno),
+                    }
+                    self.beneath(&path[..end], flags)
+                }
+                done => done,
+            };
+            above = opened?;
+            begin = end + 1;
+        }
+        Ok(above)
+    }
+}
+
+/// The permissions of the regular file that a write would replace; `None` where there is nothing.
+fn replaced_mode(directory: &OwnedFd, name: &[u8]) -> Result<Option<Mode>, Failure> {
+    let stat = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(errno.into()),
+    };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(Some(Mode::from_raw_mode(stat.st_mode & 0o777))),
+        FileType::Symlink => Err(Failure::new(Trouble::NotAllowed, "it is a link")),
+        FileType::Directory => Err(Failure::new(Trouble::WrongKind, "it is a directory")),
+        _ => Err(Failure::new(Trouble::WrongKind, "it is not a regular file")),
+    }
+}
+
+/// The directory and the name in it. The workspace itself has neither.
+fn split(path: &[u8]) -> Result<(&[u8], &[u8]), Failure> {
+    if path.is_empty() {
+        return Err(Failure::new(Trouble::NotAllowed, "it is the workspace itself"));
+    }
+    Ok(match path.iter().rposition(|b| *b == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    })
+}
+
+/// A listing on its way to the server.
+struct Listing<'a> {
+    out: &'a OwnedFd,
+    left: usize,
+    truncated: bool,
+}
+
+impl Listing<'_> {
+    fn entry(&mut self, entry: &Entry) -> Result<(), Errno> {
+        let bytes = entry.encode();
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            match rustix::io::write(self.out, rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists a directory that is open, parents before children, by name.
+    fn directory(&mut self, directory: &OwnedFd, path: &[u8], levels: u32) -> Result<(), Errno> {
+        if levels == 0 {
+            return Ok(());
+        }
+        for name in self.names(directory)? {
+            if self.left == 0 {
+                self.truncated = true;
+                return Ok(());
+            }
+            // Gone meanwhile: as if it had never been seen.
+            let Ok(stat) = statat(directory, &*name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let path = if path.is_empty() { name.clone() } else { [path, b"/", &name].concat() };
+            self.left -= 1;
+            self.entry(&Entry::of(&path, &stat))?;
+            if FileType::from_raw_mode(stat.st_mode) != FileType::Directory || levels == 1 {
+                continue;
+            }
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            match rustix::fs::openat(directory, &*name, flags, Mode::empty()) {
+                Ok(below) => self.directory(&below, &path, levels - 1)?,
+                // It is shown; what is in it can't be.
+                Err(Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// The names in a directory, sorted; of a huge one no more than memory is meant for.
+    fn names(&mut self, directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(directory.as_fd())? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            if names.len() == ENTRY_NAMES_MAX {
+                self.truncated = true;
+                break;
+            }
+            names.push(name.to_vec());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+}

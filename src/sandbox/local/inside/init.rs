@@ -1,0 +1,342 @@
+//! PID 1 of a sandbox: serves the server's requests until the server, the launcher or a stop ends
+//! it, and with it everything in its pid namespace.
+//!
+//! One thread and one loop. What can take long (listing and deleting trees) is done by a fork that
+//! answers by itself; nothing that a command does can hold the loop up: it waits for no process,
+//! and writes only to the server, which always reads.
+//!
+//! PID 1 keeps two descriptors beside the workspace and what is under way: the socket, and the
+//! sandbox's lock, so that a killed launcher does not free it early. It is not dumpable, so nobody
+//! inside can reach them.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
+use rustix::thread::UnshareFlags;
+
+use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup, Trouble};
+use super::super::packet;
+use super::files::{Failure, Files};
+use super::start::{self, Order};
+use super::sys::{self, Fork};
+use super::{SetupError, Step, check, confine, session, view};
+
+/// How often a killed session that has not wholly ended is looked at again. Its processes are
+/// already being ended by the kernel, which tells PID 1 of its own children only.
+const RECHECK: Duration = Duration::from_millis(2);
+
+/// A command whose leader has not been answered for yet.
+struct Command {
+    id: u64,
+    pid: Pid,
+    order: Order,
+    /// Until it is known whether it runs.
+    report: Option<OwnedFd>,
+    killed: bool,
+    /// Its exit code, where only the rest of its killed session is waited for.
+    ended: Option<i32>,
+}
+
+/// A fork that works on files and answers by itself.
+struct Worker {
+    id: u64,
+    pid: Pid,
+}
+
+struct Init<'a> {
+    socket: &'a OwnedFd,
+    signals: OwnedFd,
+    files: Files,
+    commands: Vec<Command>,
+    workers: Vec<Worker>,
+    stop_at: Option<Instant>,
+}
+
+/// Is PID 1: sets the sandbox up, says so, serves, and ends. `launcher` is a pidfd of it.
+pub fn run(socket: &OwnedFd, lock: OwnedFd, setup: &Setup, launcher: OwnedFd) -> ! {
+    let code = catch_unwind(AssertUnwindSafe(|| match prepare(socket, &lock, setup, launcher) {
+        Ok(mut init) => {
+            init.say(&Answer::Ready);
+            init.serve();
+            0
+        }
+        Err(SetupError { step, errno }) => {
+            // Where the server has gone there is nobody to tell.
+            let _ = packet::send(socket, &Answer::SetupFailed { step, errno }.encode(), &[]);
+            1
+        }
+    }));
+    sys::exit_now(code.unwrap_or(101))
+}
+
+fn prepare<'a>(
+    socket: &'a OwnedFd,
+    lock: &OwnedFd,
+    setup: &Setup,
+    launcher: OwnedFd,
+) -> Result<Init<'a>, SetupError> {
+    for (space, step) in [
+        (UnshareFlags::NEWNS, "make a mount namespace"),
+        (UnshareFlags::NEWNET, "make a network namespace"),
+        (UnshareFlags::NEWIPC, "make an ipc namespace"),
+        (UnshareFlags::NEWUTS, "make a uts namespace"),
+        (UnshareFlags::NEWCGROUP, "make a cgroup namespace"),
+    ] {
+        sys::unshare(space).step(step)?;
+    }
+    rustix::process::setsid().step("start PID 1's session")?;
+    view::enter(setup)?;
+    let null = openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .step("open /dev/null")?;
+    for standard in 0..=2 {
+        sys::place_descriptor(null.as_fd(), standard).step("close the standard streams")?;
+    }
+    drop(null);
+    let files = Files::open().step("open /workspace")?;
+    let signals = sys::child_signals().step("watch children")?;
+    confine::confine(setup)?;
+    // A launcher that ended before its death meant anything to PID 1 is seen here.
+    if is_ready(&launcher, PollFlags::IN) {
+        return Err(SetupError::check("the launcher has gone"));
+    }
+    drop(launcher);
+    check::check(&[
+        socket.as_raw_fd(),
+        lock.as_raw_fd(),
+        files.root().as_raw_fd(),
+        signals.as_raw_fd(),
+    ])?;
+    Ok(Init { socket, signals, files, commands: Vec::new(), workers: Vec::new(), stop_at: None })
+}
+
+fn is_ready(descriptor: &OwnedFd, flags: PollFlags) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut [PollFd::new(descriptor, flags)], Some(&now)), Ok(1..))
+}
+
+impl Init<'_> {
+    /// Serves until the server has gone, every process has ended after a stop, or its time is up.
+    fn serve(&mut self) {
+        let (mut buffer, mut descriptors) = (vec![0; PACKET_LEN_MAX], Vec::new());
+        loop {
+            if self.stop_at.is_some_and(|at| Instant::now() >= at) {
+                return;
+            }
+            let Ok(woken) = self.wait() else { return };
+            for id in woken.reports {
+                self.settle_report(id);
+            }
+            if woken.children && self.reap().is_break() {
+                return;
+            }
+            self.settle_killed();
+            if woken.request {
+                let request = packet::receive_request(self.socket, &mut buffer, &mut descriptors);
+                match request.map(|bytes| bytes.as_deref().map(Request::decode)) {
+                    Ok(Some(Some(request))) => {
+                        self.handle(request, std::mem::take(&mut descriptors))
+                    }
+                    // The server has gone, or is not the server that this is PID 1 of.
+                    Ok(None | Some(None)) | Err(_) => return,
+                }
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<Woken, Errno> {
+        let reports: Vec<(u64, &OwnedFd)> =
+            self.commands.iter().filter_map(|c| Some((c.id, c.report.as_ref()?))).collect();
+        let mut polled = vec![
+            PollFd::new(self.socket, PollFlags::IN),
+            PollFd::new(&self.signals, PollFlags::IN),
+        ];
+        polled.extend(reports.iter().map(|(_, report)| PollFd::new(*report, PollFlags::IN)));
+        let recheck = self.commands.iter().any(|c| c.ended.is_some()).then_some(RECHECK);
+        let stop = self.stop_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = recheck.into_iter().chain(stop).min().map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let is_woken = |at: usize| !polled[at].revents().is_empty();
+        Ok(Woken {
+            request: is_woken(0),
+            children: is_woken(1),
+            reports: (2..polled.len())
+                .filter(|at| is_woken(*at))
+                .map(|at| reports[at - 2].0)
+                .collect(),
+        })
+    }
+
+    fn say(&self, answer: &Answer) {
+        self.say_with(answer, &[]);
+    }
+
+    fn say_with(&self, answer: &Answer, beside: &[BorrowedFd<'_>]) {
+        // A server that has gone is noticed when the loop reads.
+        let _ = packet::send(self.socket, &answer.encode(), beside);
+    }
+
+    fn fail(&self, id: u64, failure: Failure) {
+        self.say(&Answer::Failed { id, kind: failure.kind, message: failure.message });
+    }
+
+    fn handle(&mut self, request: Request, mut descriptors: Vec<OwnedFd>) {
+        match request {
+            Request::Setup(_) => {}
+            Request::Exec { id, argv, cwd, env } => {
+                if let Err(failure) = self.exec(id, Order { argv, cwd, env }, descriptors) {
+                    self.fail(id, failure);
+                }
+            }
+            Request::Kill { id } => {
+                if let Some(command) = self.commands.iter_mut().find(|c| c.id == id) {
+                    command.killed = true;
+                    session::kill(command.pid);
+                }
+            }
+            Request::Read { id, path } => match self.files.read(&path) {
+                Ok(file) => self.say_with(&Answer::Opened { id }, &[file.as_fd()]),
+                Err(failure) => self.fail(id, failure),
+            },
+            Request::Write { id, path } => match self.files.write(id, &path) {
+                Ok(file) => self.say_with(&Answer::Opened { id }, &[file.as_fd()]),
+                Err(failure) => self.fail(id, failure),
+            },
+            Request::Finish { id, write, keep } => match self.files.finish(write, keep) {
+                Ok(flag) => self.say(&Answer::Done { id, flag }),
+                Err(failure) => self.fail(id, failure),
+            },
+            Request::List { id, path, depth } => {
+                let out = descriptors.pop();
+                self.fork_worker(id, |files| match out {
+                    Some(out) => files.list(&path, depth, &out),
+                    None => Err(Failure::new(Trouble::Broken, "a listing needs a pipe")),
+                });
+            }
+            Request::Delete { id, path } => {
+                self.fork_worker(id, |files| files.delete(&path).map(|()| false));
+            }
+            Request::Stop { grace_ms } => {
+                self.stop_at = Some(Instant::now() + Duration::from_millis(u64::from(grace_ms)));
+                sys::signal_everyone(Signal::TERM);
+                // A stopped process can't act on what it was asked.
+                sys::signal_everyone(Signal::CONT);
+                // With no child there is no signal to wake the loop.
+                if self.reap().is_break() {
+                    self.stop_at = Some(Instant::now());
+                }
+            }
+        }
+    }
+
+    fn exec(&mut self, id: u64, order: Order, streams: Vec<OwnedFd>) -> Result<(), Failure> {
+        let streams: [OwnedFd; 3] = streams
+            .try_into()
+            .map_err(|_| Failure::new(Trouble::Broken, "a command needs three streams"))?;
+        let starting = start::start(&order, &streams)?;
+        let report = Some(starting.report);
+        let pid = starting.pid;
+        self.commands.push(Command { id, pid, order, report, killed: false, ended: None });
+        Ok(())
+    }
+
+    /// Forks a worker for what may take long. It answers by itself, with its own last breath.
+    fn fork_worker(&mut self, id: u64, work: impl FnOnce(&Files) -> Result<bool, Failure>) {
+        match sys::fork() {
+            Err(Errno::AGAIN) => {
+                self.fail(id, Failure::new(Trouble::Refused, "too many processes in the sandbox"));
+            }
+            Err(errno) => self.fail(id, errno.into()),
+            Ok(Fork::Parent(pid)) => self.workers.push(Worker { id, pid }),
+            Ok(Fork::Child) => {
+                // Nothing may unwind into the loop: this process must not go on as PID 1.
+                let done = catch_unwind(AssertUnwindSafe(|| match work(&self.files) {
+                    Ok(flag) => self.say(&Answer::Done { id, flag }),
+                    Err(failure) => self.fail(id, failure),
+                }));
+                sys::exit_now(i32::from(done.is_err()))
+            }
+        }
+    }
+
+    /// Learns whether a command runs, and says so.
+    fn settle_report(&mut self, id: u64) {
+        let Some(at) = self.commands.iter().position(|c| c.id == id) else { return };
+        let Some(report) = self.commands[at].report.take() else { return };
+        match start::outcome(&report, &self.commands[at].order) {
+            Ok(()) => self.say(&Answer::Started { id }),
+            Err(failure) => {
+                self.commands.remove(at);
+                self.fail(id, failure);
+            }
+        }
+    }
+
+    /// Reaps every child that has ended; breaks where there is none left after a stop.
+    fn reap(&mut self) -> std::ops::ControlFlow<()> {
+        let mut signal = [0; 128];
+        while rustix::io::read(&self.signals, &mut signal).is_ok() {}
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => self.ended(pid, status),
+                Err(Errno::INTR) => {}
+                Ok(None) => return std::ops::ControlFlow::Continue(()),
+                // Every process of the namespace descends from PID 1: without children it is empty.
+                Err(_) if self.stop_at.is_some() => return std::ops::ControlFlow::Break(()),
+                Err(_) => return std::ops::ControlFlow::Continue(()),
+            }
+        }
+    }
+
+    fn ended(&mut self, pid: Pid, status: WaitStatus) {
+        let signalled = status.terminating_signal().map(|signal| 128 + signal);
+        let code = status.exit_status().or(signalled).unwrap_or(255);
+        if let Some(at) = self.workers.iter().position(|worker| worker.pid == pid) {
+            let Worker { id, .. } = self.workers.swap_remove(at);
+            if code != 0 {
+                self.fail(id, Failure::new(Trouble::Broken, "it was broken off in the sandbox"));
+            }
+        }
+        // One that is only waiting for the rest of its session has been reaped; its number may be
+        // another's by now.
+        let leader = |c: &Command| c.pid == pid && c.ended.is_none();
+        let Some(at) = self.commands.iter().position(leader) else { return };
+        let id = self.commands[at].id;
+        self.settle_report(id);
+        if let Some(command) = self.commands.get_mut(at).filter(|c| c.id == id) {
+            command.ended = Some(code);
+        }
+    }
+
+    /// Answers for commands that have ended. One that was killed has ended once nothing of its
+    /// session is left; the number can't mean another session before that.
+    fn settle_killed(&mut self) {
+        let (ended, left) =
+            std::mem::take(&mut self.commands).into_iter().partition::<Vec<_>, _>(|c| {
+                c.ended.is_some() && !(c.killed && session::is_alive(c.pid))
+            });
+        self.commands = left;
+        for Command { id, ended, .. } in ended {
+            if let Some(code) = ended {
+                self.say(&Answer::Exited { id, code });
+            }
+        }
+    }
+}
+
+/// What the loop was woken for.
+struct Woken {
+    request: bool,
+    children: bool,
+    reports: Vec<u64>,
+}

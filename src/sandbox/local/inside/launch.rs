@@ -1,0 +1,172 @@
+//! The launcher: takes the sandbox's lock, becomes nobody in particular, makes PID 1, watches.
+//!
+//! It holds the lock from before there is anything until PID 1 has been waited for, which the
+//! kernel lets happen only once the whole pid namespace is empty; so *the lock is free* means
+//! *nothing runs*. It ends the sandbox when the server's end of the socket is gone, however the
+//! server came to its end.
+//!
+//! Accepted race: where the launcher itself is killed, PID 1 gets its parent-death signal. PID 1
+//! holds the lock as well, but closes it a moment before the kernel has ended the rest. A server
+//! that is still alive waits for PID 1's pidfd and is exact; a new one can be early by that
+//! moment (milliseconds), in which processes that are already being killed may end a system call.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::process::{
+    DumpableBehavior, PidfdFlags, Signal, WaitOptions, fchdir, getegid, geteuid, getpid,
+    pidfd_open, pidfd_send_signal, set_dumpable_behavior, setsid, umask, waitpid,
+};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, set_no_new_privs,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
+
+use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
+use super::super::packet;
+use super::sys::Fork;
+use super::{HIDDEN_COMMAND, INNER_ID, SetupError, Step, init, sys};
+
+/// Runs the hidden command where this process was started for it, and says how it ended; `None`
+/// where it was not. Must be called before the process has a second thread.
+pub fn run_hidden_command() -> Option<ExitCode> {
+    if std::env::args_os().nth(1)? != HIDDEN_COMMAND {
+        return None;
+    }
+    Some(launch())
+}
+
+fn launch() -> ExitCode {
+    let socket =
+        match sys::close_from(3).and_then(|()| fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)) {
+            Ok(socket) => socket,
+            Err(_) => return ExitCode::from(2),
+        };
+    let ended = receive_setup(&socket).and_then(|order| match order {
+        Some((setup, object)) => run(&socket, &setup, object),
+        None => Ok(()),
+    });
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(SetupError { step, errno }) => {
+            let answer = Answer::SetupFailed { step, errno };
+            // Where the server has gone there is nobody to tell.
+            let _ = packet::send(&socket, &answer.encode(), &[]);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn receive_setup(socket: &OwnedFd) -> Result<Option<(Setup, OwnedFd)>, SetupError> {
+    let (mut buffer, mut descriptors) = (vec![0; PACKET_LEN_MAX], Vec::new());
+    let len = packet::receive(socket, &mut buffer, &mut descriptors).step("read the order")?;
+    if len == 0 {
+        return Ok(None);
+    }
+    match (Request::decode(&buffer[..len]), descriptors.pop()) {
+        (Some(Request::Setup(setup)), Some(object)) => Ok(Some((setup, object))),
+        _ => Err(SetupError::check("the order must be a setup with a directory")),
+    }
+}
+
+fn run(socket: &OwnedFd, setup: &Setup, object: OwnedFd) -> Result<(), SetupError> {
+    // A session of its own: a terminal's Ctrl-C is for the server, which ends its sandboxes in order.
+    setsid().step("start a session")?;
+    umask(Mode::from_raw_mode(0o022));
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let lock = openat(&object, "lock", flags, Mode::empty()).step("open the lock")?;
+    flock(&lock, FlockOperation::LockExclusive).step("take the lock")?;
+    if has_hung_up(socket) {
+        return Ok(());
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let workspace =
+        openat(&object, "workspace", flags, Mode::empty()).step("open the workspace")?;
+    // The current directory is the one path that follows into a new mount namespace by itself: its
+    // parents are closed to the user that is about to be.
+    fchdir(&workspace).step("enter the workspace")?;
+    drop((workspace, object));
+    if let Some(id) = setup.host_id {
+        become_user(id)?;
+    }
+    enter_user_namespace()?;
+
+    let itself = pidfd_open(getpid(), PidfdFlags::empty()).step("open a pidfd of the launcher")?;
+    let child = match sys::fork().step("fork PID 1")? {
+        Fork::Child => init::run(socket, lock, setup, itself),
+        Fork::Parent(child) => child,
+    };
+    let pidfd = pidfd_open(child, PidfdFlags::empty()).step("open a pidfd of PID 1")?;
+    // A server that is gone is noticed below.
+    let _ = packet::send(socket, &Answer::Forked.encode(), &[pidfd.as_fd()]);
+    confine_launcher()?;
+
+    let hung_up = watch(socket, &pidfd);
+    if hung_up {
+        // PID 1 may have ended in the same moment.
+        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+    }
+    // Returns once the pid namespace is empty; only then may the lock go.
+    while matches!(waitpid(Some(child), WaitOptions::empty()), Err(Errno::INTR)) {}
+    drop(lock);
+    Ok(())
+}
+
+/// Gives up being root for good. The kernel resets the dumpable flag and the parent-death signal
+/// when the uid changes, so both are set later.
+fn become_user(id: u32) -> Result<(), SetupError> {
+    let (uid, gid) = (rustix::fs::Uid::from_raw(id), rustix::fs::Gid::from_raw(id));
+    set_thread_groups(&[]).step("give up supplementary groups")?;
+    set_thread_res_gid(gid, gid, gid).step("take the sandbox's own gid")?;
+    set_thread_res_uid(uid, uid, uid).step("take the sandbox's own uid")
+}
+
+/// Enters a user namespace in which this user, and nobody else, exists as [`INNER_ID`].
+fn enter_user_namespace() -> Result<(), SetupError> {
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    sys::unshare(UnshareFlags::NEWUSER).step("make a user namespace")?;
+    // Only of a dumpable process do the files in /proc belong to its user.
+    set_dumpable_behavior(DumpableBehavior::Dumpable).step("become dumpable")?;
+    fs::write("/proc/self/setgroups", "deny").step("deny setgroups")?;
+    fs::write("/proc/self/uid_map", format!("{INNER_ID} {uid} 1")).step("map the uid")?;
+    fs::write("/proc/self/gid_map", format!("{INNER_ID} {gid} 1")).step("map the gid")?;
+    sys::unshare(UnshareFlags::NEWPID).step("make a pid namespace")
+}
+
+/// The launcher stays outside, but needs nothing there any more.
+fn confine_launcher() -> Result<(), SetupError> {
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, none).step("give up the launcher's capabilities")?;
+    set_no_new_privs(true).step("set no new privileges for the launcher")?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).step("make the launcher not dumpable")
+}
+
+fn has_hung_up(socket: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut polled, Some(&now)), Ok(1..))
+}
+
+/// Waits until the server has gone (true) or PID 1 has ended (false).
+fn watch(socket: &OwnedFd, pidfd: &OwnedFd) -> bool {
+    loop {
+        // No event is asked of the socket: what arrives on it is for PID 1. A hang-up always shows.
+        let mut polled =
+            [PollFd::new(socket, PollFlags::empty()), PollFd::new(pidfd, PollFlags::IN)];
+        match poll(&mut polled, None) {
+            Ok(_) if !polled[1].revents().is_empty() => return false,
+            Ok(_) if !polled[0].revents().is_empty() => return true,
+            Ok(_) | Err(Errno::INTR) => {}
+            // Nothing can be watched any more: end it, as if the server had gone.
+            Err(_) => return true,
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Starts one command: a fork that leads a session of its own, with the server's pipes as its
+//! standard streams and nothing else of PID 1.
+//!
+//! Nothing here waits for the fork: other processes of the sandbox run as the same user and could
+//! stop it on its way. How the start went arrives over a pipe that closes at the execution.
+
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, setsid};
+
+use super::super::frame::Trouble;
+use super::files::Failure;
+use super::sys::{self, Fork};
+use super::{HOME, WORKSPACE, explain};
+
+/// The environment that every command begins with; a request's own values come over it.
+const ENVIRONMENT: [(&str, &str); 8] = [
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("HOME", HOME),
+    ("USER", "agent"),
+    ("LOGNAME", "agent"),
+    ("SHELL", "/bin/sh"),
+    ("LANG", "C.UTF-8"),
+    ("TMPDIR", "/tmp"),
+    ("PWD", WORKSPACE),
+];
+
+/// What is to be started.
+pub struct Order {
+    /// Program and arguments.
+    pub argv: Vec<Vec<u8>>,
+    /// Working directory, taken from the workspace.
+    pub cwd: Vec<u8>,
+    /// `KEY=value` each.
+    pub env: Vec<Vec<u8>>,
+}
+
+/// A fork on its way to becoming a command.
+pub struct Starting {
+    /// Its process.
+    pub pid: Pid,
+    /// Ends without a byte where the command runs; else says what went wrong.
+    pub report: OwnedFd,
+}
+
+/// What a fork reports that could not become its command.
+const REPORT_LEN: usize = 5;
+const AT_DIRECTORY: u8 = b'd';
+const AT_EXECUTION: u8 = b'x';
+
+/// Forks a command with its three standard streams.
+pub fn start(order: &Order, streams: &[OwnedFd; 3]) -> Result<Starting, Failure> {
+    let cannot = |message: &str| Failure::new(Trouble::CannotStart, message);
+    let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| cannot("an argument contains NUL"));
+    let argv = order.argv.iter().map(|a| text(a)).collect::<Result<Vec<_>, _>>()?;
+    let program = order.argv.first().filter(|p| !p.is_empty());
+    let program = program.ok_or_else(|| cannot("there is no command"))?;
+    let env = environment(&order.env);
+    let candidates =
+        candidates(program, &env).iter().map(|c| text(c)).collect::<Result<Vec<_>, _>>()?;
+    let env = env.iter().map(|e| text(e)).collect::<Result<Vec<_>, _>>()?;
+
+    let refused = |errno: Errno| match errno {
+        Errno::AGAIN => Failure::new(Trouble::Refused, "too many processes in the sandbox"),
+        other => Failure::new(Trouble::Refused, explain(other)),
+    };
+    let (report, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(refused)?;
+    match sys::fork().map_err(refused)? {
+        Fork::Parent(pid) => Ok(Starting { pid, report }),
+        Fork::Child => {
+            // Nothing may unwind into PID 1's loop: this process must not go on as PID 1.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                let (at, errno) = become_command(order, streams, &candidates, &argv, &env);
+                let mut report = [at, 0, 0, 0, 0];
+                report[1..].copy_from_slice(&errno.raw_os_error().to_le_bytes());
+                // Where PID 1 does not read any more the sandbox is ending.
+                let _ = rustix::io::write(reporter.as_fd(), &report);
+            }));
+            sys::exit_now(127)
+        }
+    }
+}
+
+/// In the fork: becomes the command, or says where that failed.
+fn become_command(
+    order: &Order,
+    streams: &[OwnedFd; 3],
+    candidates: &[CString],
+    argv: &[CString],
+    env: &[CString],
+) -> (u8, Errno) {
+    let prepare = || {
+        setsid()?;
+        for (stream, to) in streams.iter().zip(0..) {
+            sys::place_descriptor(stream.as_fd(), to)?;
+        }
+        sys::end_at_execution_from(3)?;
+        sys::reset_signals();
+        Ok(())
+    };
+    if let Err(errno) = prepare() {
+        return (AT_EXECUTION, errno);
+    }
+    let enter = || {
+        rustix::process::chdir(WORKSPACE)?;
+        if order.cwd.is_empty() { Ok(()) } else { rustix::process::chdir(&order.cwd) }
+    };
+    if let Err(errno) = enter() {
+        return (AT_DIRECTORY, errno);
+    }
+    let mut found = Errno::NOENT;
+    for candidate in candidates {
+        match sys::execute(candidate, argv, env) {
+            Errno::NOENT | Errno::NOTDIR => {}
+            Errno::ACCESS => found = Errno::ACCESS,
+            other => return (AT_EXECUTION, other),
+        }
+    }
+    (AT_EXECUTION, found)
+}
+
+/// What a report says: nothing where the command runs.
+pub fn outcome(report: &OwnedFd, order: &Order) -> Result<(), Failure> {
+    let mut bytes = [0; REPORT_LEN];
+    let (at, errno) = match rustix::io::read(report, &mut bytes) {
+        Ok(REPORT_LEN) => (
+            bytes[0],
+            Errno::from_raw_os_error(i32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]])),
+        ),
+        Ok(_) => return Ok(()),
+        Err(errno) => (AT_EXECUTION, errno),
+    };
+    let name = |bytes: &[u8]| OsStr::from_bytes(bytes).display().to_string();
+    let message = match (at, errno) {
+        (AT_DIRECTORY, errno) => format!("directory {}: {}", name(&order.cwd), explain(errno)),
+        (_, Errno::NOENT) => format!("{}: command not found", name(&order.argv[0])),
+        (_, errno) => format!("{}: {}", name(&order.argv[0]), explain(errno)),
+    };
+    Err(Failure::new(Trouble::CannotStart, message))
+}
+
+/// The whole environment, each key once.
+fn environment(own: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> =
+        ENVIRONMENT.iter().map(|(key, value)| format!("{key}={value}").into_bytes()).collect();
+    for entry in own {
+        match all.iter_mut().find(|known| key_of(known) == key_of(entry)) {
+            Some(known) => known.clone_from(entry),
+            None => all.push(entry.clone()),
+        }
+    }
+    all
+}
+
+fn key_of(entry: &[u8]) -> &[u8] {
+    entry.split(|b| *b == b'=').next().unwrap_or(entry)
+}
+
+/// Where a program may be: at its path where it has one, else in the directories of `PATH`.
+fn candidates(program: &[u8], env: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    if program.contains(&b'/') {
+        return vec![program.to_vec()];
+    }
+    let path = env.iter().find_map(|entry| entry.strip_prefix(b"PATH=")).unwrap_or(b"");
+    path.split(|b| *b == b':')
+        .map(|directory| match directory {
+            [] => [b"./", program].concat(),
+            _ => [directory, b"/", program].concat(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_s_environment_comes_over_the_sandbox_s() {
+        let env = environment(&[b"HOME=/x".to_vec(), b"K=1".to_vec(), b"K=2=3".to_vec()]);
+        let of = |key: &str| {
+            let found: Vec<_> = env.iter().filter(|e| key_of(e) == key.as_bytes()).collect();
+            assert_eq!(found.len(), 1, "{key} must be there once");
+            String::from_utf8_lossy(found[0]).into_owned()
+        };
+        assert_eq!(of("HOME"), "HOME=/x");
+        assert_eq!(of("K"), "K=2=3");
+        assert_eq!(of("USER"), "USER=agent");
+    }
+
+    #[test]
+    fn programs_are_looked_for_in_path_unless_they_have_one() {
+        let env = [b"PATH=/a::/b".to_vec()];
+        let found: Vec<_> =
+            candidates(b"x", &env).into_iter().map(|c| String::from_utf8(c).unwrap()).collect();
+        assert_eq!(found, ["/a/x", "./x", "/b/x"]);
+        assert_eq!(candidates(b"./x", &env), [b"./x".to_vec()]);
+    }
+}

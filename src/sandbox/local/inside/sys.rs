@@ -1,0 +1,188 @@
+//! The system calls that have no safe wrapper elsewhere, each made as narrow as its one use.
+//!
+//! All of them are for the launcher and PID 1, which have one thread; that is what makes `fork`
+//! and `unshare` sound here.
+
+#![allow(unsafe_code, reason = "this is where the kernel is spoken to")]
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+/// Which side of a fork this is.
+pub enum Fork {
+    /// The new process.
+    Child,
+    /// The old one, and who the new one is.
+    Parent(Pid),
+}
+
+fn checked(result: libc::c_int) -> Result<libc::c_int, Errno> {
+    if result == -1 { Err(last_error()) } else { Ok(result) }
+}
+
+fn checked_long(result: libc::c_long) -> Result<libc::c_long, Errno> {
+    if result == -1 { Err(last_error()) } else { Ok(result) }
+}
+
+fn last_error() -> Errno {
+    let error = std::io::Error::last_os_error();
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+/// Forks this process.
+pub fn fork() -> Result<Fork, Errno> {
+    // SAFETY: this process has one thread, so the child inherits no lock held by another.
+    let pid = checked(unsafe { libc::fork() })?;
+    Ok(match Pid::from_raw(pid) {
+        None => Fork::Child,
+        Some(pid) => Fork::Parent(pid),
+    })
+}
+
+/// Ends this process at once, without running anything of the process it was forked from.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: `_exit` takes any number and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Enters new namespaces.
+pub fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
+    // SAFETY: this process has one thread; no descriptor table is unshared under another's feet.
+    unsafe { unshare_unsafe(flags) }
+}
+
+/// Closes every descriptor from `first` on.
+pub fn close_from(first: libc::c_uint) -> Result<(), Errno> {
+    // SAFETY: called before anything owns a descriptor at or above `first`.
+    checked_long(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) })?;
+    Ok(())
+}
+
+/// Makes every descriptor from `first` on end at the next execution.
+pub fn end_at_execution_from(first: libc::c_uint) -> Result<(), Errno> {
+    const CLOEXEC: libc::c_uint = 4;
+    // SAFETY: sets a flag; nothing is closed before this process becomes another program.
+    checked_long(unsafe {
+        libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, CLOEXEC)
+    })?;
+    Ok(())
+}
+
+/// Makes `to` (0, 1 or 2) the same as `from`.
+pub fn place_descriptor(from: BorrowedFd<'_>, to: i32) -> Result<(), Errno> {
+    // SAFETY: the standard descriptors are owned by nobody here and may be replaced.
+    checked(unsafe { libc::dup2(from.as_raw_fd(), to) })?;
+    Ok(())
+}
+
+/// Becomes another program; returns only where that failed.
+pub fn execute(program: &CStr, arguments: &[CString], environment: &[CString]) -> Errno {
+    let pointers = |list: &[CString]| {
+        let mut list: Vec<_> = list.iter().map(|text| text.as_ptr()).collect();
+        list.push(ptr::null());
+        list
+    };
+    let (arguments, environment) = (pointers(arguments), pointers(environment));
+    // SAFETY: both lists end with a null and their texts live until the call has returned.
+    unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
+    last_error()
+}
+
+/// Blocks `SIGCHLD` and returns a descriptor that is readable while one is pending.
+pub fn child_signals() -> Result<OwnedFd, Errno> {
+    // SAFETY: an all-zero set is valid storage for `sigemptyset`; the calls only fill and read it;
+    // a descriptor that was just made is owned by nobody else.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        checked(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()))?;
+        let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+        let descriptor = checked(libc::signalfd(-1, &raw const set, flags))?;
+        Ok(OwnedFd::from_raw_fd(descriptor))
+    }
+}
+
+/// Gives signals back their default meaning, as a program expects to find them.
+pub fn reset_signals() {
+    // SAFETY: an all-zero set is valid storage for `sigemptyset`; no handler of ours is replaced,
+    // since there is none.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, ptr::null_mut());
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}
+
+/// Sends a signal to every process in this pid namespace but this one.
+pub fn signal_everyone(signal: Signal) {
+    // SAFETY: -1 means "all that may be signalled"; this process is PID 1 of its namespace, which
+    // bounds it. That there is nobody is no error.
+    unsafe { libc::kill(-1, signal.as_raw()) };
+}
+
+/// Leaves the session keyring that was inherited for a fresh one.
+pub fn fresh_keyring() -> Result<(), Errno> {
+    const JOIN_SESSION_KEYRING: libc::c_long = 1;
+    let name: *const libc::c_char = ptr::null();
+    // SAFETY: a null name asks for an anonymous keyring; no memory is handed over.
+    let joined =
+        checked_long(unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, name) });
+    match joined {
+        Ok(_) | Err(Errno::NOSYS) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The kernel's `struct mount_attr`.
+#[repr(C)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns: u64,
+}
+
+/// Sets attributes (`MOUNT_ATTR_*`) of a mount, and of all below it where `recursive`.
+pub fn set_mount(mount: impl AsFd, attributes: u64, recursive: bool) -> Result<(), Errno> {
+    const EMPTY_PATH: libc::c_uint = 0x1000;
+    const RECURSIVE: libc::c_uint = 0x8000;
+    let flags = EMPTY_PATH | if recursive { RECURSIVE } else { 0 };
+    let wanted = MountAttributes { set: attributes, clear: 0, propagation: 0, userns: 0 };
+    // SAFETY: the path is an empty C string, and the size is that of the struct beside it.
+    checked_long(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const wanted,
+            size_of::<MountAttributes>(),
+        )
+    })?;
+    Ok(())
+}
+
+/// Raises the loopback interface of this network namespace.
+pub fn raise_loopback() -> Result<(), Errno> {
+    // SAFETY: the request is a zeroed `ifreq` with the interface's name, which both calls expect;
+    // the socket was just made and is owned here.
+    unsafe {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+        let socket = OwnedFd::from_raw_fd(checked(libc::socket(libc::AF_INET, kind, 0))?);
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+            *to = libc::c_char::from_ne_bytes([*from]);
+        }
+        checked(libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request))?;
+        request.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short;
+        checked(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request))?;
+    }
+    Ok(())
+}

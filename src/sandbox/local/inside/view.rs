@@ -1,0 +1,254 @@
+//! The file system that a sandbox sees: built from nothing, then entered for good.
+//!
+//! A small tmpfs is the root. Into it come detached copies of the host's program directories,
+//! made read-only *recursively* before they are attached (a plain read-only bind leaves mounts
+//! below it writable), an `/etc` of our own, the harmless devices, sized writable places, a
+//! `/proc` of the new pid namespace, and the workspace. In the end the root is made read-only and
+//! the host's is left behind. No later step can fall back to something weaker: each that fails
+//! ends the setting up.
+//!
+//! The caller is in fresh namespaces with the workspace as its current directory, and alone.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat, symlinkat};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
+    mount_change, move_mount, open_tree, unmount,
+};
+use rustix::process::{fchdir, pivot_root};
+
+use super::super::frame::Setup;
+use super::{HOME, SetupError, Step, WORKSPACE, sys};
+
+/// Where the new root is built; nothing but a directory that every system has.
+const BUILD_AT: &str = "/tmp";
+
+/// The host's program directories. Links among them (`/bin` → `usr/bin`) are made again as links.
+const PROGRAMS: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// Devices that hand out or swallow bytes and know nothing of the host.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// What programs need of the host's `/etc`, none of it secret: the linker's cache, certificates,
+/// the names behind `/etc/alternatives`, numbers and names of protocols, the time zone, and the
+/// settings of language runtimes that Debian keeps there.
+const SETTINGS: [&str; 17] = [
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ca-certificates",
+    "pki/tls/certs",
+    "pki/ca-trust/extracted",
+    "crypto-policies",
+    "alternatives",
+    "protocols",
+    "services",
+    "mime.types",
+    "localtime",
+    "timezone",
+    "os-release",
+    "terminfo",
+];
+
+/// Directories in the host's `/etc` that begin like this are a language runtime's settings.
+const RUNTIME_SETTINGS: [&str; 3] = ["java-", "python3", "perl"];
+
+/// The sandbox's own `/etc`.
+const OWN_SETTINGS: [(&str, &str); 7] = [
+    (
+        "passwd",
+        "root:x:0:0:root:/nonexistent:/bin/false\n\
+         agent:x:1000:1000:agent:/home/agent:/bin/sh\n\
+         nobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
+    ),
+    ("group", "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"),
+    ("hosts", "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost\n"),
+    ("hostname", "sandbox\n"),
+    ("resolv.conf", "# This sandbox has no network.\n"),
+    ("nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"),
+    ("shells", "/bin/sh\n/bin/bash\n"),
+];
+
+const READ_ONLY: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_RDONLY;
+const NO_SUID: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID;
+const NO_DEV: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODEV;
+const NO_EXEC: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOEXEC;
+
+/// Builds the view and enters it.
+pub fn enter(setup: &Setup) -> Result<(), SetupError> {
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).step("make mounts private")?;
+    let workspace = copy(CWD, "", false).step("take the workspace")?;
+    sys::set_mount(&workspace, bits(NO_SUID | NO_DEV), false).step("restrict the workspace")?;
+
+    let root = tmpfs(&[("size", "4m"), ("nr_inodes", "1024"), ("mode", "0755")])
+        .step("make a root file system")?;
+    move_mount(&root, "", CWD, BUILD_AT, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .step("attach the root file system")?;
+    let root = root.as_fd();
+    programs(root)?;
+    settings(root)?;
+    devices(root)?;
+    sized(root, "tmp", setup.tmp_mb, "1777")?;
+    sized(root, "home", setup.home_mb, "0755")?;
+    sized(root, "dev/shm", setup.shm_mb, "1777")?;
+    parents(root, "var/tmp")
+        .and_then(|()| symlinkat("/tmp", root, "var/tmp"))
+        .step("link /var/tmp to /tmp")?;
+    processes(root)?;
+    attach(&workspace, root, &WORKSPACE[1..], true).step("attach the workspace")?;
+
+    fchdir(root).step("enter the new root")?;
+    pivot_root(".", ".").step("pivot to the new root")?;
+    // The old root lies on top of the new one; taking it away uncovers that.
+    unmount(".", UnmountFlags::DETACH).step("leave the old root")?;
+    std::env::set_current_dir("/").step("go to the new root")?;
+    mkdirat(CWD, HOME, Mode::from_raw_mode(0o700)).step("make the home directory")?;
+    sys::set_mount(root, bits(READ_ONLY | NO_SUID | NO_DEV), false).step("make the root read-only")
+}
+
+fn bits(flags: MountAttrFlags) -> u64 {
+    u64::from(flags.bits())
+}
+
+/// A detached copy of what is mounted at a path.
+fn copy(at: BorrowedFd<'_>, path: &str, recursive: bool) -> Result<OwnedFd, Errno> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    flags.set(OpenTreeFlags::AT_RECURSIVE, recursive);
+    open_tree(at, path, flags)
+}
+
+/// A detached tmpfs.
+fn tmpfs(options: &[(&str, &str)]) -> Result<OwnedFd, Errno> {
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        fsconfig_set_string(context.as_fd(), *key, *value)?;
+    }
+    fsconfig_create(context.as_fd())?;
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, NO_SUID | NO_DEV)
+}
+
+/// Makes the directories above `path`.
+fn parents(root: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
+    for (at, _) in path.match_indices('/') {
+        match mkdirat(root, &path[..at], Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Makes a place at `path` and attaches a detached mount there.
+fn attach(mount: &OwnedFd, root: BorrowedFd<'_>, path: &str, directory: bool) -> Result<(), Errno> {
+    parents(root, path)?;
+    if directory {
+        mkdirat(root, path, Mode::from_raw_mode(0o755))?;
+    } else {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        openat(root, path, flags, Mode::from_raw_mode(0o444))?;
+    }
+    move_mount(mount, "", root, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+/// Shows a file or directory of the host read-only under the same path. A link is made again as
+/// a link, which then leads to what is there inside; what does not exist is left out.
+fn show(root: BorrowedFd<'_>, path: &str) -> Result<(), SetupError> {
+    let from = Path::new("/").join(path);
+    let step = || format!("show /{path}");
+    let kind = match fs::symlink_metadata(&from) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).step(&step()),
+    };
+    if kind.is_symlink() {
+        let target = fs::read_link(&from).step(&step())?;
+        parents(root, path).and_then(|()| symlinkat(&target, root, path)).step(&step())
+    } else if kind.is_dir() || kind.is_file() {
+        let mount = copy(CWD, &format!("/{path}"), true).step(&step())?;
+        sys::set_mount(&mount, bits(READ_ONLY | NO_SUID | NO_DEV), true).step(&step())?;
+        attach(&mount, root, path, kind.is_dir()).step(&step())
+    } else {
+        Ok(())
+    }
+}
+
+fn programs(root: BorrowedFd<'_>) -> Result<(), SetupError> {
+    PROGRAMS.iter().try_for_each(|path| show(root, path))
+}
+
+fn settings(root: BorrowedFd<'_>) -> Result<(), SetupError> {
+    for (name, text) in OWN_SETTINGS {
+        let path = format!("etc/{name}");
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        parents(root, &path)
+            .and_then(|()| openat(root, &*path, flags, Mode::from_raw_mode(0o644)))
+            .and_then(|file| rustix::io::write(&file, text.as_bytes()))
+            .step(&format!("write /{path}"))?;
+    }
+    symlinkat("/proc/self/mounts", root, "etc/mtab").step("write /etc/mtab")?;
+    for name in SETTINGS {
+        show(root, &format!("etc/{name}"))?;
+    }
+    for entry in fs::read_dir("/etc").step("read /etc")? {
+        let name = entry.step("read /etc")?.file_name();
+        let wanted = name.to_str().filter(|n| RUNTIME_SETTINGS.iter().any(|p| n.starts_with(p)));
+        if let Some(name) = wanted {
+            show(root, &format!("etc/{name}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn devices(root: BorrowedFd<'_>) -> Result<(), SetupError> {
+    for name in DEVICES {
+        let path = format!("dev/{name}");
+        let step = format!("show /{path}");
+        let kind = fs::metadata(format!("/{path}")).step(&step)?.file_type();
+        if !kind.is_char_device() {
+            return Err(SetupError::check(format!("/{path} is not a device")));
+        }
+        let mount = copy(CWD, &format!("/{path}"), false).step(&step)?;
+        sys::set_mount(&mount, bits(READ_ONLY | NO_SUID | NO_EXEC), false).step(&step)?;
+        attach(&mount, root, &path, false).step(&step)?;
+    }
+    let links = [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")];
+    for (name, part) in links {
+        symlinkat(format!("/proc/self/fd{part}"), root, format!("dev/{name}"))
+            .step("link in /dev")?;
+    }
+    Ok(())
+}
+
+/// A writable place of at most `size_mb` MiB, and of as many files as such a size can sensibly
+/// hold: the kernel's own memory for names is bounded too.
+fn sized(root: BorrowedFd<'_>, path: &str, size_mb: u32, mode: &str) -> Result<(), SetupError> {
+    let step = format!("make /{path}");
+    let size = format!("{size_mb}m");
+    let files = (u64::from(size_mb) * 256).to_string();
+    let mount = tmpfs(&[("size", &size), ("nr_inodes", &files), ("mode", mode)]).step(&step)?;
+    attach(&mount, root, path, true).step(&step)
+}
+
+/// A `/proc` that shows this pid namespace.
+fn processes(root: BorrowedFd<'_>) -> Result<(), SetupError> {
+    let mount = || {
+        let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(context.as_fd())?;
+        let flags = NO_SUID | NO_DEV | NO_EXEC;
+        fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+    };
+    let mount = mount().step("mount /proc")?;
+    attach(&mount, root, "proc", true).step("attach /proc")
+}
