@@ -1,9 +1,220 @@
 //! Sandboxes on this machine: Linux namespaces, an unprivileged user of their own, a workspace.
+//!
+//! # How it works
+//! The server starts its own binary anew as a *launcher* ([`run_hidden_command`]), with nothing
+//! but one end of a socket. The launcher holds the sandbox's lock, makes the namespaces, forks
+//! PID 1 and watches both it and the server. PID 1 builds what the sandbox sees, gives up every
+//! privilege, checks itself from inside and says *ready*; then it starts commands and works on
+//! files for the server, which treats all it says as hostile.
+//!
+//! # What it guarantees
+//! - **One object per name.** An object is a directory that gets its name by a rename that never
+//!   replaces; the directory as a whole belongs to one server.
+//! - **The lock is free, or something may run.** Start, stop, delete and recovery wait for it.
+//! - **Sandboxes die with the server**, however it ends, and are found again as *stopped* with
+//!   their workspace.
+//! - **External ids name incarnations**: one that was deleted never means its successor.
+//! - **Isolation that can't be set up is an error.** There is no weaker fall-back.
+//!
+//! # Races it accepts
+//! - A call whose deadline passes between its last look at the clock and a rename takes effect: a
+//!   create's object can appear, half made, and a delete's can move to the trash. Both are one
+//!   system call after the look, which [`SETTLE`] covers also on a disk that stalls.
+//! - Where both server and launcher are killed at once, the lock can be free a few milliseconds
+//!   before the kernel has ended the last process (see `inside/launch.rs`).
+//! - Run by an ordinary user, a sandbox keeps that user's supplementary groups, which no one but
+//!   root can drop. They open nothing inside, where the only files that are not read-only are the
+//!   sandbox's own.
 
+mod disk;
+mod exec;
+mod files;
 mod frame;
+mod health;
 mod inside;
+mod launching;
+mod link;
 mod listing;
+mod objects;
 mod packet;
 mod remove;
+mod spawner;
+mod watched;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{
+    ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, Health, Object,
+    ObjectKey, ProviderError, SandboxProvider, Target, TargetCall, Traits, Uniqueness, WorkError,
+    WorkspacePath, Written,
+};
+use crate::clock::{Clock, IdSource};
+use crate::types::InstanceId;
+use objects::Objects;
 
 pub use inside::run_hidden_command;
+
+/// How long after a call's deadline its effect may still appear: a deadline is looked at right
+/// before the one system call that takes effect, and what a launcher has made ends within
+/// milliseconds of its socket. Two seconds is for a disk that stalls in that call.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// What the provider needs to know.
+#[derive(Clone, Debug)]
+pub struct LocalConfig {
+    /// Where objects are kept. Made where it is missing, with access for the server's user only.
+    pub dir: PathBuf,
+    /// The binary that [`run_hidden_command`] is in. [`LocalConfig::new`] takes `/proc/self/exe`,
+    /// which stays the running binary while a newer one is put in its place.
+    pub launcher: PathBuf,
+    /// The host uids and gids that sandboxes get, one each, where the server runs as root. Nobody
+    /// else on the host may have them.
+    pub host_ids: Range<u32>,
+    /// Size of each sandbox's `/tmp`, in MiB. Like the next two it is a bound on memory.
+    pub tmp_mb: u32,
+    /// Size of each sandbox's `/home`, in MiB. It does not survive a stop.
+    pub home_mb: u32,
+    /// Size of each sandbox's `/dev/shm`, in MiB.
+    pub shm_mb: u32,
+    /// How long processes are given between being asked to end and being killed.
+    pub stop_grace: Duration,
+}
+
+impl LocalConfig {
+    /// The usual, with objects in `dir`.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            launcher: PathBuf::from("/proc/self/exe"),
+            host_ids: 2_000_000..3_000_000,
+            tmp_mb: 1024,
+            home_mb: 1024,
+            shm_mb: 256,
+            stop_grace: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Why the provider could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another server has the directory.
+    #[error("another server uses {}", .0.display())]
+    InUse(PathBuf),
+    /// The directory can't be used.
+    #[error("the directory {} of local sandboxes can't be used", .dir.display())]
+    Directory {
+        /// Which directory.
+        dir: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+/// The provider `local`. Dropping it ends every sandbox, as the server's end does.
+pub struct LocalProvider {
+    objects: Arc<Objects>,
+}
+
+impl LocalProvider {
+    /// Opens the directory, waits for what an earlier server left running to end, and goes on
+    /// with the removals that it left. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(
+        config: LocalConfig,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn IdSource>,
+    ) -> Result<Self, OpenError> {
+        Ok(Self { objects: Objects::open(config, clock, ids)? })
+    }
+}
+
+#[async_trait]
+impl SandboxProvider for LocalProvider {
+    fn traits(&self) -> Traits {
+        Traits { uniqueness: Uniqueness::EnforcedNames, settle: SETTLE, dies_with_server: true }
+    }
+
+    async fn health(&self) -> Health {
+        Health {
+            identity: Some(self.objects.identity().to_string()),
+            trouble: self.objects.trouble().await,
+            isolation: health::isolation(),
+        }
+    }
+
+    async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
+        let deadline = spec.deadline;
+        self.objects.by(deadline, self.objects.create(spec)).await
+    }
+
+    async fn find(&self, key: ObjectKey) -> Result<Vec<Object>, ProviderError> {
+        let all = self.objects.all().await?;
+        let is_meant = |object: &Object| {
+            let labels = object.labels.as_ref();
+            object.name == key.name
+                || labels.is_some_and(|l| l.home == key.home && l.instance == key.instance)
+        };
+        Ok(all.into_iter().filter(is_meant).collect())
+    }
+
+    async fn list(&self, instance: InstanceId) -> Result<Vec<Object>, ProviderError> {
+        let all = self.objects.all().await?;
+        let is_ours =
+            |object: &Object| object.labels.as_ref().is_some_and(|l| l.instance == instance);
+        Ok(all.into_iter().filter(is_ours).collect())
+    }
+
+    async fn start(&self, call: TargetCall) -> Result<Object, ProviderError> {
+        self.objects.by(call.deadline, self.objects.start(&call.target)).await
+    }
+
+    async fn stop(&self, call: TargetCall) -> Result<Object, ProviderError> {
+        self.objects.by(call.deadline, self.objects.stop(&call.target)).await
+    }
+
+    async fn delete(&self, call: TargetCall) -> Result<(), ProviderError> {
+        self.objects.by(call.deadline, self.objects.delete(&call.target)).await
+    }
+
+    async fn exec(&self, target: Target, request: ExecRequest) -> Result<Execution, WorkError> {
+        exec::exec(&self.objects.link(&target)?, request).await
+    }
+
+    async fn list_files(
+        &self,
+        target: Target,
+        path: WorkspacePath,
+        depth: u32,
+    ) -> Result<FileListing, WorkError> {
+        files::list(&self.objects.link(&target)?, &path, depth).await
+    }
+
+    async fn read_file(
+        &self,
+        target: Target,
+        path: WorkspacePath,
+    ) -> Result<FileContent, WorkError> {
+        files::read(&self.objects.link(&target)?, &path).await
+    }
+
+    async fn write_file(
+        &self,
+        target: Target,
+        path: WorkspacePath,
+        content: ChunkReceiver,
+    ) -> Result<Written, WorkError> {
+        files::write(&self.objects.link(&target)?, &path, content).await
+    }
+
+    async fn delete_file(&self, target: Target, path: WorkspacePath) -> Result<(), WorkError> {
+        files::delete(&self.objects.link(&target)?, &path).await
+    }
+}

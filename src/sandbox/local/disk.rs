@@ -1,0 +1,489 @@
+//! The objects of this provider, as directories.
+//!
+//! ```text
+//! <dir>/lock                  held by the one server that uses this directory
+//! <dir>/identity              who this directory is, made once
+//! <dir>/making/<id>/          on its way to being an object; nobody's, removed at the next start
+//! <dir>/objects/<name>/       an object, and with it the name
+//!         record.json         whose it is; never changed
+//!         made                there once it has been up: without it the object is half made
+//!         lock                held while anything of it runs
+//!         workspace/          the only thing that the sandbox can reach
+//! <dir>/trash/<external id>/  an object that is being removed; its name is still taken
+//! ```
+//!
+//! # Guarantees
+//! - **A name has one object.** It becomes an object by a rename that refuses to replace.
+//! - **An object has its record from the first moment**: record and directory arrive together,
+//!   and the record has reached the disk before.
+//! - **Absence is honest.** What is in the trash counts as present until the last of it has gone.
+//! - **An external id is never used twice**: it names the incarnation, not the name.
+//!
+//! Everything here blocks; callers are on threads where that is allowed. A directory in `objects/`
+//! without a record that can be read is somebody else's: it is shown, and never touched.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::remove;
+use crate::sandbox::{CreateSpec, Labels};
+use crate::types::{ExternalId, ObjectName, SandboxId};
+
+/// Longest object name, in bytes. With the incarnation it stays below a file name's 255.
+const NAME_LEN_MAX: usize = 100;
+
+/// Longest record that is read, in bytes. Ours are a few hundred.
+const RECORD_LEN_MAX: u64 = 64 * 1024;
+
+/// What `record.json` holds.
+#[derive(Serialize, Deserialize)]
+struct Row {
+    external_id: String,
+    labels: BTreeMap<String, String>,
+    host_id: Option<u32>,
+    processes_max: u32,
+}
+
+/// Where an object's directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Among the objects.
+    Objects,
+    /// In the trash.
+    Trash,
+}
+
+/// An object as its directory tells of it.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its incarnation.
+    pub external_id: ExternalId,
+    /// Where it is.
+    pub place: Place,
+    /// Whether it has been up.
+    pub made: bool,
+    /// Whose it is; `None` for somebody else's.
+    pub owned: Option<Owned>,
+}
+
+/// What a record that can be read says.
+#[derive(Clone, Debug)]
+pub struct Owned {
+    /// Whose it is.
+    pub labels: Labels,
+    /// Its host uid and gid; `None` where it runs as the server's own user.
+    pub host_id: Option<u32>,
+    /// Most processes and threads.
+    pub processes_max: u32,
+}
+
+impl Stored {
+    /// The sandbox id on it; `None` for somebody else's.
+    pub fn sandbox(&self) -> Option<&SandboxId> {
+        self.owned.as_ref().map(|owned| &owned.labels.sandbox)
+    }
+}
+
+/// What came of making an object.
+pub enum Making {
+    /// It is new.
+    Made(Box<Stored>),
+    /// The name is taken.
+    Taken,
+    /// It was no longer wanted when everything was ready; nothing is left.
+    Unwanted,
+}
+
+/// The directory of a provider.
+pub struct Disk {
+    dir: PathBuf,
+    identity: String,
+    host_ids: Option<HostIds>,
+    _lock: File,
+}
+
+/// Host ids in use. Only as root does a sandbox have its own.
+struct HostIds {
+    range: Range<u32>,
+    used: Mutex<HashSet<u32>>,
+}
+
+impl Disk {
+    /// Opens `dir`, makes what is missing of it, and clears what an earlier server left half made.
+    /// Takes a `fresh` id for the directory's identity.
+    ///
+    /// # Errors
+    /// `WouldBlock` where another server uses it; what the file system answers.
+    pub fn open(dir: &Path, range: Range<u32>, fresh: &str) -> io::Result<Self> {
+        private_dir(dir)?;
+        let lock = File::options().create(true).append(true).open(dir.join("lock"))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        for part in ["making", "objects", "trash"] {
+            private_dir(&dir.join(part))?;
+        }
+        let identity = match fs::read_to_string(dir.join("identity")) {
+            Ok(text) => text.trim().to_string(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                write_durably(&dir.join("identity"), fresh.as_bytes())?;
+                sync_dir(dir)?;
+                fresh.to_string()
+            }
+            Err(error) => return Err(error),
+        };
+        let used = Mutex::new(HashSet::new());
+        let host_ids = rustix::process::geteuid().is_root().then_some(HostIds { range, used });
+        let disk = Self { dir: dir.to_owned(), identity, host_ids, _lock: lock };
+        let making = File::open(disk.dir.join("making"))?.into();
+        for name in names(&disk.dir.join("making"))? {
+            remove::remove(&making, name.as_bytes())?;
+        }
+        for stored in disk.all()? {
+            disk.keep_host_id(stored.owned.and_then(|owned| owned.host_id));
+        }
+        Ok(disk)
+    }
+
+    /// Who this directory is.
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Whether a name can be a directory's: `[a-z0-9]([a-z0-9-]*[a-z0-9])?` of at most 100 bytes.
+    pub fn accepts(name: &ObjectName) -> bool {
+        let bytes = name.as_str().as_bytes();
+        let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+        let ok = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
+        bytes.len() <= NAME_LEN_MAX
+            && bytes.iter().all(ok)
+            && edge(bytes.first())
+            && edge(bytes.last())
+    }
+
+    /// The name in an external id of ours.
+    pub fn name_of(external_id: &ExternalId) -> Option<ObjectName> {
+        let name = ObjectName::trusted(external_id.as_str().split_once('@')?.0);
+        Self::accepts(&name).then_some(name)
+    }
+
+    /// The object that has a name; `None` where it is free. One in the trash is seen by
+    /// [`Disk::trashed`].
+    pub fn object(&self, name: &ObjectName) -> io::Result<Option<Stored>> {
+        read(&self.object_dir(name), name.as_str(), Place::Objects)
+    }
+
+    /// The objects in the trash.
+    pub fn trashed(&self) -> io::Result<Vec<Stored>> {
+        self.in_place(Place::Trash)
+    }
+
+    /// Every object. One that is moved to the trash meanwhile is seen at least once.
+    pub fn all(&self) -> io::Result<Vec<Stored>> {
+        let mut all = self.in_place(Place::Objects)?;
+        let trashed = self.trashed()?;
+        all.retain(|stored| trashed.iter().all(|other| other.external_id != stored.external_id));
+        all.extend(trashed);
+        Ok(all)
+    }
+
+    fn in_place(&self, place: Place) -> io::Result<Vec<Stored>> {
+        let part = self.dir.join(match place {
+            Place::Objects => "objects",
+            Place::Trash => "trash",
+        });
+        let mut found = Vec::new();
+        for name in names(&part)? {
+            found.extend(read(&part.join(&name), &name, place)?);
+        }
+        Ok(found)
+    }
+
+    /// Makes a new object and gives it its name, unless it is no longer `wanted` by then.
+    ///
+    /// # Errors
+    /// What the file system answers; nothing is left then but what the next start clears.
+    pub fn make(
+        &self,
+        spec: &CreateSpec,
+        incarnation: &str,
+        wanted: impl FnOnce() -> bool,
+    ) -> io::Result<Making> {
+        let making = self.dir.join("making").join(incarnation);
+        let external_id = ExternalId::trusted(format!("{}@{incarnation}", spec.name));
+        let host_id = self.host_ids.as_ref().map(|ids| ids.take(incarnation)).transpose()?;
+        let owned = Owned {
+            labels: spec.labels.clone(),
+            host_id,
+            processes_max: spec.template.resources.processes,
+        };
+        let give_up = |made: io::Result<Making>| {
+            self.release_host_id(host_id);
+            // What can't be removed now is at the next start.
+            let _ = fs::remove_dir_all(&making);
+            made
+        };
+        if let Err(error) = lay_out(&making, &external_id, &owned) {
+            return give_up(Err(error));
+        }
+        if !wanted() {
+            return give_up(Ok(Making::Unwanted));
+        }
+        let object = self.object_dir(&spec.name);
+        match renameat_with(CWD, &making, CWD, &object, RenameFlags::NOREPLACE) {
+            Ok(()) => sync_dir(&self.dir.join("objects"))?,
+            Err(Errno::EXIST | Errno::NOTEMPTY) => return give_up(Ok(Making::Taken)),
+            Err(errno) => return give_up(Err(errno.into())),
+        }
+        Ok(Making::Made(Box::new(Stored {
+            name: spec.name.clone(),
+            external_id,
+            place: Place::Objects,
+            made: false,
+            owned: Some(owned),
+        })))
+    }
+
+    /// A directory like an object's that has no name, to try out whether a sandbox can be made.
+    pub fn make_probe(&self, incarnation: &str) -> io::Result<Probe<'_>> {
+        let path = self.dir.join("making").join(incarnation);
+        let host_id = self.host_ids.as_ref().map(|ids| ids.take(incarnation)).transpose()?;
+        let probe = Probe { disk: self, path, host_id };
+        private_dir(&probe.path)?;
+        lay_out_places(&probe.path, host_id)?;
+        Ok(probe)
+    }
+
+    /// Notes that an object has been up. Where this note is lost the object counts as half made,
+    /// which a start completes: it is not worth waiting for the disk.
+    pub fn mark_made(&self, name: &ObjectName) -> io::Result<()> {
+        File::create(self.object_dir(name).join("made")).map(drop)
+    }
+
+    /// Opens an object's directory, for its launcher.
+    pub fn open_object(&self, name: &ObjectName) -> io::Result<OwnedFd> {
+        File::open(self.object_dir(name)).map(OwnedFd::from)
+    }
+
+    /// Waits until nothing of an object runs, and keeps it so until the lock is dropped.
+    pub fn lock(&self, stored: &Stored) -> io::Result<Lock> {
+        let path = self.path_of(stored).join("lock");
+        let file = match File::options().write(true).open(&path) {
+            Ok(file) => file,
+            // A removal that was broken off had got past the lock: nothing can run without one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lock(None)),
+            Err(error) => return Err(error),
+        };
+        loop {
+            match flock(&file, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(Lock(Some(file))),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Moves an object to the trash. Its name stays taken until the trash has been emptied.
+    pub fn trash(&self, stored: &Stored, _nothing_runs: &Lock) -> io::Result<Stored> {
+        let trashed = Stored { place: Place::Trash, ..stored.clone() };
+        fs::rename(self.path_of(stored), self.path_of(&trashed))?;
+        sync_dir(&self.dir.join("objects"))?;
+        Ok(trashed)
+    }
+
+    /// Removes an object in the trash. The record goes last, so that what is left of a removal
+    /// that is broken off still says whose it is.
+    pub fn empty(&self, trashed: &Stored, _nothing_runs: &Lock) -> io::Result<()> {
+        let path = self.path_of(trashed);
+        let directory: OwnedFd = File::open(&path)?.into();
+        for name in ["workspace", "made", "lock", "record.json"] {
+            match remove::remove(&directory, name.as_bytes()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        let trash = File::open(self.dir.join("trash"))?.into();
+        match remove::remove(&trash, trashed.external_id.as_str().as_bytes()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        sync_dir(&self.dir.join("trash"))?;
+        self.release_host_id(trashed.owned.as_ref().and_then(|owned| owned.host_id));
+        Ok(())
+    }
+
+    fn object_dir(&self, name: &ObjectName) -> PathBuf {
+        self.dir.join("objects").join(name.as_str())
+    }
+
+    fn path_of(&self, stored: &Stored) -> PathBuf {
+        match stored.place {
+            Place::Objects => self.object_dir(&stored.name),
+            Place::Trash => self.dir.join("trash").join(stored.external_id.as_str()),
+        }
+    }
+
+    fn keep_host_id(&self, id: Option<u32>) {
+        if let (Some(ids), Some(id)) = (&self.host_ids, id) {
+            ids.used.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        }
+    }
+
+    fn release_host_id(&self, id: Option<u32>) {
+        if let (Some(ids), Some(id)) = (&self.host_ids, id) {
+            ids.used.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        }
+    }
+}
+
+/// Says that nothing of an object runs, as long as it is held.
+pub struct Lock(#[expect(dead_code, reason = "held, not read")] Option<File>);
+
+/// A directory to try a sandbox out in; removed when dropped.
+pub struct Probe<'a> {
+    disk: &'a Disk,
+    path: PathBuf,
+    /// The host uid and gid of the sandbox.
+    pub host_id: Option<u32>,
+}
+
+impl Probe<'_> {
+    /// Opens the directory.
+    pub fn open(&self) -> io::Result<OwnedFd> {
+        File::open(&self.path).map(OwnedFd::from)
+    }
+}
+
+impl Drop for Probe<'_> {
+    fn drop(&mut self) {
+        // Nothing ever ran in it but PID 1; what can't be removed now is at the next start.
+        let _ = fs::remove_dir_all(&self.path);
+        self.disk.release_host_id(self.host_id);
+    }
+}
+
+impl HostIds {
+    /// Takes an id that no object here has. It begins to look where the incarnation points, so
+    /// that two directories on one host rarely choose the same.
+    fn take(&self, incarnation: &str) -> io::Result<u32> {
+        let hash = incarnation
+            .bytes()
+            .fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+        let len = self.range.len().max(1);
+        let first = usize::try_from(hash).unwrap_or(0) % len;
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = self.range.clone().skip(first).chain(self.range.clone().take(first));
+        let id = turn
+            .find(|id| *id != 0 && !used.contains(id))
+            .ok_or_else(|| io::Error::other("every host uid of the configured range is in use"))?;
+        used.insert(id);
+        Ok(id)
+    }
+}
+
+fn lay_out(path: &Path, external_id: &ExternalId, owned: &Owned) -> io::Result<()> {
+    private_dir(path)?;
+    lay_out_places(path, owned.host_id)?;
+    let labels = owned.labels.to_pairs().map(|(key, value)| (key.to_string(), value));
+    let row = Row {
+        external_id: external_id.to_string(),
+        labels: labels.into_iter().collect(),
+        host_id: owned.host_id,
+        processes_max: owned.processes_max,
+    };
+    write_durably(&path.join("record.json"), &serde_json::to_vec_pretty(&row)?)?;
+    sync_dir(path)
+}
+
+fn lay_out_places(path: &Path, host_id: Option<u32>) -> io::Result<()> {
+    File::create(path.join("lock"))?;
+    let workspace = path.join("workspace");
+    private_dir(&workspace)?;
+    match host_id {
+        Some(id) => chown(&workspace, Some(id), Some(id)),
+        None => Ok(()),
+    }
+}
+
+/// Reads an object's directory; `None` where there is none.
+fn read(path: &Path, entry: &str, place: Place) -> io::Result<Option<Stored>> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let row = read_row(&path.join("record.json"))?;
+    let (external_id, name) = match (place, &row) {
+        (Place::Objects, Some((row, _))) => (row.external_id.clone(), entry),
+        // Stable for as long as it is there, and never one of ours.
+        (Place::Objects, None) => (format!("{entry}@foreign"), entry),
+        (Place::Trash, _) => {
+            (entry.to_string(), entry.split_once('@').map_or(entry, |(name, _)| name))
+        }
+    };
+    Ok(Some(Stored {
+        name: ObjectName::trusted(name),
+        external_id: ExternalId::trusted(external_id),
+        place,
+        made: path.join("made").exists(),
+        owned: row.map(|(_, owned)| owned),
+    }))
+}
+
+/// Reads a record; `None` where there is none that is ours.
+fn read_row(path: &Path) -> io::Result<Option<(Row, Owned)>> {
+    let bytes = match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_file() && metadata.size() <= RECORD_LEN_MAX => fs::read(path),
+        Ok(_) => return Ok(None),
+        Err(error) => Err(error),
+    };
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let Ok(row) = serde_json::from_slice::<Row>(&bytes) else { return Ok(None) };
+    let labels = Labels::from_pairs(|key| row.labels.get(key).map(String::as_str));
+    Ok(labels.map(|labels| {
+        let owned = Owned { labels, host_id: row.host_id, processes_max: row.processes_max };
+        (row, owned)
+    }))
+}
+
+/// The names in a directory that are text, in order; ours always are.
+fn names(path: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path)? {
+        names.extend(entry?.file_name().into_string());
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Makes a directory that only the server's user may enter, where there is none.
+fn private_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Writes a file whole or not at all, and returns once it has reached the disk.
+fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let mut file = File::create(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(temporary, path)
+}
+
+fn sync_dir(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}

@@ -1,0 +1,293 @@
+//! Running a command: the server makes its pipes, and reads them at the pace of whoever listens.
+//!
+//! - Output waits in the pipe (64 KiB) and in a queue of [`EVENTS_LEN`] pieces. Past that nothing
+//!   is read, and the command waits: an unread `yes` blocks nobody but itself.
+//! - A command's end is its leader's end, not its pipes': what is in the pipes at that moment is
+//!   still delivered, what a background process writes later is not.
+//! - Who drops the [`Execution`], or the future that would have become one, ends the command and
+//!   its session. So does its time.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::io::ioctl_fionread;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use super::frame::{Answer, Request};
+use super::link::{Call, Link, broken, ends, pipe};
+use crate::sandbox::{ExecEvent, ExecRequest, Execution, WorkError};
+
+/// Pieces of output that wait for a listener; with [`PIECE_LEN_MAX`] that bounds what one command
+/// can make the server hold to half a MiB.
+const EVENTS_LEN: usize = 16;
+
+/// Longest piece of output, in bytes.
+const PIECE_LEN_MAX: usize = 32 * 1024;
+
+/// How long a killed command may take to be gone. Past that PID 1 does not do what it is told any
+/// more, and the sandbox is ended.
+const KILL_WAIT: Duration = Duration::from_secs(10);
+
+/// Starts a command.
+///
+/// # Errors
+/// [`WorkError`].
+pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, WorkError> {
+    check(&request)?;
+    let ((stdin, stdin_writer), (stdout_reader, stdout), (stderr_reader, stderr)) =
+        (pipe()?, pipe()?, pipe()?);
+    let order = |id| Request::Exec {
+        id,
+        argv: request.command.iter().map(|text| text.clone().into_bytes()).collect(),
+        cwd: request.cwd.clone().unwrap_or_default().into_bytes(),
+        env: request.env.iter().map(|(key, value)| format!("{key}={value}").into()).collect(),
+    };
+    let call = link.call(order, &ends([&stdin, &stdout, &stderr])).await?;
+    // From here on dropping anything ends the command.
+    let mut command = Command { call, is_over: false };
+    drop((stdin, stdout, stderr));
+    match command.call.answer().await {
+        Ok((Answer::Started { .. }, _)) => {}
+        Ok(_) => return Err(broken("the sandbox gave an answer that makes no sense")),
+        Err(error) => {
+            command.is_over = matches!(error, WorkError::CannotStart(_) | WorkError::Refused(_));
+            return Err(error);
+        }
+    }
+    let (sender, events) = mpsc::channel(EVENTS_LEN);
+    let pump = Pump {
+        command,
+        events: sender,
+        stdout: Stream::new(stdout_reader, ExecEvent::Stdout)?,
+        stderr: Stream::new(stderr_reader, ExecEvent::Stderr)?,
+        stdin: Feeder::new(stdin_writer, request.stdin)?,
+        time_up: request.timeout.map(|timeout| Instant::now() + timeout),
+    };
+    tokio::spawn(pump.run());
+    Ok(Execution { events })
+}
+
+/// Refuses what could not be told apart any more once it is a list of C strings.
+fn check(request: &ExecRequest) -> Result<(), WorkError> {
+    let refuse = |message: &str| Err(WorkError::CannotStart(message.into()));
+    if request.command.first().is_none_or(String::is_empty) {
+        return refuse("there is no command");
+    }
+    if request.env.iter().any(|(key, _)| key.is_empty() || key.contains('=')) {
+        return refuse("an environment variable's name is empty or contains '='");
+    }
+    let texts = request.command.iter().chain(request.env.iter().flat_map(|(k, v)| [k, v]));
+    if texts.chain(&request.cwd).any(|text| text.contains('\0')) {
+        return refuse("an argument contains NUL");
+    }
+    Ok(())
+}
+
+/// A command that was asked for; dropping it kills its session, unless it is over.
+struct Command {
+    call: Call,
+    is_over: bool,
+}
+
+impl Command {
+    async fn kill(&self) {
+        // Where it can't be sent the sandbox is ending, and the command with it.
+        let _ = self.call.link.send(&Request::Kill { id: self.call.id }, &[]).await;
+    }
+}
+
+impl Drop for Command {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let (link, id) = (Arc::clone(&self.call.link), self.call.id);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let _ = link.send(&Request::Kill { id }, &[]).await;
+            });
+        }
+    }
+}
+
+/// One output stream of a command.
+struct Stream {
+    /// `None` once it has ended.
+    pipe: Option<Receiver>,
+    event: fn(Bytes) -> ExecEvent,
+}
+
+impl Stream {
+    fn new(pipe: OwnedFd, event: fn(Bytes) -> ExecEvent) -> Result<Self, WorkError> {
+        Ok(Self { pipe: Some(Receiver::from_owned_fd(pipe).map_err(broken)?), event })
+    }
+
+    /// The next piece; never one where the stream has ended.
+    async fn next(&mut self) -> ExecEvent {
+        while let Some(pipe) = &self.pipe {
+            if pipe.readable().await.is_err() {
+                self.pipe = None;
+                break;
+            }
+            if let Some(piece) = self.read(PIECE_LEN_MAX) {
+                return piece;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// What is there now, up to `len_max` bytes; `None` where there is nothing.
+    fn read(&mut self, len_max: usize) -> Option<ExecEvent> {
+        let pipe = self.pipe.as_ref()?;
+        let mut buffer = vec![0; len_max.min(PIECE_LEN_MAX)];
+        match pipe.try_read(&mut buffer) {
+            Ok(0) => {}
+            Ok(len) => {
+                buffer.truncate(len);
+                return Some((self.event)(buffer.into()));
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return None,
+            Err(_) => {}
+        }
+        self.pipe = None;
+        None
+    }
+
+    /// How many bytes are in the pipe now.
+    fn waiting(&self) -> usize {
+        let len = self.pipe.as_ref().and_then(|pipe| ioctl_fionread(pipe.as_fd()).ok());
+        len.and_then(|len| usize::try_from(len).ok()).unwrap_or(0)
+    }
+}
+
+/// The task that writes a command's input; dropping it ends the input.
+struct Feeder(JoinHandle<()>);
+
+impl Feeder {
+    fn new(pipe: OwnedFd, input: Bytes) -> Result<Self, WorkError> {
+        let mut pipe = Sender::from_owned_fd(pipe).map_err(broken)?;
+        Ok(Self(tokio::spawn(async move {
+            // A command that does not read all of its input is its own affair.
+            let _ = pipe.write_all(&input).await;
+        })))
+    }
+}
+
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// How a command came to its end for its listener.
+enum End {
+    /// It ended, with this exit code.
+    Exited(i32),
+    /// The sandbox went away under it.
+    Lost,
+    /// Nobody listens any more.
+    Unheard,
+}
+
+/// Carries a command's output to its listener, and its end.
+struct Pump {
+    command: Command,
+    events: mpsc::Sender<ExecEvent>,
+    stdout: Stream,
+    stderr: Stream,
+    stdin: Feeder,
+    time_up: Option<Instant>,
+}
+
+impl Pump {
+    async fn run(mut self) {
+        let mut timed_out = false;
+        let mut pending = None;
+        let end = loop {
+            let time_up = self.time_up.filter(|_| !timed_out);
+            tokio::select! {
+                biased;
+                () = self.events.closed() => break End::Unheard,
+                () = at(time_up) => {
+                    timed_out = true;
+                    self.command.kill().await;
+                    self.time_up = Some(Instant::now() + KILL_WAIT);
+                }
+                () = at(self.time_up.filter(|_| timed_out)) => {
+                    self.command.call.link.cut();
+                    self.time_up = None;
+                }
+                answer = self.command.call.next() => match answer {
+                    Some(Answer::Exited { code, .. }) => break End::Exited(code),
+                    // The sandbox has gone, or says what makes no sense.
+                    _ => break End::Lost,
+                },
+                permit = self.events.reserve(), if pending.is_some() => {
+                    if let (Ok(permit), Some(event)) = (permit, pending.take()) {
+                        permit.send(event);
+                    }
+                }
+                event = self.stdout.next(), if pending.is_none() => pending = Some(event),
+                event = self.stderr.next(), if pending.is_none() => pending = Some(event),
+            }
+        };
+        match end {
+            End::Unheard => self.end_unheard().await,
+            End::Lost => self.drain(pending).await,
+            End::Exited(code) => {
+                self.command.is_over = true;
+                self.drain(pending).await;
+                // Whoever listened may have gone; the command has ended all the same.
+                let _ = self.events.send(ExecEvent::Exit { code, timed_out }).await;
+            }
+        }
+    }
+
+    /// Delivers what the command has written before it ended, and no more than that: background
+    /// processes may still be writing.
+    async fn drain(&mut self, pending: Option<ExecEvent>) {
+        let left = [self.stdout.waiting(), self.stderr.waiting()];
+        if let Some(event) = pending
+            && self.events.send(event).await.is_err()
+        {
+            return;
+        }
+        for (stream, mut left) in [&mut self.stdout, &mut self.stderr].into_iter().zip(left) {
+            while left > 0
+                && let Some(event) = stream.read(left)
+            {
+                left -= match &event {
+                    ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes) => bytes.len().min(left),
+                    ExecEvent::Exit { .. } => 0,
+                };
+                if self.events.send(event).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Ends a command that nobody listens to any more.
+    async fn end_unheard(mut self) {
+        self.command.kill().await;
+        self.command.is_over = true;
+        drop(self.stdin);
+        if tokio::time::timeout(KILL_WAIT, self.command.call.next()).await.is_err() {
+            self.command.call.link.cut();
+        }
+    }
+}
+
+/// Returns at a time, or never.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,243 @@
+//! The workspace's files, from the server's side.
+//!
+//! PID 1 opens; the server reads and writes through what was opened. It believes nothing about it:
+//! a file must be regular and on the workspace's own device, so that a hostile PID 1 can't have
+//! the server block on a FIFO or write with its own rights into the likes of `/proc`.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::mpsc;
+
+use super::frame::{Answer, Request};
+use super::link::{Call, Link, broken, ends, pipe};
+use super::listing::{Parsed, parse};
+use crate::sandbox::{
+    ChunkReceiver, FileContent, FileListing, LIST_ENTRIES_MAX, WorkError, WorkspacePath, Written,
+};
+
+/// How long listing or deleting may take before it is given up; the sandbox may go on with it.
+const TREE_WAIT: Duration = Duration::from_secs(120);
+
+/// Most bytes of one listing.
+const LISTING_LEN_MAX: usize = 16 * 1024 * 1024;
+
+/// Pieces of a file that wait for a reader.
+const CHUNKS_LEN: usize = 4;
+
+/// Longest piece of a file, in bytes.
+const CHUNK_LEN_MAX: usize = 64 * 1024;
+
+/// Lists what is at a path. See [`SandboxProvider::list_files`](crate::sandbox::SandboxProvider).
+///
+/// # Errors
+/// [`WorkError`].
+pub async fn list(
+    link: &Arc<Link>,
+    path: &WorkspacePath,
+    depth: u32,
+) -> Result<FileListing, WorkError> {
+    let (reader, writer) = pipe()?;
+    let order = |id| Request::List { id, path: path.as_bytes().to_vec(), depth };
+    let mut call = link.call(order, &ends([&writer])).await?;
+    drop(writer);
+    let reader = Receiver::from_owned_fd(reader).map_err(broken)?;
+    let received = tokio::time::timeout(TREE_WAIT, receive(reader, path)).await;
+    let mut listing = received.map_err(|_| broken("the listing took too long"))??;
+    match call.answer().await? {
+        (Answer::Done { flag, .. }, _) => {
+            listing.truncated |= flag;
+            Ok(listing)
+        }
+        _ => Err(broken("the sandbox gave an answer that makes no sense")),
+    }
+}
+
+async fn receive(mut pipe: Receiver, path: &WorkspacePath) -> Result<FileListing, WorkError> {
+    let mut listing = FileListing { entries: Vec::new(), truncated: false };
+    let (mut buffer, mut total) = (BytesMut::new(), 0);
+    loop {
+        let got = pipe.read_buf(&mut buffer).await.map_err(broken)?;
+        total += got;
+        loop {
+            match parse(&buffer) {
+                Parsed::Entry(entry, len) => {
+                    if !is_below(&entry.path, path) {
+                        return Err(broken("the sandbox listed what it was not asked for"));
+                    }
+                    listing.entries.push(entry);
+                    drop(buffer.split_to(len));
+                }
+                Parsed::Incomplete => break,
+                Parsed::Malformed => return Err(broken("the sandbox's listing makes no sense")),
+            }
+            if listing.entries.len() > LIST_ENTRIES_MAX {
+                return Err(broken("the sandbox listed more than it may"));
+            }
+        }
+        if got == 0 {
+            return Ok(listing);
+        }
+        if total > LISTING_LEN_MAX {
+            listing.truncated = true;
+            return Ok(listing);
+        }
+    }
+}
+
+/// Whether an entry's path has the form of one and is the one asked for or below it.
+fn is_below(entry: &[u8], asked: &WorkspacePath) -> bool {
+    let well_formed = entry
+        .split(|b| *b == b'/')
+        .all(|part| !matches!(part, b"" | b"." | b"..") && !part.contains(&0));
+    let rest = entry.strip_prefix(asked.as_bytes());
+    well_formed && (asked.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/'))
+}
+
+/// Opens a file for reading.
+///
+/// # Errors
+/// [`WorkError`].
+pub async fn read(link: &Arc<Link>, path: &WorkspacePath) -> Result<FileContent, WorkError> {
+    let order = |id| Request::Read { id, path: path.as_bytes().to_vec() };
+    let mut call = link.call(order, &[]).await?;
+    let (file, size) = opened(&mut call).await?;
+    let (sender, chunks) = mpsc::channel(CHUNKS_LEN);
+    tokio::spawn(async move {
+        // No more than the size that was told, however fast the file grows.
+        let mut file = tokio::fs::File::from_std(file).take(size);
+        loop {
+            let mut chunk = BytesMut::with_capacity(CHUNK_LEN_MAX);
+            let piece = match file.read_buf(&mut chunk).await {
+                Ok(0) => return,
+                Ok(_) => Ok(Bytes::from(chunk)),
+                Err(error) => Err(error.to_string()),
+            };
+            let is_last = piece.is_err();
+            if sender.send(piece).await.is_err() || is_last {
+                return;
+            }
+        }
+    });
+    Ok(FileContent { size, chunks })
+}
+
+/// Writes a file whole.
+///
+/// # Errors
+/// [`WorkError`].
+pub async fn write(
+    link: &Arc<Link>,
+    path: &WorkspacePath,
+    mut content: ChunkReceiver,
+) -> Result<Written, WorkError> {
+    let order = |id| Request::Write { id, path: path.as_bytes().to_vec() };
+    let mut call = link.call(order, &[]).await?;
+    let mut write = Write { link: Arc::clone(link), id: call.id, is_over: false };
+    let (file, _) = opened(&mut call).await?;
+    let mut file = tokio::fs::File::from_std(file);
+    while let Some(chunk) = content.recv().await {
+        let chunk = chunk.map_err(|why| broken(format!("the content broke off: {why}")))?;
+        file.write_all(&chunk).await.map_err(no_room)?;
+    }
+    file.flush().await.map_err(no_room)?;
+    write.is_over = true;
+    let order = |id| Request::Finish { id, write: write.id, keep: true };
+    match link.call(order, &[]).await?.answer().await? {
+        (Answer::Done { flag: true, .. }, _) => Ok(Written::Replaced),
+        (Answer::Done { flag: false, .. }, _) => Ok(Written::Created),
+        _ => Err(broken("the sandbox gave an answer that makes no sense")),
+    }
+}
+
+fn no_room(error: std::io::Error) -> WorkError {
+    WorkError::Refused(error.to_string())
+}
+
+/// A write under way; dropping it throws the new file away.
+struct Write {
+    link: Arc<Link>,
+    id: u64,
+    is_over: bool,
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let (link, write) = (Arc::clone(&self.link), self.id);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let order = |id| Request::Finish { id, write, keep: false };
+                if let Ok(mut call) = link.call(order, &[]).await {
+                    // Where nothing was opened there is nothing to throw away.
+                    let _ = call.answer().await;
+                }
+            });
+        }
+    }
+}
+
+/// Deletes what is at a path.
+///
+/// # Errors
+/// [`WorkError`].
+pub async fn delete(link: &Arc<Link>, path: &WorkspacePath) -> Result<(), WorkError> {
+    let order = |id| Request::Delete { id, path: path.as_bytes().to_vec() };
+    match link.call(order, &[]).await?.answer_within(TREE_WAIT).await? {
+        (Answer::Done { .. }, _) => Ok(()),
+        _ => Err(broken("the sandbox gave an answer that makes no sense")),
+    }
+}
+
+/// The file that PID 1 says it has opened, and its size.
+async fn opened(call: &mut Call) -> Result<(File, u64), WorkError> {
+    let (Answer::Opened { .. }, Some(descriptor)) = call.answer().await? else {
+        return Err(broken("the sandbox gave an answer that makes no sense"));
+    };
+    check_opened(descriptor, call.link.device)
+}
+
+fn check_opened(descriptor: OwnedFd, device: u64) -> Result<(File, u64), WorkError> {
+    let file = File::from(descriptor);
+    let metadata = file.metadata().map_err(broken)?;
+    if !metadata.is_file() || metadata.dev() != device {
+        return Err(broken("the sandbox opened something other than a file of its workspace"));
+    }
+    Ok((file, metadata.size()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_a_file_of_the_workspace_is_not_touched() {
+        let open = |path: &str| File::open(path).expect("exists").into();
+        let device = |path: &str| std::fs::metadata(path).expect("exists").dev();
+        let own = std::env::current_exe().expect("known");
+        let own = own.to_str().expect("text");
+        assert!(check_opened(open(own), device(own)).is_ok());
+        assert!(check_opened(open("/proc/self/status"), device(own)).is_err());
+        assert!(check_opened(open("/dev/null"), device("/dev/null")).is_err());
+        assert!(check_opened(open("/"), device("/")).is_err());
+    }
+
+    #[test]
+    fn listed_paths_are_those_asked_for() {
+        let path = |text: &str| WorkspacePath::parse(text.as_bytes()).expect("a path");
+        assert!(is_below(b"a/b", &path("a")));
+        assert!(is_below(b"a", &path("a")));
+        assert!(is_below(b"a", &path("")));
+        for bad in [&b"ab"[..], b"b", b"a/../b", b"a//b", b"/a", b"", b"a/\0"] {
+            assert!(!is_below(bad, &path("a")), "{bad:?} must be refused");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Whether sandboxes can be made here, found out by making one.
+//!
+//! Settings of the kernel explain a failure but do not predict it: what counts is whether a whole
+//! sandbox becomes ready. Each step that can fail has its remedy; one that is not known here is
+//! named with the system's own words.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::launching::LaunchError;
+use crate::sandbox::Isolation;
+
+/// How long a good answer is believed.
+pub const GOOD_FOR: Duration = Duration::from_secs(600);
+
+/// How long a bad answer is believed: somebody may be repairing what it named.
+pub const BAD_FOR: Duration = Duration::from_secs(10);
+
+/// What is in force in every sandbox. Limits name what a template can ask for.
+pub fn isolation() -> Isolation {
+    Isolation {
+        kind: "namespaces",
+        limits: vec![
+            ("cpu", "none"),
+            ("memory", "none"),
+            ("processes", "enforced"),
+            ("disk", "none"),
+        ],
+        seccomp: "none",
+        network: "none",
+    }
+}
+
+/// A sentence for people: which step failed, why, and what to do.
+pub fn explain(error: &LaunchError) -> String {
+    let LaunchError { step, errno } = error;
+    let what = match errno {
+        0 => format!("local sandboxes can't be made: {step}"),
+        _ => {
+            let why = std::io::Error::from_raw_os_error(*errno);
+            format!("local sandboxes can't be made: could not {step}: {why}")
+        }
+    };
+    let setting = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
+    match remedy(step, Errno::from_raw_os_error(*errno), setting) {
+        Some(remedy) => format!("{what}. {remedy}"),
+        None => what,
+    }
+}
+
+/// What to do about a failed step; `setting` reads a kernel setting by its path.
+fn remedy(
+    step: &str,
+    errno: Errno,
+    setting: impl Fn(&str) -> Option<String>,
+) -> Option<&'static str> {
+    let is = |path: &str, value: &str| setting(path).as_deref() == Some(value);
+    let makes_namespace = step.starts_with("make a") && step.ends_with("namespace");
+    let restricted = is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1");
+    match (step, errno) {
+        (_, Errno::NOSPC) if makes_namespace => Some(
+            "The kernel allows too few namespaces: set `sysctl user.max_user_namespaces` (and its \
+             siblings) to 10000 or so",
+        ),
+        (_, Errno::NOSYS | Errno::INVAL) if makes_namespace => {
+            Some("This kernel was built without namespaces; use provider \"docker\"")
+        }
+        (_, Errno::PERM)
+            if makes_namespace && is("/proc/sys/kernel/unprivileged_userns_clone", "0") =>
+        {
+            Some("Allow it: `sysctl -w kernel.unprivileged_userns_clone=1`")
+        }
+        (_, Errno::PERM | Errno::ACCESS) if restricted => Some(
+            "AppArmor forbids it to programs without a profile: write `abi <abi/4.0>, profile \
+             issuebox /usr/local/bin/issuebox flags=(unconfined) { userns, }` (with the binary's \
+             own path) to /etc/apparmor.d/issuebox and load it with `apparmor_parser -r`",
+        ),
+        (_, Errno::PERM) if makes_namespace => Some(
+            "In a container, allow it: `--security-opt seccomp=unconfined --security-opt \
+             systempaths=unconfined`",
+        ),
+        ("mount /proc", Errno::PERM) => Some(
+            "Parts of /proc are hidden here, as in a container: start that with \
+             `--security-opt systempaths=unconfined`",
+        ),
+        ("take the sandbox's own uid" | "take the sandbox's own gid", Errno::INVAL) => Some(
+            "The configured range of host uids is not mapped into this container: choose one that \
+             is (see /proc/self/uid_map)",
+        ),
+        (_, Errno::NOSYS) => Some("Linux 5.12 or newer is needed"),
+        ("start the launcher", _) => Some("The program's own file must be there and executable"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_known_failure_has_its_remedy() {
+        let none = |_: &str| None;
+        let namespace = "make a user namespace";
+        let find = |step, errno| remedy(step, errno, none).unwrap_or_default();
+        assert!(find(namespace, Errno::NOSPC).contains("max_user_namespaces"));
+        assert!(find(namespace, Errno::PERM).contains("seccomp=unconfined"));
+        assert!(find("mount /proc", Errno::PERM).contains("systempaths=unconfined"));
+        assert!(find("restrict the workspace", Errno::NOSYS).contains("5.12"));
+        let apparmor = |path: &str| path.contains("apparmor").then(|| "1".to_string());
+        let found = remedy("make mounts private", Errno::ACCESS, apparmor).unwrap_or_default();
+        assert!(found.contains("AppArmor"));
+    }
+
+    #[test]
+    fn an_unknown_failure_names_its_step() {
+        let error = LaunchError { step: "dance".into(), errno: Errno::IO.raw_os_error() };
+        assert!(explain(&error).contains("could not dance: Input/output error"));
+        let error = LaunchError { step: "PID 1 is dumpable".into(), errno: 0 };
+        assert!(explain(&error).ends_with("PID 1 is dumpable"));
+    }
+}

@@ -1,0 +1,163 @@
+//! From an object's directory to a sandbox that has said *ready*.
+//!
+//! Only the ready frame counts as started. Whatever else happens (a step fails, the launcher ends,
+//! whoever asked gives up) leads to the launcher's end and with it everything it made: the socket
+//! closes with this future, and the launcher ends when its socket hangs up.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+
+use super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
+use super::packet;
+use super::spawner::Spawner;
+use super::watched::watched;
+
+/// How long a launcher whose socket has closed may take to end by itself.
+const END_WAIT: Duration = Duration::from_secs(2);
+
+/// A sandbox that is ready.
+pub struct Arrived {
+    /// The server's end of its socket.
+    pub socket: AsyncFd<OwnedFd>,
+    /// Its launcher.
+    pub launcher: Launcher,
+    /// A pidfd of its PID 1.
+    pub pidfd: OwnedFd,
+}
+
+/// Why a sandbox did not become ready. Nothing of it runs any more.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LaunchError {
+    /// Which step failed.
+    pub step: String,
+    /// The system's error number; 0 where a check failed.
+    pub errno: i32,
+}
+
+impl LaunchError {
+    fn new(step: &str, error: &io::Error) -> Self {
+        Self { step: step.into(), errno: error.raw_os_error().unwrap_or(0) }
+    }
+}
+
+/// A launcher's process. It ends by itself when its socket hangs up; this sees to it that it is
+/// waited for, so that it leaves no zombie.
+pub struct Launcher {
+    child: Option<Child>,
+    runtime: Handle,
+}
+
+impl Launcher {
+    /// Returns once the process has ended.
+    pub async fn ended(mut self) -> Option<ExitStatus> {
+        let mut child = self.child.take()?;
+        let waited = self.runtime.spawn_blocking(move || child.wait()).await;
+        waited.ok()?.ok()
+    }
+
+    /// Returns once the process has ended, which is asked of it already; kills it where it does
+    /// not: where it still waits for the lock, with nothing made yet.
+    async fn end(self) {
+        let pid = self.child.as_ref().and_then(|child| Pid::from_raw(child.id().try_into().ok()?));
+        let pidfd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let mut ended = pin!(self.ended());
+        if tokio::time::timeout(END_WAIT, &mut ended).await.is_err() {
+            // It may have ended in the same moment.
+            let _ = pidfd.map(|pidfd| pidfd_send_signal(pidfd, Signal::KILL));
+            ended.await;
+        }
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            self.runtime.spawn_blocking(move || child.wait());
+        }
+    }
+}
+
+/// Launches a sandbox in an object's directory.
+///
+/// # Errors
+/// [`LaunchError`].
+pub async fn launch(
+    spawner: &Spawner,
+    setup: &Setup,
+    object: &OwnedFd,
+) -> Result<Arrived, LaunchError> {
+    let kind = SocketType::SEQPACKET;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
+        .map_err(|errno| LaunchError::new("make a socket", &errno.into()))?;
+    rustix::io::ioctl_fionbio(&ours, true)
+        .map_err(|errno| LaunchError::new("make a socket", &errno.into()))?;
+    let socket = watched(ours).map_err(|error| LaunchError::new("watch the socket", &error))?;
+    let child = spawner
+        .spawn(theirs)
+        .await
+        .map_err(|error| LaunchError::new("start the launcher", &error))?;
+    let launcher = Launcher { child: Some(child), runtime: Handle::current() };
+    match shake_hands(&socket, setup, object).await {
+        Ok(pidfd) => Ok(Arrived { socket, launcher, pidfd }),
+        Err(error) => {
+            drop(socket);
+            launcher.end().await;
+            Err(error)
+        }
+    }
+}
+
+/// Gives the order and waits for *forked* and *ready*, which two processes say in either order.
+async fn shake_hands(
+    socket: &AsyncFd<OwnedFd>,
+    setup: &Setup,
+    object: &OwnedFd,
+) -> Result<OwnedFd, LaunchError> {
+    let order = Request::Setup(setup.clone()).encode();
+    // The socket is new and empty: this can't have to wait.
+    packet::send(socket.get_ref(), &order, &super::link::ends([object]))
+        .map_err(|errno| LaunchError::new("give the launcher its order", &errno.into()))?;
+    let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
+    let (mut pidfd, mut ready) = (None, false);
+    loop {
+        let mut readable = socket
+            .readable()
+            .await
+            .map_err(|error| LaunchError::new("watch the socket", &error))?;
+        let receive = |socket: &AsyncFd<OwnedFd>| {
+            Ok(packet::receive(socket.get_ref(), &mut buffer, &mut beside)?)
+        };
+        let len = match readable.try_io(receive) {
+            Ok(received) => {
+                received.map_err(|error| LaunchError::new("hear from the launcher", &error))?
+            }
+            Err(_would_block) => continue,
+        };
+        match Answer::decode(&buffer[..len]) {
+            Some(Answer::Forked) => pidfd = beside.pop(),
+            Some(Answer::Ready) => ready = true,
+            Some(Answer::SetupFailed { step, errno }) => return Err(LaunchError { step, errno }),
+            Some(
+                Answer::Started { .. }
+                | Answer::Exited { .. }
+                | Answer::Opened { .. }
+                | Answer::Done { .. }
+                | Answer::Failed { .. },
+            )
+            | None => {
+                return Err(LaunchError { step: "hear from the launcher".into(), errno: 0 });
+            }
+        }
+        if let (Some(pidfd), true) = (pidfd.take_if(|_| ready), ready) {
+            return Ok(pidfd);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The server's end of one running sandbox: requests out, answers in, and its end.
+//!
+//! One task reads for as long as the sandbox lives and never waits for whoever asked: an answer
+//! goes into a place that was made for it, or the sandbox has answered more than it was asked. All
+//! that arrives is what a hostile PID 1 might send: what can't be understood, and descriptors
+//! nobody asked for, end the sandbox.
+//!
+//! [`Link::gone`] tells that *nothing runs any more*: the launcher has been waited for, and the
+//! pidfd of PID 1 says that its pid namespace is empty. The socket's end alone does not mean that;
+//! PID 1 could have closed it.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::net::{Shutdown, shutdown};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, watch};
+
+use super::frame::{Answer, PACKET_LEN_MAX, Request, Trouble};
+use super::launching::Arrived;
+use super::packet::{self, Outgoing};
+use super::watched::watched;
+use crate::sandbox::{Target, WorkError};
+
+/// How long PID 1 may take for what takes it microseconds. One that does not answer any more is
+/// treated as broken; the sandbox itself goes on until it is stopped.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+
+/// How long beyond its grace a stop waits for PID 1 before the sandbox is ended from outside.
+const STOP_SLACK: Duration = Duration::from_secs(1);
+
+/// Most answers that any request has: *started*, then *exited*.
+const ANSWERS_MAX: usize = 2;
+
+/// An answer, and the descriptor beside it.
+type Reply = (Answer, Option<OwnedFd>);
+
+/// Who waits for answers; `None` once the sandbox is ending.
+type Waiting = Option<HashMap<u64, mpsc::Sender<Reply>>>;
+
+/// A running sandbox.
+pub struct Link {
+    /// Which object it is, and whose.
+    pub target: Target,
+    /// The device that the workspace is on: files that PID 1 opens must be on it.
+    pub device: u64,
+    socket: AsyncFd<OwnedFd>,
+    waiting: Mutex<Waiting>,
+    next_id: AtomicU64,
+    gone: watch::Receiver<bool>,
+}
+
+impl Link {
+    /// Takes a sandbox that has just become ready into service. `on_gone` runs once nothing of it
+    /// runs any more.
+    pub fn new(
+        arrived: Arrived,
+        target: Target,
+        device: u64,
+        on_gone: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) -> Arc<Self> {
+        let Arrived { socket, launcher, pidfd } = arrived;
+        let (tell, gone) = watch::channel(false);
+        let link = Arc::new(Self {
+            target,
+            device,
+            socket,
+            waiting: Mutex::new(Some(HashMap::new())),
+            next_id: AtomicU64::new(1),
+            gone,
+        });
+        let reading = Arc::clone(&link);
+        tokio::spawn(async move {
+            reading.read().await;
+            reading.cut();
+            reading.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+            launcher.ended().await;
+            // Ready once the last process of the namespace has gone, also where the launcher was
+            // killed and could not wait for that itself.
+            if let Ok(pidfd) = watched(pidfd) {
+                let _ = pidfd.readable().await;
+            }
+            on_gone(&reading);
+            // Whoever waits may have given up.
+            let _ = tell.send(true);
+        });
+        link
+    }
+
+    /// Whether nothing has ended it yet, as far as is known.
+    pub fn is_up(&self) -> bool {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Returns once nothing of it runs any more.
+    pub async fn gone(&self) {
+        // The sender can only be dropped by a runtime that is ending, and this future with it.
+        let _ = self.gone.clone().wait_for(|gone| *gone).await;
+    }
+
+    /// Asks everything in it to end, and returns once nothing runs any more: at the latest soon
+    /// after `grace`, when what is left is killed.
+    pub async fn stop(&self, grace: Duration) {
+        let grace_ms = u32::try_from(grace.as_millis()).unwrap_or(u32::MAX);
+        // One that takes no more requests is ended below, like one that does not follow them.
+        let ended = async {
+            let _ = self.send(&Request::Stop { grace_ms }, &[]).await;
+            self.gone().await;
+        };
+        if tokio::time::timeout(grace + STOP_SLACK, ended).await.is_err() {
+            self.cut();
+            self.gone().await;
+        }
+    }
+
+    /// Ends it from outside, at once: the launcher sees its socket hang up and kills PID 1.
+    pub fn cut(&self) {
+        // One that is closed already is what is wanted.
+        let _ = shutdown(self.socket.get_ref(), Shutdown::Both);
+    }
+
+    /// Sends a request that has answers.
+    ///
+    /// # Errors
+    /// [`WorkError::NotRunning`] where the sandbox is ending, [`WorkError::CannotStart`] where the
+    /// request is too long.
+    pub async fn call(
+        self: &Arc<Self>,
+        request: impl FnOnce(u64) -> Request,
+        beside: &[BorrowedFd<'_>],
+    ) -> Result<Call, WorkError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (answer, answers) = mpsc::channel(ANSWERS_MAX);
+        match &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(waiting) => waiting.insert(id, answer),
+            None => return Err(WorkError::NotRunning),
+        };
+        let call = Call { id, link: Arc::clone(self), answers };
+        self.send(&request(id), beside).await?;
+        Ok(call)
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// As for [`Link::call`].
+    pub async fn send(
+        &self,
+        request: &Request,
+        beside: &[BorrowedFd<'_>],
+    ) -> Result<(), WorkError> {
+        let too_long = || WorkError::CannotStart("arguments and environment are too long".into());
+        let outgoing = Outgoing::new(request.encode()).map_err(|_| too_long())?;
+        loop {
+            let mut ready = self.socket.writable().await.map_err(broken)?;
+            let send = |socket: &AsyncFd<OwnedFd>| Ok(outgoing.send(socket.get_ref(), beside)?);
+            match ready.try_io(send) {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(_)) => return Err(WorkError::NotRunning),
+                Err(_would_block) => {}
+            }
+        }
+    }
+
+    /// Reads answers until the sandbox ends, or answers what it must not.
+    async fn read(&self) {
+        let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
+        loop {
+            let Ok(mut ready) = self.socket.readable().await else { return };
+            let receive = |socket: &AsyncFd<OwnedFd>| {
+                Ok(packet::receive(socket.get_ref(), &mut buffer, &mut beside)?)
+            };
+            match ready.try_io(receive) {
+                Ok(Ok(0) | Err(_)) => return,
+                Ok(Ok(len)) if self.hand_over(&buffer[..len], &mut beside) => {}
+                Ok(Ok(_)) => {
+                    tracing::warn!(
+                        object.external_id = %self.target.external_id,
+                        "a sandbox answered what it was not asked and is ended"
+                    );
+                    return;
+                }
+                Err(_would_block) => {}
+            }
+            // One that never stops sending must not keep this thread from everybody else.
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    /// Gives an answer to whoever waits for it; false where it must not have been sent.
+    fn hand_over(&self, packet: &[u8], beside: &mut Vec<OwnedFd>) -> bool {
+        let Some(answer) = Answer::decode(packet) else { return false };
+        let Some(id) = answer.id() else { return false };
+        let descriptor = beside.pop();
+        let is_expected = matches!(answer, Answer::Opened { .. }) == descriptor.is_some();
+        if !is_expected || !beside.is_empty() {
+            return false;
+        }
+        match &*self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
+            // Whoever asked has given up, or it is ending.
+            None => true,
+            Some(waiting) => match waiting.get(&id) {
+                None => true,
+                Some(place) => place.try_send((answer, descriptor)).is_ok(),
+            },
+        }
+    }
+}
+
+/// A request whose answers are awaited. Dropping it forgets them.
+pub struct Call {
+    /// The request's id.
+    pub id: u64,
+    /// Who was asked.
+    pub link: Arc<Link>,
+    answers: mpsc::Receiver<Reply>,
+}
+
+impl Call {
+    /// The next answer, which PID 1 gives at once; a `Failed` one comes as the error it means.
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    pub async fn answer(&mut self) -> Result<Reply, WorkError> {
+        self.answer_within(ANSWER_WAIT).await
+    }
+
+    /// The next answer, which may take as long as `wait`.
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    pub async fn answer_within(&mut self, wait: Duration) -> Result<Reply, WorkError> {
+        match tokio::time::timeout(wait, self.answers.recv()).await {
+            Ok(Some((Answer::Failed { kind, message, .. }, _))) => Err(failure(kind, message)),
+            Ok(Some(reply)) => Ok(reply),
+            Ok(None) => Err(WorkError::NotRunning),
+            Err(_) => Err(WorkError::Broken("the sandbox does not answer".into())),
+        }
+    }
+
+    /// The next answer, however long it takes; `None` where the sandbox has ended.
+    pub async fn next(&mut self) -> Option<Answer> {
+        self.answers.recv().await.map(|(answer, _)| answer)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let mut waiting = self.link.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiting) = &mut *waiting {
+            waiting.remove(&self.id);
+        }
+    }
+}
+
+fn failure(kind: Trouble, message: String) -> WorkError {
+    match kind {
+        Trouble::NoSuchFile => WorkError::NoSuchFile,
+        Trouble::NotAllowed => WorkError::PathNotAllowed(message),
+        Trouble::WrongKind => WorkError::WrongKind(message),
+        Trouble::CannotStart => WorkError::CannotStart(message),
+        Trouble::Refused => WorkError::Refused(message),
+        Trouble::Broken => WorkError::Broken(message),
+    }
+}
+
+/// An error of the server's own, or an answer that makes no sense.
+pub fn broken(error: impl std::fmt::Display) -> WorkError {
+    WorkError::Broken(error.to_string())
+}
+
+/// A pipe of which the server has one end and the sandbox the other.
+///
+/// # Errors
+/// [`WorkError::Broken`] where the server has no descriptors left.
+pub fn pipe() -> Result<(OwnedFd, OwnedFd), WorkError> {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(broken)
+}
+
+/// The descriptors of some ends, to be sent.
+pub fn ends<const N: usize>(ends: [&OwnedFd; N]) -> [BorrowedFd<'_>; N] {
+    ends.map(AsFd::as_fd)
+}

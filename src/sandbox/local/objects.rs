@@ -1,0 +1,509 @@
+//! The life of objects: which directory is which object, which of them runs, and who may change
+//! what at a time.
+//!
+//! Calls for one name take turns. Within its turn a call may be dropped at any `.await`: what has
+//! been launched ends with its socket, what is on the disk is whole at every moment, and the lock
+//! file keeps the next turn from overtaking processes that are still ending.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedMutexGuard, watch};
+
+use super::disk::{Disk, Lock, Making, Place, Stored};
+use super::frame::Setup;
+use super::health::{self, BAD_FOR, GOOD_FOR};
+use super::launching::{LaunchError, launch};
+use super::link::Link;
+use super::spawner::Spawner;
+use super::{LocalConfig, OpenError};
+use crate::clock::{Clock, IdSource};
+use crate::sandbox::{CreateSpec, Object, ProviderError, Target, WorkError};
+use crate::types::{ExternalId, ObjectName, ObjectState, Timestamp};
+
+/// How long opening waits for an earlier server's sandboxes to end. They take milliseconds; one
+/// that hangs in the kernel must not keep the server from starting, and is waited for again by
+/// whoever wants to start or delete it.
+const RECOVERY_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a delete waits for the removal that it has begun. Most trees are gone by then, and
+/// the caller's next look finds them absent.
+const REMOVAL_WAIT: Duration = Duration::from_secs(1);
+
+/// How long the look whether sandboxes can be made may take.
+const PROBE_WAIT: Duration = Duration::from_millis(1_800);
+
+/// Names whose turns are remembered before those that nobody takes are forgotten.
+const TURNS_LEN: usize = 1_024;
+
+/// How a removal ended; `None` while it is under way.
+type Removal = watch::Receiver<Option<Result<(), String>>>;
+
+/// What the last look at the system's health found, and when.
+type LastLook = Option<(Instant, Option<String>)>;
+
+/// Every object of a provider.
+pub struct Objects {
+    disk: Arc<Disk>,
+    config: LocalConfig,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdSource>,
+    spawner: Spawner,
+    runtime: Handle,
+    links: Mutex<HashMap<ObjectName, Arc<Link>>>,
+    turns: Mutex<HashMap<ObjectName, Arc<tokio::sync::Mutex<()>>>>,
+    removals: Arc<Mutex<HashMap<ExternalId, Removal>>>,
+    last_look: tokio::sync::Mutex<LastLook>,
+    itself: Weak<Self>,
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        for link in locked(&self.links).values() {
+            link.cut();
+        }
+    }
+}
+
+impl Objects {
+    /// Opens what [`LocalProvider::open`](super::LocalProvider::open) opens.
+    pub fn open(
+        config: LocalConfig,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn IdSource>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::WouldBlock => OpenError::InUse(config.dir.clone()),
+            _ => OpenError::Directory { dir: config.dir.clone(), source },
+        };
+        let disk = Disk::open(&config.dir, config.host_ids.clone(), &ids.request_id());
+        let disk = Arc::new(disk.map_err(failed)?);
+        let spawner = Spawner::new(config.launcher.clone()).map_err(failed)?;
+        wait_for_orphans(&disk).map_err(failed)?;
+        let trashed = disk.trashed().map_err(failed)?;
+        let objects = Arc::new_cyclic(|itself| Self {
+            disk,
+            config,
+            clock,
+            ids,
+            spawner,
+            runtime: Handle::current(),
+            links: Mutex::default(),
+            turns: Mutex::default(),
+            removals: Arc::default(),
+            last_look: tokio::sync::Mutex::new(None),
+            itself: Weak::clone(itself),
+        });
+        for stored in trashed {
+            objects.removal(stored);
+        }
+        Ok(objects)
+    }
+
+    /// Who this provider's directory is.
+    pub fn identity(&self) -> &str {
+        self.disk.identity()
+    }
+
+    /// Does a call's work until its deadline.
+    pub async fn by<T>(
+        &self,
+        deadline: Timestamp,
+        work: impl Future<Output = Result<T, ProviderError>>,
+    ) -> Result<T, ProviderError> {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = self.clock.sleep_until(deadline) => {
+                Err(ProviderError::unavailable("it did not come about before the deadline"))
+            }
+        }
+    }
+
+    /// Every object there is.
+    pub async fn all(&self) -> Result<Vec<Object>, ProviderError> {
+        let all = self.blocking(|disk| disk.all()).await?;
+        Ok(all.iter().map(|stored| self.object(stored)).collect())
+    }
+
+    /// The running sandbox of a target.
+    pub fn link(&self, target: &Target) -> Result<Arc<Link>, WorkError> {
+        let name = Disk::name_of(&target.external_id).ok_or(WorkError::NotRunning)?;
+        let link = self.link_of(&name).filter(|link| link.target == *target && link.is_up());
+        link.ok_or(WorkError::NotRunning)
+    }
+
+    /// Makes the object, where there is none of this name, and brings it up.
+    pub async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
+        if !Disk::accepts(&spec.name) {
+            return Err(ProviderError::Refused(format!(
+                "the name {:?} is not lower-case letters, digits and '-'",
+                spec.name.as_str()
+            )));
+        }
+        let _turn = self.turn(&spec.name).await;
+        let (stored, is_new) = self.find_or_make(spec).await?;
+        let brought_up = self.bring_up(&stored).await;
+        if brought_up.is_err() && is_new {
+            // It was made for this call and nothing has run in it: leave nothing behind.
+            self.begin_removal(stored).await?;
+        }
+        brought_up
+    }
+
+    /// Brings an object up.
+    pub async fn start(&self, target: &Target) -> Result<Object, ProviderError> {
+        let (_turn, stored) = self.take(target).await?;
+        match stored.place {
+            Place::Objects => self.bring_up(&stored).await,
+            Place::Trash => Err(ProviderError::Refused("it is being deleted".into())),
+        }
+    }
+
+    /// Takes an object down.
+    pub async fn stop(&self, target: &Target) -> Result<Object, ProviderError> {
+        let (_turn, stored) = self.take(target).await?;
+        if let Some(link) = self.link_of(&stored.name) {
+            link.stop(self.config.stop_grace).await;
+        }
+        let stored = self
+            .blocking(move |disk| {
+                // Also where there was no link: what an earlier server started may still be ending.
+                let _nothing_runs = disk.lock(&stored)?;
+                Ok(stored)
+            })
+            .await?;
+        Ok(self.object(&stored))
+    }
+
+    /// Removes an object.
+    pub async fn delete(&self, target: &Target) -> Result<(), ProviderError> {
+        let (_turn, stored) = self.take(target).await?;
+        let mut removal = self.begin_removal(stored).await?;
+        let ended = removal.wait_for(Option::is_some);
+        match tokio::time::timeout(REMOVAL_WAIT, ended).await {
+            Ok(Ok(ended)) => match &*ended {
+                Some(Err(message)) => Err(ProviderError::Broken(message.clone())),
+                Some(Ok(())) | None => Ok(()),
+            },
+            // It goes on; or its thread has ended, and the next delete begins again.
+            Ok(Err(_)) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Why sandboxes can't be made here; `None` where they can.
+    pub async fn trouble(&self) -> Option<String> {
+        let mut last = self.last_look.lock().await;
+        if let Some((at, trouble)) = &*last {
+            let good_for = if trouble.is_some() { BAD_FOR } else { GOOD_FOR };
+            if at.elapsed() < good_for {
+                return trouble.clone();
+            }
+        }
+        match tokio::time::timeout(PROBE_WAIT, self.probe()).await {
+            Ok(trouble) => {
+                *last = Some((Instant::now(), trouble.clone()));
+                trouble
+            }
+            Err(_) => Some("a sandbox made as a trial was not ready in time".into()),
+        }
+    }
+
+    /// Makes a sandbox to see whether that works, and ends it.
+    async fn probe(&self) -> Option<String> {
+        let made = self.disk.make_probe(&self.ids.request_id());
+        let probe = match made.and_then(|probe| Ok((probe.open()?, probe))) {
+            Ok((directory, probe)) => {
+                let setup = self.setup(probe.host_id, 16);
+                (launch(&self.spawner, &setup, &directory).await, probe)
+            }
+            Err(error) => return Some(format!("the directory of local sandboxes fails: {error}")),
+        };
+        match probe.0 {
+            Ok(arrived) => {
+                drop(arrived.socket);
+                arrived.launcher.ended().await;
+                None
+            }
+            Err(error) => Some(health::explain(&error)),
+        }
+    }
+
+    fn setup(&self, host_id: Option<u32>, processes_max: u32) -> Setup {
+        let LocalConfig { tmp_mb, home_mb, shm_mb, .. } = self.config;
+        Setup { host_id, processes_max, tmp_mb, home_mb, shm_mb }
+    }
+
+    /// Takes the turn for a target's name and looks the object up, which must carry its sandbox.
+    async fn take(&self, target: &Target) -> Result<(OwnedMutexGuard<()>, Stored), ProviderError> {
+        let name = Disk::name_of(&target.external_id).ok_or(ProviderError::Absent)?;
+        let turn = self.turn(&name).await;
+        let external_id = target.external_id.clone();
+        let found = self
+            .blocking(move |disk| {
+                let is_meant = |stored: &Stored| stored.external_id == external_id;
+                Ok(match disk.object(&name)?.filter(is_meant) {
+                    Some(stored) => Some(stored),
+                    None => disk.trashed()?.into_iter().find(is_meant),
+                })
+            })
+            .await?;
+        let stored = found.ok_or(ProviderError::Absent)?;
+        // What is left of a removal that lost its record is nobody else's: its id was never given
+        // out twice.
+        let is_remains = stored.place == Place::Trash && stored.owned.is_none();
+        if stored.sandbox() != Some(&target.expected) && !is_remains {
+            return Err(ProviderError::Present(Box::new(self.object(&stored))));
+        }
+        Ok((turn, stored))
+    }
+
+    /// The object of this name and sandbox; says whether it is new.
+    async fn find_or_make(&self, spec: CreateSpec) -> Result<(Stored, bool), ProviderError> {
+        let incarnation = self.ids.request_id();
+        let clock = Arc::clone(&self.clock);
+        let abandoned = Abandoned::default();
+        let is_abandoned = Arc::clone(&abandoned.0);
+        let found = self
+            .blocking(move |disk| {
+                if let Some(stored) = disk.trashed()?.into_iter().find(|s| s.name == spec.name) {
+                    return Ok(Found::Other(stored));
+                }
+                // Turns make a second look needless but for a directory that somebody else puts here.
+                for _ in 0..2 {
+                    if let Some(stored) = disk.object(&spec.name)? {
+                        let is_same = stored.sandbox() == Some(&spec.labels.sandbox);
+                        return Ok(if is_same {
+                            Found::Same(stored)
+                        } else {
+                            Found::Other(stored)
+                        });
+                    }
+                    let is_wanted =
+                        || !is_abandoned.load(Ordering::Relaxed) && clock.now() < spec.deadline;
+                    match disk.make(&spec, &incarnation, is_wanted)? {
+                        Making::Made(stored) => return Ok(Found::Made(*stored)),
+                        Making::Unwanted => break,
+                        Making::Taken => {}
+                    }
+                }
+                Ok(Found::Nothing)
+            })
+            .await?;
+        match found {
+            Found::Same(stored) => Ok((stored, false)),
+            Found::Made(stored) => Ok((stored, true)),
+            Found::Other(stored) => Err(ProviderError::Present(Box::new(self.object(&stored)))),
+            Found::Nothing => Err(ProviderError::unavailable("the deadline had passed")),
+        }
+    }
+
+    /// Brings an object up, unless it is.
+    async fn bring_up(&self, stored: &Stored) -> Result<Object, ProviderError> {
+        let Some(owned) = &stored.owned else {
+            return Err(ProviderError::Present(Box::new(self.object(stored))));
+        };
+        if let Some(link) = self.link_of(&stored.name) {
+            if link.is_up() {
+                return Ok(self.object(stored));
+            }
+            link.gone().await;
+        }
+        if owned.host_id.is_some() != rustix::process::geteuid().is_root() {
+            return Err(ProviderError::Refused(
+                "it was made by a server that ran as root where this one does not, or the other \
+                 way round"
+                    .into(),
+            ));
+        }
+        let name = stored.name.clone();
+        let (directory, device) = self
+            .blocking(move |disk| {
+                let directory = std::fs::File::from(disk.open_object(&name)?);
+                let device = directory.metadata()?.dev();
+                Ok((directory.into(), device))
+            })
+            .await?;
+        let setup = self.setup(owned.host_id, owned.processes_max);
+        let arrived = launch(&self.spawner, &setup, &directory).await.map_err(refusal)?;
+
+        let target = Target {
+            external_id: stored.external_id.clone(),
+            expected: owned.labels.sandbox.clone(),
+        };
+        let (itself, name) = (Weak::clone(&self.itself), stored.name.clone());
+        let link = Link::new(arrived, target, device, move |link| {
+            if let Some(objects) = itself.upgrade() {
+                let mut links = locked(&objects.links);
+                if links.get(&name).is_some_and(|known| Arc::ptr_eq(known, link)) {
+                    links.remove(&name);
+                }
+            }
+        });
+        locked(&self.links).insert(stored.name.clone(), link);
+        // One system call; without the note the object would count as half made after a restart.
+        self.disk.mark_made(&stored.name).map_err(disk_failed)?;
+        Ok(self.object(stored))
+    }
+
+    /// Ends what runs of an object, moves it to the trash and has it removed.
+    async fn begin_removal(&self, stored: Stored) -> Result<Removal, ProviderError> {
+        if let Some(link) =
+            self.link_of(&stored.name).filter(|l| l.target.external_id == stored.external_id)
+        {
+            link.cut();
+            link.gone().await;
+        }
+        let trashed = match stored.place {
+            Place::Trash => stored,
+            Place::Objects => {
+                let move_it = move |disk: &Disk| {
+                    let nothing_runs: Lock = disk.lock(&stored)?;
+                    disk.trash(&stored, &nothing_runs)
+                };
+                self.blocking(move_it).await?
+            }
+        };
+        Ok(self.removal(trashed))
+    }
+
+    /// The removal of an object in the trash, begun where it is not under way.
+    fn removal(&self, trashed: Stored) -> Removal {
+        let mut removals = locked(&self.removals);
+        if let Some(under_way) = removals.get(&trashed.external_id) {
+            return under_way.clone();
+        }
+        let (tell, removal) = watch::channel(None);
+        removals.insert(trashed.external_id.clone(), removal.clone());
+        let (disk, removals) = (Arc::clone(&self.disk), Arc::clone(&self.removals));
+        self.runtime.spawn_blocking(move || {
+            let emptied = disk.lock(&trashed).and_then(|lock| disk.empty(&trashed, &lock));
+            let ended = match emptied {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Err(format!("removing {} failed: {error}", trashed.external_id))
+                }
+                Ok(()) | Err(_) => Ok(()),
+            };
+            locked(&removals).remove(&trashed.external_id);
+            // Nobody has to be waiting.
+            let _ = tell.send(Some(ended));
+        });
+        removal
+    }
+
+    fn link_of(&self, name: &ObjectName) -> Option<Arc<Link>> {
+        locked(&self.links).get(name).cloned()
+    }
+
+    /// An object as the port shows it.
+    fn object(&self, stored: &Stored) -> Object {
+        let is_up = || {
+            let link = self.link_of(&stored.name);
+            link.is_some_and(|l| l.is_up() && l.target.external_id == stored.external_id)
+        };
+        let state = match stored.place {
+            Place::Trash => ObjectState::Destroying,
+            Place::Objects if is_up() => ObjectState::Running,
+            Place::Objects if stored.made => ObjectState::Stopped,
+            Place::Objects => ObjectState::Partial,
+        };
+        Object {
+            external_id: stored.external_id.clone(),
+            name: stored.name.clone(),
+            labels: stored.owned.as_ref().map(|owned| owned.labels.clone()),
+            state,
+        }
+    }
+
+    /// Waits for the turn of a name.
+    async fn turn(&self, name: &ObjectName) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = locked(&self.turns);
+            if turns.len() >= TURNS_LEN {
+                turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            }
+            Arc::clone(turns.entry(name.clone()).or_default())
+        };
+        turn.lock_owned().await
+    }
+
+    /// Does what blocks on a thread where that is allowed.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Disk) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, ProviderError> {
+        let disk = Arc::clone(&self.disk);
+        match self.runtime.spawn_blocking(move || work(&disk)).await {
+            Ok(done) => done.map_err(disk_failed),
+            Err(_) => Err(ProviderError::unavailable("the server is ending")),
+        }
+    }
+}
+
+/// What looking for an object, or making it, came to.
+enum Found {
+    /// It is there, with the same sandbox.
+    Same(Stored),
+    /// It is new.
+    Made(Stored),
+    /// Another is there.
+    Other(Stored),
+    /// Nothing is, and nothing was made.
+    Nothing,
+}
+
+/// Tells work on another thread that whoever asked for it has gone.
+#[derive(Default)]
+struct Abandoned(Arc<AtomicBool>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits until nothing of an earlier server's sandboxes runs any more.
+fn wait_for_orphans(disk: &Arc<Disk>) -> io::Result<()> {
+    let objects = disk.all()?;
+    let (tell, done) = mpsc::channel();
+    let disk = Arc::clone(disk);
+    std::thread::Builder::new().name("local-recovery".into()).spawn(move || {
+        for stored in objects.iter().filter(|stored| stored.owned.is_some()) {
+            // An object that can't be locked says so when it is worked on.
+            let _ = disk.lock(stored);
+        }
+        // Opening may have gone on.
+        let _ = tell.send(());
+    })?;
+    if done.recv_timeout(RECOVERY_WAIT).is_err() {
+        tracing::warn!("processes of an earlier server's local sandboxes have not ended yet");
+    }
+    Ok(())
+}
+
+/// What a failed launch means to whoever asked: nothing runs, and whether trying again may help.
+fn refusal(error: LaunchError) -> ProviderError {
+    let message = health::explain(&error);
+    match Errno::from_raw_os_error(error.errno) {
+        Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::IO | Errno::INTR => {
+            ProviderError::Broken(message)
+        }
+        _ => ProviderError::Refused(message),
+    }
+}
+
+fn disk_failed(error: io::Error) -> ProviderError {
+    ProviderError::Broken(format!("the directory of local sandboxes fails: {error}"))
+}
+
+/// A guard, also where a thread panicked under it: every map here is whole between statements.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
