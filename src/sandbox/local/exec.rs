@@ -7,12 +7,13 @@
 //! - Who drops the [`Execution`], or the future that would have become one, ends the command and
 //!   its session. So does its time.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::io::ioctl_fionread;
+use rustix::io::{Errno, ioctl_fionread};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc;
@@ -135,28 +136,32 @@ impl Stream {
                 self.pipe = None;
                 break;
             }
-            if let Some(piece) = self.read(PIECE_LEN_MAX) {
-                return piece;
+            let mut buffer = vec![0; PIECE_LEN_MAX];
+            match pipe.try_read(&mut buffer) {
+                Ok(0) => self.pipe = None,
+                Ok(len) => {
+                    buffer.truncate(len);
+                    return (self.event)(buffer.into());
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => self.pipe = None,
             }
         }
         std::future::pending().await
     }
 
-    /// What is there now, up to `len_max` bytes; `None` where there is nothing.
-    fn read(&mut self, len_max: usize) -> Option<ExecEvent> {
-        let pipe = self.pipe.as_ref()?;
+    /// What is there now, up to `len_max` bytes; `None` where there is nothing. Asks the kernel
+    /// itself: tokio may not have heard yet of what was written a moment ago.
+    fn read(&self, len_max: usize) -> Option<ExecEvent> {
         let mut buffer = vec![0; len_max.min(PIECE_LEN_MAX)];
-        match pipe.try_read(&mut buffer) {
-            Ok(0) => {}
-            Ok(len) => {
-                buffer.truncate(len);
-                return Some((self.event)(buffer.into()));
+        let len = loop {
+            match rustix::io::read(self.pipe.as_ref()?, &mut buffer) {
+                Err(Errno::INTR) => {}
+                got => break got.unwrap_or(0),
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return None,
-            Err(_) => {}
-        }
-        self.pipe = None;
-        None
+        };
+        buffer.truncate(len);
+        (len > 0).then(|| (self.event)(buffer.into()))
     }
 
     /// How many bytes are in the pipe now.
@@ -251,14 +256,14 @@ impl Pump {
 
     /// Delivers what the command has written before it ended, and no more than that: background
     /// processes may still be writing.
-    async fn drain(&mut self, pending: Option<ExecEvent>) {
+    async fn drain(&self, pending: Option<ExecEvent>) {
         let left = [self.stdout.waiting(), self.stderr.waiting()];
         if let Some(event) = pending
             && self.events.send(event).await.is_err()
         {
             return;
         }
-        for (stream, mut left) in [&mut self.stdout, &mut self.stderr].into_iter().zip(left) {
+        for (stream, mut left) in [&self.stdout, &self.stderr].into_iter().zip(left) {
             while left > 0
                 && let Some(event) = stream.read(left)
             {

@@ -35,16 +35,14 @@ pub fn isolation() -> Isolation {
 
 /// A sentence for people: which step failed, why, and what to do.
 pub fn explain(error: &LaunchError) -> String {
-    let LaunchError { step, errno } = error;
-    let what = match errno {
-        0 => format!("local sandboxes can't be made: {step}"),
-        _ => {
-            let why = std::io::Error::from_raw_os_error(*errno);
-            format!("local sandboxes can't be made: could not {step}: {why}")
-        }
+    let step = &error.step;
+    let Some(errno) = error.errno() else {
+        return format!("local sandboxes can't be made: {step}");
     };
+    let why = std::io::Error::from(errno);
+    let what = format!("local sandboxes can't be made: could not {step}: {why}");
     let setting = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
-    match remedy(step, Errno::from_raw_os_error(*errno), setting) {
+    match remedy(step, errno, setting) {
         Some(remedy) => format!("{what}. {remedy}"),
         None => what,
     }

@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
@@ -45,6 +46,11 @@ pub struct LaunchError {
 impl LaunchError {
     fn new(step: &str, error: &io::Error) -> Self {
         Self { step: step.into(), errno: error.raw_os_error().unwrap_or(0) }
+    }
+
+    /// The system's error; `None` where a check failed.
+    pub fn errno(&self) -> Option<Errno> {
+        Errno::from_io_error(&io::Error::from_raw_os_error(self.errno))
     }
 }
 

@@ -491,10 +491,10 @@ fn wait_for_orphans(disk: &Arc<Disk>) -> io::Result<()> {
 /// What a failed launch means to whoever asked: nothing runs, and whether trying again may help.
 fn refusal(error: LaunchError) -> ProviderError {
     let message = health::explain(&error);
-    match Errno::from_raw_os_error(error.errno) {
-        Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::IO | Errno::INTR => {
-            ProviderError::Broken(message)
-        }
+    match error.errno() {
+        Some(
+            Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::IO | Errno::INTR,
+        ) => ProviderError::Broken(message),
         _ => ProviderError::Refused(message),
     }
 }

@@ -15,13 +15,15 @@ use rustix::process::{Pid, Signal, kill_process};
 const PASSES_MAX: usize = 200;
 
 /// Kills every process of a session. Who has been killed can't fork any more, so a pass that sees
-/// nobody new has seen all.
+/// nobody new has seen all. The leader is killed by its number first: it may be on its way still,
+/// and not yet in a session of its own.
 pub fn kill(leader: Pid) {
     let mut killed = HashSet::new();
+    // One that has ended by itself meanwhile is what is wanted; so below.
+    let _ = kill_process(leader, Signal::KILL);
     for _ in 0..PASSES_MAX {
         let before = killed.len();
         for pid in members(leader) {
-            // One that has ended by itself meanwhile is what is wanted.
             let _ = kill_process(pid, Signal::KILL);
             killed.insert(pid);
         }

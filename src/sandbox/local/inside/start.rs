@@ -128,10 +128,11 @@ fn become_command(
 pub fn outcome(report: &OwnedFd, order: &Order) -> Result<(), Failure> {
     let mut bytes = [0; REPORT_LEN];
     let (at, errno) = match rustix::io::read(report, &mut bytes) {
-        Ok(REPORT_LEN) => (
-            bytes[0],
-            Errno::from_raw_os_error(i32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]])),
-        ),
+        Ok(REPORT_LEN) => {
+            let errno = i32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
+            let error = std::io::Error::from_raw_os_error(errno);
+            (bytes[0], Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        }
         Ok(_) => return Ok(()),
         Err(errno) => (AT_EXECUTION, errno),
     };

@@ -1,0 +1,12 @@
+//! The `local` provider against this machine's kernel: what a sandbox can and can't do, and what
+//! is left when something is killed. Every test makes real sandboxes; see `common/local.rs` for
+//! what happens where that is not possible.
+
+#[path = "local_sandbox/commands.rs"]
+mod commands;
+#[path = "common/local.rs"]
+mod common;
+#[path = "local_sandbox/files.rs"]
+mod files;
+#[path = "local_sandbox/isolation.rs"]
+mod isolation;

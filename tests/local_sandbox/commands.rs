@@ -1,0 +1,227 @@
+//! Commands: streams, exit codes, time-outs, and what they leave behind.
+
+use std::time::{Duration, Instant};
+
+use issuebox::sandbox::{ExecEvent, ExecRequest, SandboxProvider, WorkError};
+
+use crate::common::{Ended, Local, call, collect, marker, processes_with, request, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_has_its_streams_input_environment_directory_and_exit_code() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("streams").await;
+    sandbox.sh("mkdir -p sub").await;
+    let script = "cat; pwd; echo $KEY $HOME; echo oops >&2; exit 7";
+    let ended = sandbox
+        .run(ExecRequest {
+            cwd: Some("sub".into()),
+            env: vec![("KEY".into(), "a value".into())],
+            stdin: "input\n".into(),
+            ..request(&["sh", "-c", script])
+        })
+        .await;
+    let stdout = "input\n/workspace/sub\na value /home/agent\n".to_string();
+    assert_eq!(ended, Ended { code: 7, timed_out: false, stdout, stderr: "oops\n".into() });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_can_not_start_says_why() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("start").await;
+    sandbox.write(b"plain", "text").await.expect("written");
+    sandbox.sh("printf 'no header' > noformat; chmod +x noformat").await;
+    let with_cwd = |cwd: &str| ExecRequest { cwd: Some(cwd.into()), ..request(&["true"]) };
+    let with_env =
+        |key: &str| ExecRequest { env: vec![(key.into(), "v".into())], ..request(&["true"]) };
+    for (wrong, why) in [
+        (request(&["no-such-command"]), "no-such-command: command not found"),
+        (request(&["./nothing"]), "./nothing: command not found"),
+        (request(&["./plain"]), "./plain: permission denied"),
+        (request(&["./noformat"]), "./noformat: exec format error"),
+        (request(&[""]), "there is no command"),
+        (request(&[]), "there is no command"),
+        (request(&["echo", "a\0b"]), "an argument contains NUL"),
+        (with_cwd("/nowhere"), "directory /nowhere: no such file or directory"),
+        (with_cwd("plain"), "directory plain: not a directory"),
+        (with_env("A=B"), "an environment variable's name is empty or contains '='"),
+    ] {
+        let error = sandbox.exec(wrong.clone()).await.expect_err("can't start");
+        assert_eq!(error, WorkError::CannotStart(why.into()), "{wrong:?}");
+    }
+    assert_eq!(sandbox.sh("echo still here").await, "still here\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_may_be_long_up_to_what_linux_takes() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("long").await;
+    let long = "x".repeat(100_000);
+    let mut command = vec!["sh", "-c", "echo $#"];
+    command.extend([long.as_str(); 12]);
+    assert_eq!(sandbox.run(request(&command)).await.stdout, "11\n");
+    command.extend([long.as_str(); 60]);
+    let error = sandbox.exec(request(&command)).await.expect_err("too long");
+    assert!(matches!(error, WorkError::CannotStart(_)), "{error:?}");
+    assert_eq!(sandbox.sh("echo still here").await, "still here\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_killed_by_a_signal_has_128_and_its_number() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("signal").await;
+    assert_eq!(sandbox.run(request(&["sh", "-c", "kill -TERM $$"])).await.code, 143);
+    // A signal that Rust's runtime ignores must not be ignored in commands.
+    assert_eq!(sandbox.run(request(&["sh", "-c", "kill -PIPE $$"])).await.code, 141);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_ends_when_it_ends_and_not_when_its_pipes_close() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("background").await;
+    let mark = marker();
+    let begin = Instant::now();
+    let ended = sandbox.run(request(&["sh", "-c", &format!("sleep {mark} & echo begun")])).await;
+    assert!(begin.elapsed() < Duration::from_secs(5), "must return at once");
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "begun\n"));
+    assert_eq!(processes_with(&mark).len(), 1, "a background process lives on");
+    local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+    assert_eq!(processes_with(&mark), [0; 0], "no background process outlives a stop");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_out_leaves_no_process_of_the_session() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("timeout").await;
+    let mark = marker();
+    // Job control puts each into a process group of its own; the traps ignore polite requests.
+    let script = format!(
+        "set -m; trap '' TERM HUP INT; sleep {mark} & (sleep {mark} & sleep {mark}) & \
+         echo begun; sleep {mark}"
+    );
+    let ended = sandbox
+        .run(ExecRequest {
+            timeout: Some(Duration::from_millis(300)),
+            ..request(&["bash", "-c", &script])
+        })
+        .await;
+    assert_eq!((ended.code, ended.timed_out), (137, true));
+    assert_eq!(ended.stdout, "begun\n");
+    assert_eq!(processes_with(&mark), [0; 0], "nothing is left when the end is told");
+    assert_eq!(sandbox.sh("echo still here").await, "still here\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropping_an_execution_ends_its_session_and_nothing_else() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("drop").await;
+    let (mark, other) = (marker(), marker());
+    sandbox.sh(&format!("sleep {other} >/dev/null 2>&1 &")).await;
+    let script = format!("sleep {mark} & sleep {mark}");
+    let execution = sandbox.exec(request(&["sh", "-c", &script])).await.expect("started");
+    until("the command's processes", || processes_with(&mark).len() >= 3).await;
+    drop(execution);
+    until("the end of the command", || processes_with(&mark).is_empty()).await;
+    assert_eq!(processes_with(&other).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn giving_up_while_a_command_starts_ends_it() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("giveup").await;
+    let mark = marker();
+    for micros in (0..40).map(|turn| turn * 100) {
+        let command = ["sleep", &mark];
+        let exec = sandbox.exec(request(&command));
+        // Whether it came to be or not, nobody listens.
+        let _ = tokio::time::timeout(Duration::from_micros(micros), exec).await;
+    }
+    // Answered after all of those requests, so none of them can still be on its way.
+    sandbox.sh("true").await;
+    until("the end of them all", || processes_with(&mark).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unread_yes_holds_up_nobody_but_itself() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("yes").await;
+    let mut unread = Vec::new();
+    for _ in 0..3 {
+        unread.push(sandbox.exec(request(&["yes", "unread"])).await.expect("started"));
+    }
+    for _ in 0..5 {
+        assert_eq!(sandbox.sh("echo heard").await, "heard\n");
+    }
+    let mut heard = unread.pop().expect("one of them");
+    let mut len = 0;
+    while len < 4_000_000 {
+        match heard.events.recv().await.expect("endless") {
+            ExecEvent::Stdout(bytes) => len += bytes.len(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_out_is_told_also_to_who_has_not_listened() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("late").await;
+    let mark = marker();
+    let execution = sandbox
+        .exec(ExecRequest {
+            timeout: Some(Duration::from_millis(200)),
+            ..request(&["sh", "-c", &format!("yes {mark}")])
+        })
+        .await
+        .expect("started");
+    until("the end of the command", || processes_with(&mark).is_empty()).await;
+    let ended = collect(execution).await.expect("must say how it ended");
+    assert!(ended.timed_out);
+    assert!(ended.stdout.starts_with(&mark));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_that_was_written_before_the_end_arrives() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("output").await;
+    let ended = sandbox
+        .run(request(&["sh", "-c", "head -c 3000000 /dev/zero; head -c 60000 /dev/zero >&2"]))
+        .await;
+    assert_eq!((ended.stdout.len(), ended.stderr.len()), (3_000_000, 60_000));
+    let input = "y".repeat(1_000_000);
+    let ended = sandbox.run(ExecRequest { stdin: input.clone().into(), ..request(&["cat"]) }).await;
+    assert!(ended.stdout == input, "the same bytes come back");
+    // A command that does not read its input ends all the same.
+    let ended = sandbox.run(ExecRequest { stdin: input.into(), ..request(&["true"]) }).await;
+    assert_eq!(ended.code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_commands_run_side_by_side() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = &local.sandbox("parallel").await;
+    // Each waits for all: they can only end if all twenty run at once.
+    let script = |n: usize| {
+        format!("touch at-{n}; until [ $(ls at-* | wc -l) -ge 20 ]; do sleep 0.02; done; echo {n}")
+    };
+    let scripts: Vec<String> = (0..20).map(script).collect();
+    let all = scripts.iter().map(|script| sandbox.sh(script));
+    let ended = futures_util::future::join_all(all).await;
+    let expected: Vec<String> = (0..20).map(|n| format!("{n}\n")).collect();
+    assert_eq!(ended, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_processes_are_refused_and_the_sandbox_goes_on() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("forks").await;
+    let mark = marker();
+    // 300 are asked for where 128 are allowed.
+    let script = format!("for n in $(seq 300); do sleep {mark} & done; wait");
+    let execution = sandbox.exec(request(&["bash", "-c", &script])).await.expect("started");
+    until("the limit", || processes_with(&mark).len() > 100).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(processes_with(&mark).len() <= 128, "no more than the limit");
+    drop(execution);
+    until("the end of the command", || processes_with(&mark).is_empty()).await;
+    assert_eq!(sandbox.sh("echo still here").await, "still here\n");
+}
