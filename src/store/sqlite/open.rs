@@ -147,11 +147,9 @@ pub(super) fn open(dir: &Path) -> Result<Opened, OpenError> {
     writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
     writer.pragma_update(None, "cache_size", -WRITER_CACHE_KIB).map_err(failed)?;
     schema::migrate(&mut writer, &path, schema::MIGRATIONS)?;
-    // A new file is only as durable as its entry in the directory, and that one's in its parent.
-    // SQLite syncs neither of them for a file that it did not make.
-    for dir in dir.canonicalize().map_err(unusable)?.ancestors().take(2) {
-        File::open(dir).and_then(|dir| dir.sync_all()).map_err(unusable)?;
-    }
+    // A new file is only as durable as its entry in the directory, which SQLite syncs only for a
+    // file that it made itself.
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(unusable)?;
 
     let (epoch, instance) = writer
         .query_row("UPDATE meta SET epoch = epoch + 1 RETURNING epoch, instance", [], |row| {
