@@ -19,3 +19,9 @@ pub mod store;
 
 // L4 engine: one actor for an issue; what is recorded is done, what is done was recorded.
 pub mod engine;
+
+// L5 edge: everything that is spoken over HTTP.
+pub mod http;
+
+// L6 assembly: from a configuration to a running server.
+pub mod app;

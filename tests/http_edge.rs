@@ -91,7 +91,11 @@ async fn encoded_bodies_are_refused_before_they_are_read() {
     for path in ["/v1/sandboxes", "/webhooks/github", "/login", "/nope"] {
         let request = server.request(Method::POST, path).header("content-encoding", "gzip");
         let answer = send(request.body("anything")).await;
-        assert_eq!((answer.status, answer.code().as_str()), (415, "unsupported_media_type"), "{path}");
+        assert_eq!(
+            (answer.status, answer.code().as_str()),
+            (415, "unsupported_media_type"),
+            "{path}"
+        );
     }
 }
 
@@ -170,9 +174,11 @@ async fn metrics_are_open_here_and_closed_through_a_proxy() {
     let open = send(server.client.get(server.url("/metrics"))).await;
     assert_eq!(open.status, 200);
     assert!(open.text.contains("issuebox_sandboxes_live{phase=\"running\"} 0"));
-    let proxied = server.client.get(server.url("/metrics")).header("x-forwarded-for", "203.0.113.9");
+    let proxied =
+        server.client.get(server.url("/metrics")).header("x-forwarded-for", "203.0.113.9");
     assert_eq!(send(proxied).await.status, 401);
-    let with_token = server.request(Method::GET, "/metrics").header("x-forwarded-for", "203.0.113.9");
+    let with_token =
+        server.request(Method::GET, "/metrics").header("x-forwarded-for", "203.0.113.9");
     assert_eq!(send(with_token).await.status, 200);
     server.running("1").await;
     let text = send(server.client.get(server.url("/metrics"))).await.text;
@@ -190,7 +196,10 @@ async fn a_providers_trouble_is_degraded_and_not_an_outage() {
     assert_eq!(ready.json()["data"], json!({"status": "degraded", "degraded": ["memory"]}));
     let system = server.get("/v1/system").await.json();
     let provider = &system["data"]["providers"][0];
-    assert_eq!((&provider["healthy"], &provider["trouble"]), (&json!(false), &json!("its disk is full")));
+    assert_eq!(
+        (&provider["healthy"], &provider["trouble"]),
+        (&json!(false), &json!("its disk is full"))
+    );
     assert_eq!(provider["isolation"]["limits"], json!({"memory": "none"}));
     assert_eq!(system["data"]["sandboxes"]["running"], 0);
     assert!(system["data"]["uptimeSeconds"].is_u64());

@@ -65,10 +65,16 @@ async fn a_create_that_takes_its_time_is_waited_for_or_not() {
     assert_eq!((made.status, &made.json()["settled"]), (201, &json!(false)));
     assert_eq!(made.json()["data"]["phase"], "creating");
     let again = server.post("/v1/sandboxes?wait=1", json!({"issueId": "1"})).await;
-    assert_eq!((&again.json()["outcome"], &again.json()["settled"]), (&json!("existing"), &json!(false)));
+    assert_eq!(
+        (&again.json()["outcome"], &again.json()["settled"]),
+        (&json!("existing"), &json!(false))
+    );
     let waiting = server.get("/v1/sandboxes/claude-issue-1?wait=10&until=running");
     let (waited, ()) = tokio::join!(waiting, async { server.provider.open() });
-    assert_eq!((&waited.json()["settled"], &waited.json()["data"]["phase"]), (&json!(true), &json!("running")));
+    assert_eq!(
+        (&waited.json()["settled"], &waited.json()["data"]["phase"]),
+        (&json!(true), &json!("running"))
+    );
 }
 
 #[tokio::test]
@@ -79,19 +85,29 @@ async fn commands_lead_through_a_life_and_refuse_what_the_phase_forbids() {
     let stopped = server.post(&path("stop"), Value::Null).await;
     assert_eq!((stopped.status, &stopped.json()["data"]["phase"]), (202, &json!("stopped")));
     assert_eq!(server.post(&path("retry"), Value::Null).await.code(), "not_failed");
-    let refused = server.post(&format!("/v1/sandboxes/{id}/exec"), json!({"command": ["echo"]})).await;
+    let refused =
+        server.post(&format!("/v1/sandboxes/{id}/exec"), json!({"command": ["echo"]})).await;
     assert_eq!((refused.status, refused.code().as_str()), (409, "stopped"));
     let started = server.post(&path("start"), Value::Null).await;
     assert_eq!((started.status, &started.json()["data"]["phase"]), (202, &json!("running")));
-    let forced = send(server.request(Method::DELETE, &format!("/v1/sandboxes/{id}?force=true"))).await;
+    let forced =
+        send(server.request(Method::DELETE, &format!("/v1/sandboxes/{id}?force=true"))).await;
     assert_eq!((forced.status, forced.code().as_str()), (422, "not_available"));
-    let deleted = send(server.request(Method::DELETE, &format!("/v1/sandboxes/{id}?wait=10"))).await;
-    assert_eq!((deleted.status, &deleted.json()["data"]["phase"]), (200, &Value::Null), "{deleted:?}");
+    let deleted =
+        send(server.request(Method::DELETE, &format!("/v1/sandboxes/{id}?wait=10"))).await;
+    assert_eq!(
+        (deleted.status, &deleted.json()["data"]["phase"]),
+        (200, &Value::Null),
+        "{deleted:?}"
+    );
     assert!(deleted.json()["data"]["deletedAt"].is_string());
     let again = send(server.request(Method::DELETE, &format!("/v1/sandboxes/{id}"))).await;
     assert_eq!(again.status, 200, "already absent");
     assert_eq!(server.post(&path("stop"), Value::Null).await.code(), "sandbox_deleted");
-    assert_eq!(server.get(&format!("/v1/sandboxes/{id}")).await.json()["data"]["phase"], Value::Null);
+    assert_eq!(
+        server.get(&format!("/v1/sandboxes/{id}")).await.json()["data"]["phase"],
+        Value::Null
+    );
     assert_eq!(server.get("/v1/issues/1/sandbox").await.json()["data"], Value::Null);
     assert_eq!(server.provider.object_count(), 0);
 }
@@ -151,7 +167,10 @@ async fn the_timeline_says_what_happened_and_who_did_it() {
     let cursor = timeline["nextCursor"].as_str().expect("there is more").to_owned();
     let rest = server.get(&format!("/v1/issues/1/events?cursor={cursor}")).await.json();
     let first = rest["data"].as_array().and_then(|rows| rows.last()).expect("a first row").clone();
-    assert!(first["cause"].as_str().is_some_and(|cause| cause.starts_with("caller admin (")), "{first}");
+    assert!(
+        first["cause"].as_str().is_some_and(|cause| cause.starts_with("caller admin (")),
+        "{first}"
+    );
     assert_eq!(server.get("/v1/issues/unknown/events").await.json()["total"], 0);
 }
 

@@ -83,7 +83,10 @@ async fn malformed_deliveries_are_400_with_the_reason() {
             .body(body.clone())
     };
     let no_event = send(bare().header("x-github-delivery", "d")).await;
-    assert_eq!((no_event.status, &no_event.json()["error"]["field"]), (400, &json!("X-GitHub-Event")));
+    assert_eq!(
+        (no_event.status, &no_event.json()["error"]["field"]),
+        (400, &json!("X-GitHub-Event"))
+    );
     for delivery in [None, Some("a b"), Some("")] {
         let mut request = bare().header("x-github-event", "issues");
         if let Some(delivery) = delivery {
@@ -98,10 +101,17 @@ async fn malformed_deliveries_are_400_with_the_reason() {
 #[tokio::test]
 async fn forms_are_taken_and_other_content_types_refused() {
     let server = TestServer::start().await;
-    let encoded: String = opened(3, "form & title")
-        .bytes()
-        .map(|b| if b.is_ascii_alphanumeric() { (b as char).to_string() } else { format!("%{b:02X}") })
-        .collect();
+    let encoded: String =
+        opened(3, "form & title")
+            .bytes()
+            .map(|b| {
+                if b.is_ascii_alphanumeric() {
+                    (b as char).to_string()
+                } else {
+                    format!("%{b:02X}")
+                }
+            })
+            .collect();
     let form = format!("payload={encoded}");
     let send_as = |kind: &'static str, body: String| {
         let signature = sign(&Secret::new(SECRET), body.as_bytes());

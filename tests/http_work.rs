@@ -20,11 +20,17 @@ async fn a_command_is_answered_with_its_output_and_exit_code() {
     let answer = exec(&server, json!({"command": ["echo", "a", "b"]})).await.json();
     assert_eq!(answer["sandboxId"], id);
     let data = &answer["data"];
-    assert_eq!((&data["exitCode"], &data["stdout"], &data["stderr"]), (&json!(0), &json!("a b\n"), &json!("")));
+    assert_eq!(
+        (&data["exitCode"], &data["stdout"], &data["stderr"]),
+        (&json!(0), &json!("a b\n"), &json!(""))
+    );
     assert_eq!((&data["truncated"], &data["timedOut"]), (&json!(false), &json!(false)));
     assert!(data["durationMs"].is_u64());
     let failed = exec(&server, json!({"command": ["fail", "3"]})).await.json();
-    assert_eq!((&failed["data"]["exitCode"], &failed["data"]["stderr"]), (&json!(3), &json!("failing")));
+    assert_eq!(
+        (&failed["data"]["exitCode"], &failed["data"]["stderr"]),
+        (&json!(3), &json!("failing"))
+    );
     let cat = exec(&server, json!({"command": ["cat"], "stdin": "hi"})).await.json();
     assert_eq!(cat["data"]["stdout"], "hi");
     let raw = exec(&server, json!({"command": ["bytes"], "encoding": "base64"})).await.json();
@@ -53,7 +59,10 @@ async fn output_beyond_the_bound_is_cut_and_said() {
     server.running("1").await;
     let answer = exec(&server, json!({"command": ["many", "5000"]})).await.json();
     assert_eq!(answer["data"]["stdout"].as_str().map(str::len), Some(1_000));
-    assert_eq!((&answer["data"]["truncated"], &answer["data"]["exitCode"]), (&json!(true), &json!(0)));
+    assert_eq!(
+        (&answer["data"]["truncated"], &answer["data"]["exitCode"]),
+        (&json!(true), &json!(0))
+    );
 }
 
 #[tokio::test]

@@ -18,10 +18,8 @@ pub fn complete(mut document: OpenApi) -> OpenApi {
     document.info = Info::new("issuebox", env!("CARGO_PKG_VERSION"));
     document.info.description = Some(head());
     let components = document.components.get_or_insert_default();
-    components.add_security_scheme(
-        "token",
-        SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)),
-    );
+    components
+        .add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
     for (path, item) in &mut document.paths.paths {
         for operation in operations(item) {
             if path.starts_with("/v1/") {

@@ -278,9 +278,7 @@ impl From<WorkError> for ApiError {
             WorkError::NotRunning => Self::new(Code::NotRunning, message)
                 .hint("it went down meanwhile; look at its phase"),
             WorkError::NoSuchFile => Self::new(Code::FileNotFound, message).about("path"),
-            WorkError::PathNotAllowed(_) => {
-                Self::new(Code::PathNotAllowed, message).about("path")
-            }
+            WorkError::PathNotAllowed(_) => Self::new(Code::PathNotAllowed, message).about("path"),
             WorkError::WrongKind(_) => Self::new(Code::WrongKind, message).about("path"),
             WorkError::CannotStart(_) => Self::new(Code::CannotStart, message).about("command"),
             WorkError::Refused(_) => Self::new(Code::RefusedInside, message),

@@ -220,10 +220,8 @@ mod tests {
         let ring = EventRing::new("run", 10);
         let start = ring.now();
         let ended = Sandbox { phase: None, ..sample("5") };
-        let timeline = vec![
-            row(1, Some(Phase::Deleting), None),
-            row(2, None, Some(Phase::Creating)),
-        ];
+        let timeline =
+            vec![row(1, Some(Phase::Deleting), None), row(2, None, Some(Phase::Creating))];
         push(&ring, timeline, Some(ended));
         let seen = events(&ring, start);
         assert_eq!(seen.len(), 2);

@@ -38,8 +38,8 @@ impl Feed {
     /// Measures a create that ended in this step: from its record until it was up, or failed.
     fn measure(&self, change: &Change, before: Option<Before>) {
         let Some(sandbox) = &change.sandbox else { return };
-        let was_creating = before
-            .is_some_and(|before| before.phase == Phase::Creating && before.id == sandbox.id);
+        let was_creating =
+            before.is_some_and(|before| before.phase == Phase::Creating && before.id == sandbox.id);
         if !was_creating {
             return;
         }
@@ -95,8 +95,14 @@ mod tests {
         publish(&feed, 3, Phase::Stopping, 2_000);
         let text = feed.metrics.encode(&feed.live, 0);
         let labels = r#"{mode="strong",success="true",provider="simulated"}"#;
-        assert!(text.contains(&format!("issuebox_sandbox_create_seconds_sum{labels} 1.5")), "{text}");
-        assert!(text.contains(&format!("issuebox_sandbox_create_seconds_count{labels} 1")), "{text}");
+        assert!(
+            text.contains(&format!("issuebox_sandbox_create_seconds_sum{labels} 1.5")),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("issuebox_sandbox_create_seconds_count{labels} 1")),
+            "{text}"
+        );
         assert!(text.contains(r#"issuebox_sandboxes_live{phase="stopping"} 1"#), "{text}");
         assert!(text.contains(r#"issuebox_sandboxes_live{phase="running"} 0"#), "{text}");
     }

@@ -53,7 +53,10 @@ impl Fields {
     pub fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         self.take(name, "a string", |value| match value {
             Value::String(text) => Some(text),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_)
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
             | Value::Object(_) => None,
         })
     }

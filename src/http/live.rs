@@ -285,10 +285,7 @@ mod tests {
         apply(&map, &change(1, 1, Some(with_phase("5", Phase::Creating))));
         apply(&map, &change(2, 1, Some(with_phase("6", Phase::Running))));
         let before = apply(&map, &change(1, 2, Some(with_phase("5", Phase::Running))));
-        assert_eq!(
-            before,
-            Some(Before { id: SandboxId::trusted("sb-5"), phase: Phase::Creating })
-        );
+        assert_eq!(before, Some(Before { id: SandboxId::trusted("sb-5"), phase: Phase::Creating }));
         let running = map.phases().find(|(phase, _)| *phase == Phase::Running);
         assert_eq!(running, Some((Phase::Running, 2)));
         assert_eq!(map.len(), 2);

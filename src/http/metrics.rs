@@ -147,7 +147,8 @@ mod tests {
         metrics.answered("GET", "/v1/sandboxes", 200);
         metrics.delivered("accepted");
         let text = metrics.encode(&LiveMap::default(), 0);
-        let line = r#"issuebox_http_requests_total{method="GET",route="/v1/sandboxes",status="200"} 2"#;
+        let line =
+            r#"issuebox_http_requests_total{method="GET",route="/v1/sandboxes",status="200"} 2"#;
         assert!(text.contains(line), "{text}");
         assert!(text.contains(r#"issuebox_deliveries_total{result="accepted"} 1"#), "{text}");
     }

@@ -125,7 +125,8 @@ mod tests {
         let sessions = Sessions::default();
         let first = sessions.begin(&SystemIds, Timestamp::from_unix_ms(0));
         let later = Timestamp::from_unix_ms(1);
-        let secrets: Vec<_> = (0..SESSIONS_MAX).map(|_| sessions.begin(&SystemIds, later)).collect();
+        let secrets: Vec<_> =
+            (0..SESSIONS_MAX).map(|_| sessions.begin(&SystemIds, later)).collect();
         assert!(sessions.find(&first, later).is_none());
         assert!(sessions.find(secrets.last().expect("some"), later).is_some());
         assert_eq!(sessions.ends.lock().expect("not poisoned").len(), SESSIONS_MAX);

@@ -110,7 +110,8 @@ async fn take_in(
         .ok_or_else(|| ApiError::field("X-GitHub-Event", "the header is missing"))?;
     let id = text(headers, "x-github-delivery")
         .ok_or_else(|| ApiError::field("X-GitHub-Delivery", "the header is missing"))?;
-    let id = DeliveryId::parse(id).map_err(|wrong| ApiError::invalid_id("X-GitHub-Delivery", &wrong))?;
+    let id =
+        DeliveryId::parse(id).map_err(|wrong| ApiError::invalid_id("X-GitHub-Delivery", &wrong))?;
     let json: Cow<'_, [u8]> = json_of(content_type, &raw).map_err(unreadable)?;
     let received_at = edge.clock.now();
     let meaning = interpret(&edge.triggers, id.clone(), received_at, event, &json)

@@ -260,10 +260,7 @@ pub struct FoundAnswer<'a> {
 
 /// [`FoundAnswer`] around a sandbox that is JSON already.
 pub fn answer_json(sandbox: &Sandbox, json: &str) -> String {
-    format!(
-        r#"{{"success":true,"data":{json},"sandboxId":{}}}"#,
-        to_json(&sandbox.id.as_str())
-    )
+    format!(r#"{{"success":true,"data":{json},"sandboxId":{}}}"#, to_json(&sandbox.id.as_str()))
 }
 
 /// `{"success":true,"data":null}`: the issue has no sandbox.

@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
-use issuebox::config::RepositoryPattern;
 use issuebox::clock::{Clock, SystemClock, SystemIds};
+use issuebox::config::RepositoryPattern;
 use issuebox::engine::{Engine, EngineParts};
 use issuebox::github::policy::TriggerPolicy;
 use issuebox::github::webhook::sign;
@@ -128,7 +128,8 @@ impl TestServer {
 
     /// Ensures an issue and waits until its sandbox runs; its id.
     pub async fn running(&self, issue: &str) -> String {
-        let answer = self.post("/v1/sandboxes?wait=10", serde_json::json!({"issueId": issue})).await;
+        let answer =
+            self.post("/v1/sandboxes?wait=10", serde_json::json!({"issueId": issue})).await;
         let answer = answer.json();
         assert_eq!(answer["data"]["phase"], "running", "{answer}");
         answer["sandboxId"].as_str().expect("an id").to_owned()

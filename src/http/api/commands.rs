@@ -139,9 +139,7 @@ async fn answer(
             settled = Some(waited.settled);
             // A delete is about this very sandbox; anything else follows the issue.
             let seen = match command {
-                Command::Delete => {
-                    shared.edge.store.sandbox(&caller.account, &sandbox.id).await?
-                }
+                Command::Delete => shared.edge.store.sandbox(&caller.account, &sandbox.id).await?,
                 Command::Stop | Command::Start | Command::Retry => waited.sandbox,
             };
             sandbox = seen.unwrap_or(sandbox);

@@ -311,11 +311,8 @@ impl Running {
                 (piece("stderr", self.encoding, &mut self.stderr, &bytes), true)
             }
             Some(ExecEvent::Exit { code, timed_out }) => {
-                let exited = Exited {
-                    exit_code: code,
-                    timed_out,
-                    duration_ms: millis_since(self.began),
-                };
+                let exited =
+                    Exited { exit_code: code, timed_out, duration_ms: millis_since(self.began) };
                 let mut text = self.leftovers();
                 text.push_str(&sse::event("exit", None, &wire::to_json(&exited)));
                 (text, false)
@@ -366,9 +363,8 @@ fn output(name: &str, encoding: Encoding, data: &str) -> String {
 /// How many bytes at the end are the beginning of a character.
 fn unfinished_len(bytes: &[u8]) -> usize {
     let tail = bytes.utf8_chunks().last().map_or(&b""[..], |chunk| chunk.invalid());
-    let begins = |tail: &[u8]| {
-        std::str::from_utf8(tail).is_err_and(|error| error.error_len().is_none())
-    };
+    let begins =
+        |tail: &[u8]| std::str::from_utf8(tail).is_err_and(|error| error.error_len().is_none());
     if bytes.ends_with(tail) && !tail.is_empty() && begins(tail) { tail.len() } else { 0 }
 }
 
@@ -412,7 +408,8 @@ mod tests {
 
     #[tokio::test]
     async fn output_is_gathered_up_to_its_bound() {
-        let events = vec![out(b"abc"), ExecEvent::Stderr(Bytes::from_static(b"e")), out(b"def"), EXIT];
+        let events =
+            vec![out(b"abc"), ExecEvent::Stderr(Bytes::from_static(b"e")), out(b"def"), EXIT];
         let answer = gather(execution(events), Encoding::Utf8, Instant::now(), 4).await;
         let answer = answer.expect("it exited");
         assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), ("abcd", "e"));
@@ -428,12 +425,14 @@ mod tests {
 
     #[tokio::test]
     async fn characters_cut_between_pieces_stay_whole() {
-        let text = events_of(vec![out(b"a\xc3"), out(b"\xa4b"), out(b"\xff"), EXIT], Encoding::Utf8)
-            .await;
+        let text =
+            events_of(vec![out(b"a\xc3"), out(b"\xa4b"), out(b"\xff"), EXIT], Encoding::Utf8).await;
         assert!(text.contains(r#"{"data":"a","encoding":"utf-8"}"#), "{text}");
         assert!(text.contains(r#"{"data":"äb","encoding":"utf-8"}"#), "{text}");
         assert!(text.contains("{\"data\":\"\u{fffd}\",\"encoding\":\"utf-8\"}"), "{text}");
-        assert!(text.contains(r#"event: exit"#) && text.contains(r#"{"exitCode":3,"timedOut":false"#));
+        assert!(
+            text.contains(r#"event: exit"#) && text.contains(r#"{"exitCode":3,"timedOut":false"#)
+        );
     }
 
     #[tokio::test]

@@ -382,8 +382,7 @@ mod tests {
     #[tokio::test]
     async fn a_whole_body_ends_the_file() {
         let (upload, chunks) = Upload::begin();
-        let (fed, got) =
-            tokio::join!(upload.feed(body(&["ab", "c"]), 3, SECOND), received(chunks));
+        let (fed, got) = tokio::join!(upload.feed(body(&["ab", "c"]), 3, SECOND), received(chunks));
         assert!(fed.is_ok());
         assert_eq!(got, [Ok(Bytes::from("ab")), Ok(Bytes::from("c"))]);
     }

@@ -239,12 +239,11 @@ impl EnsureRequest {
 fn check_mode(mode: Option<&str>) -> Result<(), ApiError> {
     match mode.map(Mode::parse) {
         None | Some(Some(Mode::Strong)) => Ok(()),
-        Some(Some(Mode::Fast)) => Err(ApiError::new(
-            Code::NotAvailable,
-            "fast mode is not available in this version",
-        )
-        .about("mode")
-        .hint("leave mode out")),
+        Some(Some(Mode::Fast)) => {
+            Err(ApiError::new(Code::NotAvailable, "fast mode is not available in this version")
+                .about("mode")
+                .hint("leave mode out"))
+        }
         Some(None) => Err(ApiError::field("mode", "must be strong or fast")),
     }
 }
@@ -417,9 +416,8 @@ async fn find(
             }
         }
     };
-    Ok(stored.map(|sandbox| {
-        Bytes::from(wire::answer_json(&sandbox, &wire::sandbox_json(&sandbox)))
-    }))
+    Ok(stored
+        .map(|sandbox| Bytes::from(wire::answer_json(&sandbox, &wire::sandbox_json(&sandbox)))))
 }
 
 #[cfg(test)]

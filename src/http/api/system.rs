@@ -106,11 +106,7 @@ pub async fn system(
     })))
 }
 
-fn provider_body(
-    name: &ProviderName,
-    health: &Health,
-    uniqueness: &'static str,
-) -> ProviderBody {
+fn provider_body(name: &ProviderName, health: &Health, uniqueness: &'static str) -> ProviderBody {
     ProviderBody {
         name: name.to_string(),
         healthy: health.trouble.is_none(),

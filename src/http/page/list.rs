@@ -249,7 +249,8 @@ mod tests {
     #[test]
     fn a_row_shows_phase_reason_issue_repository_and_since() {
         let page = render(&view(vec![sample("5")])).0;
-        for part in ["running", "it is up", "A &quot;title&quot;", "Octo/hello#7", ">2 min</time>"] {
+        for part in ["running", "it is up", "A &quot;title&quot;", "Octo/hello#7", ">2 min</time>"]
+        {
             assert!(page.contains(part), "{part} is missing in {page}");
         }
         assert!(page.contains(r#"datetime="2026-01-31T12:00:00.000Z""#));

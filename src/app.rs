@@ -1,0 +1,153 @@
+//! Assembly: from a configuration to a running server. The only place that names adapters.
+//!
+//! # Order of a start
+//! The listener first, so that a taken port is told before anything is touched, and connections
+//! wait instead of being refused; then secrets, store, providers, engine (which takes up what is
+//! unfinished), and at last the edge.
+//!
+//! # Order of an end
+//! Streams and waits end, nothing new is accepted, requests in flight are answered, provider
+//! calls in flight end or are left for the next start, commits are flushed. Each has a bound.
+
+mod build;
+mod signals;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::sync::watch;
+
+use crate::config::{Config, Loaded, Secrets};
+use build::Parts;
+
+/// How long requests in flight may take once the server is to end.
+const REQUESTS_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long provider calls in flight may take once the server is to end. What takes longer is
+/// looked for at the next start.
+const CALLS_TIME_MAX: Duration = Duration::from_secs(5);
+/// Connections that may wait to be accepted; the system's own bound may be lower.
+const BACKLOG: i32 = 4096;
+
+/// A server that is up, on threads of its own. Dropping it without [`Running::stop`] leaves it to
+/// the end of the process.
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What it runs with.
+    pub secrets: Secrets,
+    end: watch::Sender<bool>,
+    reload: mpsc::Sender<Config>,
+    thread: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Running {
+    /// Ends it in bounded time and waits for that.
+    ///
+    /// # Errors
+    /// Where the server had failed.
+    pub fn stop(self) -> anyhow::Result<()> {
+        self.end.send_replace(true);
+        self.thread.join().map_err(|_| anyhow::anyhow!("the server's thread panicked"))?
+    }
+
+    /// Whether it has ended by itself, because it failed.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+/// Starts a server and returns once it answers.
+///
+/// # Errors
+/// What is in the way, and what to do about it.
+pub fn start(config: Config) -> anyhow::Result<Running> {
+    let listener = listen(config.server.listen)?;
+    let address = listener.local_addr()?;
+    let secrets = Secrets::ensure(&config)?;
+    let (end, ended) = watch::channel(false);
+    let (reload, reloads) = mpsc::channel();
+    let (ready, is_ready) = mpsc::sync_channel(1);
+    let parts = Parts { config, secrets: secrets.clone(), listener, ended, reloads };
+    let thread = std::thread::Builder::new()
+        .name("issuebox".into())
+        .spawn(move || run(parts, ready))
+        .context("the server's thread could not be started")?;
+    match is_ready.recv() {
+        Ok(()) => Ok(Running { address, secrets, end, reload, thread }),
+        // It ended before it was ready: its error says why.
+        Err(_) => match thread.join() {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(())) => anyhow::bail!("the server ended before it was ready"),
+            Err(_) => anyhow::bail!("the server's thread panicked"),
+        },
+    }
+}
+
+/// Runs a server until a signal ends it. SIGHUP reads the configuration again by `load`; what can
+/// change while it runs (the simulated provider's faults) does.
+///
+/// # Errors
+/// As for [`start`].
+pub fn serve(config: Config, load: impl Fn() -> anyhow::Result<Loaded>) -> anyhow::Result<()> {
+    // Before any thread, so that every thread inherits it.
+    let mut signals = signals::Signals::begin()?;
+    let running = start(config)?;
+    for made in &running.secrets.made {
+        tracing::info!(file = %made.path.display(), "a new {} was made and is kept there", made.what);
+    }
+    tracing::info!("ready on http://{}", running.address);
+    while !running.has_ended() {
+        match signals.next()? {
+            signals::Told::End(name) => {
+                tracing::info!("{name}: ending");
+                break;
+            }
+            signals::Told::Reload => reload(&running, &load),
+            signals::Told::Nothing => {}
+        }
+    }
+    running.stop()
+}
+
+fn reload(running: &Running, load: &impl Fn() -> anyhow::Result<Loaded>) {
+    match load() {
+        Ok(loaded) => {
+            // Closed only while it ends anyway.
+            drop(running.reload.send(loaded.config));
+            tracing::info!(
+                "the configuration was read again; providers' faults are in force, the rest at the next start"
+            );
+        }
+        Err(error) => {
+            tracing::error!("the configuration was not taken over: {error:#}");
+        }
+    }
+}
+
+/// The server's own thread: it lives as long as the server.
+fn run(parts: Parts, ready: mpsc::SyncSender<()>) -> anyhow::Result<()> {
+    let io = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("issuebox-io")
+        .enable_all()
+        .build()
+        .context("the runtime for provider calls could not be started")?;
+    let result = actix::System::new().block_on(build::serve(parts, io.handle().clone(), ready));
+    io.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).with_context(|| {
+        format!(
+            "cannot listen on {address}; if another server has it, end that one or choose another \
+             address (--listen)"
+        )
+    })?;
+    // The standard library asks for 128; hundreds of deliveries may come at once.
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}

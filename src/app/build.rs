@@ -1,0 +1,207 @@
+//! The parts of a server, put together and taken down again.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, TcpListener};
+use std::sync::{Arc, mpsc};
+
+use actix::Arbiter;
+use anyhow::Context;
+use tokio::sync::watch;
+
+use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
+use crate::config::{Config, Secrets, StepBounds};
+use crate::engine::{Engine, EngineParts};
+use crate::github::policy::TriggerPolicy;
+use crate::http::{Edge, Feed, Limits, TokenHash};
+use crate::issue::event::ProviderRules;
+use crate::issue::{Rules, StepRules};
+use crate::sandbox::local::{LocalConfig, LocalProvider};
+use crate::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
+use crate::sandbox::{SandboxProvider, Uniqueness};
+use crate::store::Store;
+use crate::store::sqlite::SqliteStore;
+use crate::types::{ProviderName, TemplateName};
+
+use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
+
+/// What a server is built from.
+pub(super) struct Parts {
+    pub config: Config,
+    pub secrets: Secrets,
+    pub listener: TcpListener,
+    pub ended: watch::Receiver<bool>,
+    pub reloads: mpsc::Receiver<Config>,
+}
+
+type Providers = HashMap<ProviderName, Arc<dyn SandboxProvider>>;
+
+/// Serves until it is told to end.
+pub(super) async fn serve(
+    parts: Parts,
+    io: tokio::runtime::Handle,
+    ready: mpsc::SyncSender<()>,
+) -> anyhow::Result<()> {
+    let Parts { config, secrets, listener, mut ended, reloads } = parts;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let ids: Arc<dyn IdSource> = Arc::new(SystemIds);
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&config.server.data)?);
+    let Opened { providers, simulated } = open_providers(&config, &clock, &ids, &io)?;
+    if let Some(simulated) = simulated {
+        // Ends with the sender, that is with the server.
+        std::thread::spawn(move || {
+            while let Ok(config) = reloads.recv() {
+                simulated.set_faults(faults(&config));
+            }
+        });
+    }
+    let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
+    let arbiter = Arbiter::new();
+    let engine = Engine::start(EngineParts {
+        store: Arc::clone(&store),
+        clock: Arc::clone(&clock),
+        ids: Arc::clone(&ids),
+        rules: rules(&config, &providers)?,
+        templates: config.templates.clone().into_iter().collect(),
+        providers,
+        publisher: Arc::clone(&feed) as _,
+        arbiter: arbiter.handle(),
+        io,
+    })
+    .await
+    .context("what is unfinished could not be taken up")?;
+    let server = crate::http::build(
+        Edge {
+            engine: engine.clone(),
+            store: Arc::clone(&store),
+            feed,
+            started_at: clock.now(),
+            clock,
+            ids,
+            webhook_secrets: secrets.webhook_secrets,
+            triggers: TriggerPolicy::new(&config.triggers, &config.github),
+            admin_token: TokenHash::of(&secrets.admin_token),
+            public_url: config.server.public_url.clone(),
+            trusted_proxies: proxies(&config)?,
+            limits: Limits::default(),
+            closing: ended.clone(),
+        },
+        listener,
+    )?;
+    let handle = server.handle();
+    let serving = actix::spawn(server);
+    ready.send(()).context("the server was given up while it started")?;
+    // An error means that the owner is gone: end as well.
+    drop(ended.wait_for(|ended| *ended).await);
+    if tokio::time::timeout(REQUESTS_TIME_MAX, handle.stop(true)).await.is_err() {
+        tracing::warn!("some requests were still in flight and are cut off");
+        handle.stop(false).await;
+    }
+    drop(serving.await);
+    let left = engine.stop(CALLS_TIME_MAX).await;
+    if left > 0 {
+        tracing::warn!(
+            left,
+            "provider calls were still in flight; they are looked for at the next start"
+        );
+    }
+    drop(engine);
+    arbiter.stop();
+    // The arbiter's thread holds the actors, and they the store: what they handed in is written
+    // before the store closes.
+    if arbiter.join().is_err() {
+        tracing::error!("the engine's thread had panicked");
+    }
+    drop(store);
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// The providers that the templates need.
+struct Opened {
+    providers: Providers,
+    simulated: Option<Arc<SimulatedProvider>>,
+}
+
+fn open_providers(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    ids: &Arc<dyn IdSource>,
+    io: &tokio::runtime::Handle,
+) -> anyhow::Result<Opened> {
+    let _on_io = io.enter();
+    let needed = |name: &str| config.templates.values().any(|t| t.provider.as_str() == name);
+    let mut providers = Providers::new();
+    let mut opened_simulated = None;
+    if needed("simulated") {
+        let settings = &config.providers.simulated;
+        let kept =
+            SimulatedConfig { dir: settings.dir.clone(), unique_names: settings.unique_names };
+        let provider =
+            SimulatedProvider::open(kept, faults(config), Arc::clone(clock), Arc::clone(ids))?;
+        let provider = Arc::new(provider);
+        opened_simulated = Some(Arc::clone(&provider));
+        providers.insert(ProviderName::trusted("simulated"), provider);
+    }
+    // What an earlier configuration made stays reachable.
+    let dir = config.server.data.join("local");
+    if needed("local") || dir.exists() {
+        let provider =
+            LocalProvider::open(LocalConfig::new(dir), Arc::clone(clock), Arc::clone(ids))?;
+        providers.insert(ProviderName::trusted("local"), Arc::new(provider));
+    }
+    for template in config.templates.values() {
+        anyhow::ensure!(
+            providers.contains_key(&template.provider),
+            "templates.{}.provider = {:?} is not available; use \"local\" or \"simulated\"",
+            template.name,
+            template.provider.as_str(),
+        );
+    }
+    Ok(Opened { providers, simulated: opened_simulated })
+}
+
+fn faults(config: &Config) -> SimulatedFaults {
+    let settings = &config.providers.simulated;
+    let ms = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    SimulatedFaults {
+        create_delay_ms: ms(settings.create_delay),
+        stop_delay_ms: ms(settings.stop_delay),
+        delete_delay_ms: ms(settings.delete_delay),
+        fail_create: settings.fail_create,
+        lose_response: settings.lose_response,
+        unavailable: settings.unavailable,
+        fail_first_n: settings.fail_first_n,
+    }
+}
+
+fn rules(config: &Config, providers: &Providers) -> anyhow::Result<Rules> {
+    let bounds =
+        |step: StepBounds| StepRules { attempts: step.attempts.max(1), timeout: step.timeout };
+    let lifecycle = &config.lifecycle;
+    let default = TemplateName::trusted("default");
+    let default_template =
+        config.templates.get(&default).context("there is no default template")?;
+    let of_provider = |provider: &Arc<dyn SandboxProvider>| {
+        let traits = provider.traits();
+        ProviderRules {
+            names_enforced: traits.uniqueness == Uniqueness::EnforcedNames,
+            settle: traits.settle,
+            dies_with_server: traits.dies_with_server,
+        }
+    };
+    Ok(Rules {
+        create: bounds(lifecycle.create),
+        start: bounds(lifecycle.start),
+        stop: bounds(lifecycle.stop),
+        delete: bounds(lifecycle.delete),
+        default_template: default_template.clone(),
+        providers: providers.iter().map(|(name, p)| (name.clone(), of_provider(p))).collect(),
+    })
+}
+
+fn proxies(config: &Config) -> anyhow::Result<Vec<IpAddr>> {
+    let parse = |text: &String| {
+        text.parse().with_context(|| format!("trusted_proxies: {text:?} is no address"))
+    };
+    config.server.trusted_proxies.iter().map(parse).collect()
+}
