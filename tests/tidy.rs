@@ -1,0 +1,156 @@
+//! Style that matters, checked: layers import only downward, every file says why it exists, and
+//! no file is so long that it cannot be saying one thing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file that is longer no longer reads as one thing.
+const LINES_MAX: usize = 600;
+
+/// The layer of adapters.
+const ADAPTERS: u8 = 3;
+/// The layer that names them.
+const ASSEMBLY: u8 = 6;
+/// The layers, from the bottom up. A module may import from its own layer and those below it;
+/// nobody but the assembly imports an adapter.
+const LAYERS: [(&str, u8); 17] = [
+    ("types", 0),
+    ("clock", 0),
+    ("telemetry", 0),
+    ("config", 0),
+    ("issue", 1),
+    ("store", 2),
+    ("sandbox", 2),
+    ("github", 2),
+    ("store::sqlite", ADAPTERS),
+    ("sandbox::local", ADAPTERS),
+    ("sandbox::simulated", ADAPTERS),
+    ("engine", 4),
+    ("http", 5),
+    ("app", ASSEMBLY),
+    ("cli", 7),
+    ("main", 8),
+    ("lib", 8),
+];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).expect("a readable directory") {
+        let path = entry.expect("a readable entry").path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// `src/store/sqlite/rows.rs` is `store::sqlite::rows`.
+fn module_of(path: &Path) -> String {
+    let relative = path.strip_prefix(root().join("src")).expect("below src").with_extension("");
+    let parts: Vec<_> = relative.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    parts.join("::")
+}
+
+/// The layer of a module, by its longest known prefix.
+fn layer_of(module: &str) -> Option<(&'static str, u8)> {
+    LAYERS
+        .iter()
+        .filter(|(name, _)| module == *name || module.starts_with(&format!("{name}::")))
+        .max_by_key(|(name, _)| name.len())
+        .copied()
+}
+
+/// Everything that a file names of this crate: `crate::a::b` paths, also inside `use` groups one
+/// level deep.
+fn imports(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("crate::") {
+        let before = text[..at].chars().next_back();
+        if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '$') {
+            continue;
+        }
+        let rest = &text[at + "crate::".len()..];
+        let end = rest.find(|c: char| !(c.is_alphanumeric() || "_:".contains(c)));
+        let path = rest[..end.unwrap_or(rest.len())].trim_end_matches(':').to_owned();
+        let behind = &rest[path.len()..];
+        let group = behind.strip_prefix("::{").or_else(|| behind.strip_prefix('{'));
+        match group.and_then(|group| group.split('}').next()) {
+            Some(group) => found.extend(group.split(',').map(|item| {
+                let full = format!("{path}::{}", item.trim());
+                full.trim_start_matches(':').to_owned()
+            })),
+            None => found.push(path),
+        }
+    }
+    found
+}
+
+/// The code of a file: without comments, and without what follows its test module.
+fn code_of(text: &str) -> String {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
+    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Imports of `module` that lead upward, or from one adapter into another.
+fn wrong_imports(module: &str, text: &str) -> Vec<String> {
+    let (own_name, own) = layer_of(module).unwrap_or_else(|| panic!("{module} has no layer"));
+    imports(&code_of(text))
+        .into_iter()
+        .filter_map(|import| {
+            let (name, layer) = layer_of(&import)?;
+            // Only the assembly, and the binary above it, may name an adapter.
+            let adapter = layer == ADAPTERS && name != own_name && own < ASSEMBLY;
+            (layer > own || adapter).then(|| format!("{module} imports crate::{import}"))
+        })
+        .collect()
+}
+
+#[test]
+fn layers_import_only_downward() {
+    let wrong: Vec<String> = rust_files(&root().join("src"))
+        .iter()
+        .filter(|path| !path.components().any(|part| part.as_os_str() == "tests"))
+        .flat_map(|path| {
+            wrong_imports(&module_of(path), &fs::read_to_string(path).expect("a text file"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "upward or sideways imports:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_layer_check_sees_what_it_is_for() {
+    assert_eq!(wrong_imports("issue::step", "use crate::store::Store;").len(), 1);
+    assert_eq!(wrong_imports("engine::actor", "use crate::{store::sqlite::X, types::Y};").len(), 1);
+    assert_eq!(wrong_imports("store::sqlite", "use crate::sandbox::local::X;").len(), 1);
+    assert_eq!(wrong_imports("engine::actor", "use crate::store::Store;").len(), 0);
+    assert_eq!(wrong_imports("engine::actor", "// crate::http\nuse crate::types::A;").len(), 0);
+}
+
+#[test]
+fn every_file_says_why_it_exists_and_is_short_enough_to_say_one_thing() {
+    let mut wrong = Vec::new();
+    for dir in ["src", "tests", "benches"] {
+        let dir = root().join(dir);
+        for path in if dir.exists() { rust_files(&dir) } else { Vec::new() } {
+            let text = fs::read_to_string(&path).expect("a text file");
+            let name = path.strip_prefix(root()).expect("below the root").display().to_string();
+            let docs = text.lines().next().unwrap_or_default();
+            if docs.strip_prefix("//! ").is_none_or(|words| words.len() < 10) {
+                wrong.push(format!("{name} does not begin with what it is for"));
+            }
+            let lines = text.lines().count();
+            if lines > LINES_MAX {
+                wrong.push(format!("{name} has {lines} lines, more than {LINES_MAX}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
