@@ -1,0 +1,131 @@
+//! What the benches share: a server on a free port with a data directory of its own, and a lean
+//! client that keeps connections open and counts what is answered.
+
+#![allow(dead_code, reason = "each bench uses a part of it")]
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use issuebox::app;
+use issuebox::config::{Config, Overrides};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// The secret of every bench server.
+pub const SECRET: &str = "the-bench-secret";
+/// The admin token of every bench server.
+pub const TOKEN: &str = "the-bench-token";
+
+/// A server with the simulated provider, and the directory that it lives in.
+pub struct Bench {
+    pub running: app::Running,
+    pub dir: tempfile::TempDir,
+}
+
+impl Bench {
+    /// A fresh server.
+    pub fn start() -> Self {
+        Self::on(tempfile::tempdir().expect("a directory"))
+    }
+
+    /// A server on what an earlier one left in a directory.
+    pub fn on(dir: tempfile::TempDir) -> Self {
+        let file = dir.path().join("issuebox.toml");
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\ndata = {data:?}\n\
+             [auth]\nadmin_token = {TOKEN:?}\n[github]\nwebhook_secrets = [{SECRET:?}]\n\
+             [templates.default]\nprovider = \"simulated\"\n[providers.simulated]\ndir = {sim:?}\n",
+            data = dir.path().join("data"),
+            sim = dir.path().join("simulated"),
+        );
+        std::fs::write(&file, text).expect("it is written");
+        let loaded = Config::load(Some(&file), std::iter::empty(), Overrides::default())
+            .expect("the configuration is right");
+        let running = app::start(loaded.config).expect("the server starts");
+        Self { running, dir }
+    }
+}
+
+/// Sends every request once over `connections` kept open, on this thread, and returns how long
+/// each took, in the order they ended. Every answer must be 2xx.
+pub fn load(
+    address: SocketAddr,
+    connections: usize,
+    requests: &[Vec<u8>],
+    rate: Option<f64>,
+) -> Vec<Duration> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    runtime.block_on(async {
+        let next = std::cell::Cell::new(0);
+        let began = Instant::now();
+        let clients = (0..connections).map(|_| async {
+            let mut stream = TcpStream::connect(address).await.expect("it listens");
+            stream.set_nodelay(true).expect("a TCP stream");
+            let mut buffer = vec![0; 64 * 1024];
+            let mut took = Vec::new();
+            loop {
+                let at = next.get();
+                let Some(request) = requests.get(at) else { return took };
+                next.set(at + 1);
+                let mut sent = Instant::now();
+                if let Some(rate) = rate {
+                    // Open loop: a request is late from when it was due, not from when there was
+                    // a connection for it.
+                    sent = began + Duration::from_secs_f64(at as f64 / rate);
+                    tokio::time::sleep_until(sent.into()).await;
+                }
+                stream.write_all(request).await.expect("it is taken");
+                read_answer(&mut stream, &mut buffer).await;
+                took.push(sent.elapsed());
+            }
+        });
+        futures_util::future::join_all(clients).await.into_iter().flatten().collect()
+    })
+}
+
+async fn read_answer(stream: &mut TcpStream, buffer: &mut [u8]) {
+    let mut filled = 0;
+    loop {
+        let read = stream.read(&mut buffer[filled..]).await.expect("it answers");
+        assert!(read > 0, "the server hung up");
+        filled += read;
+        let Some(head) = buffer[..filled].windows(4).position(|w| w == b"\r\n\r\n") else {
+            continue;
+        };
+        let text = std::str::from_utf8(&buffer[..head]).expect("a head is ASCII");
+        assert!(text.starts_with("HTTP/1.1 2"), "{text}");
+        let length = text
+            .lines()
+            .find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok()
+            })
+            .unwrap_or(0_usize);
+        if filled >= head + 4 + length {
+            return;
+        }
+    }
+}
+
+/// A GET with the token.
+pub fn get(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {TOKEN}\r\n\r\n")
+        .into_bytes()
+}
+
+/// How many a second.
+pub fn rate(count: usize, took: Duration) -> f64 {
+    count as f64 / took.as_secs_f64()
+}
+
+/// The middle one.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The value below which this share of all lies.
+pub fn quantile(values: &mut [Duration], share: f64) -> Duration {
+    values.sort();
+    values[((values.len() - 1) as f64 * share) as usize]
+}

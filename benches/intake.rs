@@ -1,0 +1,147 @@
+//! Durable webhook intake against a bare handler that verifies and parses the same bodies and
+//! stores nothing; both in this process, in turn, so that they meet the same machine.
+
+mod common;
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Instant;
+
+use actix_web::dev::ServerHandle;
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use common::{Bench, SECRET, load, median, quantile, rate};
+use issuebox::config::RepositoryPattern;
+use issuebox::github::policy::TriggerPolicy;
+use issuebox::github::webhook::{interpret, sign, verify};
+use issuebox::types::{DeliveryId, Secret, Timestamp};
+
+const ROUNDS: usize = 5;
+const DELIVERIES: usize = 6_000;
+const CONNECTIONS: usize = 64;
+const BODY_LEN: usize = 11 * 1024;
+
+fn main() {
+    // `cargo test` runs benches to see that they work; they only measure when asked to.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return;
+    }
+    let (address, bare) = bare_server();
+    let bench = Bench::start();
+    let mut next = 0;
+    let (mut ratios, mut ours_best) = (Vec::new(), 0.0_f64);
+    for round in 0..=ROUNDS {
+        let requests = deliveries(&mut next, DELIVERIES);
+        let theirs = timed(address, &requests);
+        let requests = deliveries(&mut next, DELIVERIES);
+        let ours = timed(bench.running.address, &requests);
+        // The first round warms both up.
+        if round > 0 {
+            println!("bare {theirs:>8.0}/s   issuebox {ours:>8.0}/s   ratio {:.2}", ours / theirs);
+            ratios.push(ours / theirs);
+            ours_best = ours_best.max(ours);
+        }
+    }
+    println!("intake: {:.2} of a bare handler (median of {ROUNDS})", median(&mut ratios));
+    let half = ours_best / 2.0;
+    let requests = deliveries(&mut next, DELIVERIES * 2);
+    let mut took = load(bench.running.address, CONNECTIONS, &requests, Some(half));
+    println!(
+        "at {half:.0}/s, half of the highest rate: p50 {:?}, p99 {:?}",
+        quantile(&mut took, 0.5),
+        quantile(&mut took, 0.99)
+    );
+    bench.running.stop().expect("it ends well");
+    drop(bare);
+}
+
+fn timed(address: SocketAddr, requests: &[Vec<u8>]) -> f64 {
+    let began = Instant::now();
+    let answered = load(address, CONNECTIONS, requests, None).len();
+    rate(answered, began.elapsed())
+}
+
+/// Signed deliveries that each trigger a sandbox for an issue of its own.
+fn deliveries(next: &mut u64, count: usize) -> Vec<Vec<u8>> {
+    let secret = Secret::new(SECRET);
+    let delivery = |_| {
+        *next += 1;
+        let body = body(*next);
+        let signature = sign(&secret, body.as_bytes());
+        let head = format!(
+            "POST /webhooks/github HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n\
+             x-github-event: issues\r\nx-github-delivery: bench-{next}\r\n\
+             x-hub-signature-256: {signature}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        [head.into_bytes(), body.into_bytes()].concat()
+    };
+    (0..count).map(delivery).collect()
+}
+
+fn body(issue: u64) -> String {
+    let mut payload = serde_json::json!({
+        "action": "labeled",
+        "label": {"id": 1, "name": "agent"},
+        "issue": {
+            "id": 4_000_000_000_u64 + issue, "number": issue, "title": format!("Issue {issue}"),
+            "html_url": format!("https://example.org/octo/hello/issues/{issue}"),
+            "state": "open", "labels": [{"id": 1, "name": "agent"}],
+            "author_association": "OWNER", "updated_at": "2026-01-31T12:00:00Z",
+            "user": {"id": 7, "login": "octo", "type": "User"}, "body": ""
+        },
+        "repository": {"id": 99, "full_name": "octo/hello", "name": "hello"},
+        "sender": {"id": 7, "login": "octo", "type": "User"}
+    });
+    let filler = BODY_LEN.saturating_sub(payload.to_string().len());
+    payload["issue"]["body"] = "x".repeat(filler).into();
+    payload.to_string()
+}
+
+/// A handler that only verifies and parses.
+fn bare_server() -> (SocketAddr, ServerHandle) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let (tx, rx) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        actix::System::new().block_on(async move {
+            let app = || {
+                App::new()
+                    .app_data(web::PayloadConfig::new(25 * 1024 * 1024))
+                    .route("/webhooks/github", web::post().to(bare))
+            };
+            let server =
+                HttpServer::new(app).workers(2).listen(listener).expect("it listens").run();
+            tx.send(server.handle()).expect("somebody waits");
+            server.await.expect("it serves");
+        });
+    });
+    (address, rx.recv().expect("it starts"))
+}
+
+async fn bare(request: HttpRequest, body: web::Bytes) -> HttpResponse {
+    let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+    if verify(&[Secret::new(SECRET)], header("x-hub-signature-256"), &body).is_err() {
+        return HttpResponse::Unauthorized().finish();
+    }
+    let delivery = DeliveryId::trusted(header("x-github-delivery").unwrap_or_default());
+    let event = header("x-github-event").unwrap_or_default();
+    match interpret(&policy(), delivery, Timestamp::from_unix_ms(0), event, &body) {
+        Ok(_) => HttpResponse::Accepted().json(serde_json::json!({
+            "success": true, "delivery": "bench", "status": "accepted", "issueId": "4000000000"
+        })),
+        Err(_) => HttpResponse::BadRequest().finish(),
+    }
+}
+
+fn policy() -> TriggerPolicy {
+    TriggerPolicy {
+        label: "agent".into(),
+        command: "/issuebox".into(),
+        opened: false,
+        associations: vec!["OWNER".into()],
+        bots: vec![],
+        assignee: 0,
+        unlabel_stops: true,
+        bot_user_id: 0,
+        repositories: vec![RepositoryPattern::parse("*").expect("a pattern")],
+    }
+}

@@ -1,0 +1,91 @@
+//! Look-up by issue id against a bare handler that returns a constant of the same size; both in
+//! this process, in turn, so that they meet the same machine.
+
+mod common;
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Instant;
+
+use actix_web::dev::ServerHandle;
+use actix_web::{App, HttpResponse, HttpServer, web};
+use common::{Bench, TOKEN, get, load, median, rate};
+
+const ROUNDS: usize = 5;
+const LOOKUPS: usize = 40_000;
+const CONNECTIONS: usize = 64;
+
+fn main() {
+    // `cargo test` runs benches to see that they work; they only measure when asked to.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return;
+    }
+    let bench = Bench::start();
+    load(bench.running.address, 1, &[ensure(1)], None);
+    let size = answer_len(bench.running.address);
+    let (address, _bare) = constant_server(size);
+    let requests: Vec<_> = (0..LOOKUPS).map(|_| get("/v1/issues/issue-1/sandbox")).collect();
+    let mut ratios = Vec::new();
+    for round in 0..=ROUNDS {
+        let theirs = timed(address, &requests);
+        let ours = timed(bench.running.address, &requests);
+        // The first round warms both up.
+        if round > 0 {
+            println!("bare {theirs:>8.0}/s   issuebox {ours:>8.0}/s   ratio {:.2}", ours / theirs);
+            ratios.push(ours / theirs);
+        }
+    }
+    let ratio = median(&mut ratios);
+    println!("look-up: {ratio:.2} of a constant of {size} bytes (median of {ROUNDS})");
+    bench.running.stop().expect("it ends well");
+}
+
+fn timed(address: SocketAddr, requests: &[Vec<u8>]) -> f64 {
+    let began = Instant::now();
+    let answered = load(address, CONNECTIONS, requests, None).len();
+    rate(answered, began.elapsed())
+}
+
+fn ensure(issue: usize) -> Vec<u8> {
+    let body = format!("{{\"issueId\":\"issue-{issue}\"}}");
+    format!(
+        "POST /v1/sandboxes HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {TOKEN}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// How long the answer to a look-up is, in bytes of body.
+fn answer_len(address: SocketAddr) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let url = format!("http://{address}/v1/issues/issue-1/sandbox");
+        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let answer = client.get(url).bearer_auth(TOKEN).send().await.expect("it answers");
+        answer.bytes().await.expect("a body").len()
+    })
+}
+
+fn constant_server(size: usize) -> (SocketAddr, ServerHandle) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let (tx, rx) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        actix::System::new().block_on(async move {
+            let body = web::Bytes::from("x".repeat(size));
+            let app = move || {
+                let body = body.clone();
+                let constant = move || {
+                    let body = body.clone();
+                    async move { HttpResponse::Ok().content_type("application/json").body(body) }
+                };
+                App::new().route("/v1/issues/{id}/sandbox", web::get().to(constant))
+            };
+            let server =
+                HttpServer::new(app).workers(2).listen(listener).expect("it listens").run();
+            tx.send(server.handle()).expect("somebody waits");
+            server.await.expect("it serves");
+        });
+    });
+    (address, rx.recv().expect("it starts"))
+}
