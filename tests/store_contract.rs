@@ -9,8 +9,10 @@ mod store_lists_suite;
 mod store_suite;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use futures_util::future::join_all;
 use issuebox::store::sqlite::{OpenError, SqliteStore};
@@ -190,6 +192,58 @@ async fn too_many_waiting_writes_are_refused_and_the_accepted_ones_stand() {
     assert!(refused.iter().all(|verdict| *verdict == Err(CommitError::Overloaded)));
     assert_eq!(store.live(None, 30_000).await.map(|all| all.len()), Ok(accepted));
     assert_eq!(store.check().await, Ok(()), "it works again");
+}
+
+/// Names the directory to the child process of the test below.
+const CHILD_DIR: &str = "STORE_TEST_CHILD_DIR";
+
+#[tokio::test]
+#[ignore = "is the child process of the test below"]
+async fn writes_until_it_is_killed() {
+    let Ok(dir) = std::env::var(CHILD_DIR) else { return };
+    let store = SqliteStore::open(Path::new(&dir)).expect("opens");
+    let account = AccountName::default_account();
+    loop {
+        let homes: Vec<_> = (0..8).map(|_| store.next_home()).collect();
+        let writes = homes.iter().map(|home| store.commit(store_issues::first(&account, *home)));
+        for (verdict, home) in join_all(writes).await.into_iter().zip(&homes) {
+            assert_eq!(verdict, Ok(()));
+            println!("\nstored {home}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_killed_process_acknowledged_is_there_at_once() {
+    let world = SqliteWorld::new();
+    let mut acknowledged = Vec::new();
+    for round in 1..=3 {
+        let mut child = Command::new(std::env::current_exe().expect("is a file"))
+            .args(["--exact", "writes_until_it_is_killed", "--ignored", "--nocapture"])
+            .env(CHILD_DIR, world.dir.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let lines = BufReader::new(child.stdout.take().expect("is piped")).lines();
+        let mut homes = lines.filter_map(|line| {
+            let line = line.expect("is text");
+            line.strip_prefix("stored ").map(|home| home.parse::<i64>().expect("a number"))
+        });
+        acknowledged.extend(homes.by_ref().take(50 * round));
+        child.kill().expect("is killed");
+        child.wait().expect("ends");
+        // What it still said before it died counts as well.
+        acknowledged.extend(homes);
+
+        let store = world.open();
+        for home in &acknowledged {
+            let home = issuebox::types::HomeId(*home);
+            assert!(store.load(home).await.expect("reads").is_some(), "home {home}");
+            let delivery = store.delivery(&store_issues::guid(home.0)).await.expect("reads");
+            assert!(delivery.is_some(), "the delivery of {home}");
+        }
+        assert!(store.next_home().0 > acknowledged.iter().copied().max().expect("some"));
+    }
 }
 
 /// Not a check but a measurement: `cargo test --release --test store_contract -- --ignored

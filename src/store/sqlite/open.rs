@@ -187,3 +187,22 @@ fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
 fn private_file(path: &Path) -> io::Result<fs::File> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_is_synced_to_disk() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let opened = open(dir.path()).expect("opens");
+        let pragma = |conn: &Connection, name| {
+            conn.pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0))
+                .expect("reads")
+        };
+        assert_eq!(pragma(&opened.writer, "journal_mode"), "wal".to_owned().into());
+        assert_eq!(pragma(&opened.writer, "synchronous"), 2.into(), "FULL");
+        let reader = reader(&opened.path).expect("opens");
+        assert!(reader.execute("UPDATE meta SET probe = 1", []).is_err(), "it only reads");
+    }
+}
