@@ -110,7 +110,8 @@ pub struct Limits {
     /// How long an idle connection is kept.
     pub keep_alive: Duration,
     /// For how long the rest of a refused body is read and thrown away, so that the refusal
-    /// reaches the client.
+    /// reaches the client. At least a second: actix-web's clock for this is half a second coarse,
+    /// and a moment that has passed when it is set is never noticed.
     pub linger: Duration,
     /// How much of each output stream an exec answers with, in bytes.
     pub exec_output_max: usize,

@@ -21,11 +21,15 @@ pub fn complete(mut document: OpenApi) -> OpenApi {
     components
         .add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
     for (path, item) in &mut document.paths.paths {
-        for operation in operations(item) {
-            if path.starts_with("/v1/") {
+        let is_v1 = path.starts_with("/v1/");
+        for (is_change, operation) in operations(item) {
+            if is_v1 {
                 operation.security =
                     Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
-                share(operation, &[Code::Unauthorized, Code::Forbidden, Code::TooManyAttempts]);
+                share(operation, &[Code::Unauthorized, Code::TooManyAttempts]);
+            }
+            if is_v1 && is_change {
+                share(operation, &[Code::Forbidden]);
             }
             share(operation, &[Code::UnsupportedMediaType]);
             if operation.request_body.is_some() {
@@ -47,8 +51,15 @@ fn head() -> String {
     )
 }
 
-fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
-    [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().flatten()
+/// The operations of a path, and whether they change something.
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (bool, &mut Operation)> {
+    let all = [
+        (false, &mut item.get),
+        (true, &mut item.post),
+        (true, &mut item.put),
+        (true, &mut item.delete),
+    ];
+    all.into_iter().filter_map(|(is_change, there)| Some((is_change, there.as_mut()?)))
 }
 
 /// Adds codes to the answers of their statuses.
@@ -85,7 +96,7 @@ mod tests {
             .map(str::to_owned)
             .collect::<std::collections::BTreeSet<_>>();
         for (path, item) in &mut document.paths.paths {
-            for operation in operations(item) {
+            for (_, operation) in operations(item) {
                 for (status, answer) in &operation.responses.responses {
                     let RefOr::T(answer) = answer else { panic!("answers are written out") };
                     let is_json_error = answer.content.contains_key("application/json")

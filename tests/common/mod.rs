@@ -1,6 +1,8 @@
-//! What the tests of the HTTP surface share: a whole server on a free port, over a provider
-//! whose every move a test decides.
+//! What the tests of the HTTP surface share: a whole server on a free port, over a store and a
+//! provider whose every move a test decides.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
+pub mod document;
 pub mod provider;
 pub mod server;
+pub mod store;

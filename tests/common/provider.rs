@@ -21,9 +21,13 @@ pub struct MemoryProvider {
     pub held: AtomicBool,
     /// Creates are refused while this is set.
     pub refusing: AtomicBool,
+    /// Deletes are accepted but do not happen while this is set.
+    pub keeping: AtomicBool,
     opened: Notify,
     /// Tells that a command's execution was dropped before it ended.
     pub dropped: Arc<Notify>,
+    /// What the next command or file call answers instead of working.
+    pub work_error: Mutex<Option<WorkError>>,
     /// Why it cannot work now.
     pub trouble: Mutex<Option<String>>,
 }
@@ -43,6 +47,10 @@ impl MemoryProvider {
     /// What is in a file.
     pub fn file(&self, path: &[u8]) -> Option<Bytes> {
         self.files.lock().expect("not poisoned").get(path).cloned()
+    }
+
+    fn work(&self) -> Result<(), WorkError> {
+        self.work_error.lock().expect("not poisoned").take().map_or(Ok(()), Err)
     }
 
     fn set(&self, target: &Target, state: ObjectState) -> Result<Object, ProviderError> {
@@ -115,6 +123,9 @@ impl SandboxProvider for MemoryProvider {
     }
 
     async fn delete(&self, call: TargetCall) -> Result<(), ProviderError> {
+        if self.keeping.load(Ordering::SeqCst) {
+            return Err(ProviderError::unavailable("it keeps what it has"));
+        }
         let mut objects = self.objects.lock().expect("not poisoned");
         objects.remove(call.target.external_id.as_str()).ok_or(ProviderError::Absent)?;
         Ok(())
@@ -124,6 +135,7 @@ impl SandboxProvider for MemoryProvider {
     /// bytes, `bytes` writes what is not UTF-8, `vanish` ends without an exit, `forever` runs
     /// until it is dropped; anything else cannot be started.
     async fn exec(&self, _: Target, request: ExecRequest) -> Result<Execution, WorkError> {
+        self.work()?;
         let (tx, events) = mpsc::channel(4);
         let args = request.command[1..].join(" ");
         let dropped = Arc::clone(&self.dropped);
@@ -160,6 +172,7 @@ impl SandboxProvider for MemoryProvider {
         _: WorkspacePath,
         _: u32,
     ) -> Result<FileListing, WorkError> {
+        self.work()?;
         let files = self.files.lock().expect("not poisoned");
         let entries = files
             .iter()
@@ -175,6 +188,7 @@ impl SandboxProvider for MemoryProvider {
     }
 
     async fn read_file(&self, _: Target, path: WorkspacePath) -> Result<FileContent, WorkError> {
+        self.work()?;
         let content = self.file(path.as_bytes()).ok_or(WorkError::NoSuchFile)?;
         let (tx, chunks) = mpsc::channel(1);
         let size = content.len() as u64;
@@ -188,6 +202,7 @@ impl SandboxProvider for MemoryProvider {
         path: WorkspacePath,
         mut content: ChunkReceiver,
     ) -> Result<Written, WorkError> {
+        self.work()?;
         let mut whole = Vec::new();
         while let Some(chunk) = content.recv().await {
             whole.extend_from_slice(&chunk.map_err(WorkError::Broken)?);
@@ -200,6 +215,7 @@ impl SandboxProvider for MemoryProvider {
     }
 
     async fn delete_file(&self, _: Target, path: WorkspacePath) -> Result<(), WorkError> {
+        self.work()?;
         let mut files = self.files.lock().expect("not poisoned");
         files.remove(path.as_bytes()).map(|_| ()).ok_or(WorkError::NoSuchFile)
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,14 +17,15 @@ use issuebox::http::{Edge, Feed, Limits, TokenHash};
 use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
 use issuebox::sandbox::SandboxProvider;
-use issuebox::store::Store;
 use issuebox::store::sqlite::SqliteStore;
 use issuebox::types::*;
 use reqwest::Method;
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::provider::MemoryProvider;
+use super::store::MoodyStore;
 
 /// The admin token of every test server.
 pub const TOKEN: &str = "the-admin-token";
@@ -33,7 +35,10 @@ pub const SECRET: &str = "the-webhook-secret";
 /// A running server. Dropping it ends it.
 pub struct TestServer {
     pub address: SocketAddr,
+    pub data: Arc<TempDir>,
     pub provider: Arc<MemoryProvider>,
+    pub store: Arc<MoodyStore>,
+    pub engine: Engine,
     pub feed: Arc<Feed>,
     pub closing: watch::Sender<bool>,
     pub client: reqwest::Client,
@@ -43,6 +48,8 @@ pub struct TestServer {
 
 /// What the server's thread is given.
 struct Parts {
+    data: Arc<TempDir>,
+    provider_name: &'static str,
     provider: Arc<MemoryProvider>,
     closed: watch::Receiver<bool>,
     change: Box<dyn FnOnce(&mut Edge) + Send>,
@@ -51,6 +58,8 @@ struct Parts {
 /// What the server's thread says once it serves.
 struct Started {
     address: SocketAddr,
+    store: Arc<MoodyStore>,
+    engine: Engine,
     feed: Arc<Feed>,
     handle: ServerHandle,
 }
@@ -88,22 +97,45 @@ impl TestServer {
 
     /// A server whose edge a test changes before it starts.
     pub async fn with(change: impl FnOnce(&mut Edge) + Send + 'static) -> Self {
+        let data = Arc::new(tempfile::tempdir().expect("a temporary directory"));
+        Self::over(data, "memory", change).await
+    }
+
+    /// A server over a data directory, whose one provider has this name.
+    pub async fn over(
+        data: Arc<TempDir>,
+        provider_name: &'static str,
+        change: impl FnOnce(&mut Edge) + Send + 'static,
+    ) -> Self {
         let provider = Arc::new(MemoryProvider::default());
         let (closing, closed) = watch::channel(false);
         let (tx, started) = std::sync::mpsc::channel();
-        let parts = Parts { provider: Arc::clone(&provider), closed, change: Box::new(change) };
+        let parts = Parts {
+            data: Arc::clone(&data),
+            provider_name,
+            provider: Arc::clone(&provider),
+            closed,
+            change: Box::new(change),
+        };
         // On a thread of its own: the server must not depend on the test's runtime.
         let thread = std::thread::spawn(move || {
-            actix::System::new().block_on(serve(parts, tx));
+            let io = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            actix::System::new().block_on(serve(parts, io.handle().clone(), tx));
+            io.shutdown_timeout(Duration::from_secs(5));
         });
-        let Started { address, feed, handle } = started.recv().expect("the server starts");
+        let Started { address, store, engine, feed, handle } = started.recv().expect("the server starts");
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .timeout(Duration::from_secs(20))
             .build()
             .expect("a client");
-        Self { address, provider, feed, closing, client, handle, thread: Some(thread) }
+        let thread = Some(thread);
+        Self { address, data, provider, store, engine, feed, closing, client, handle, thread }
     }
 
     /// Where a path is.
@@ -133,6 +165,15 @@ impl TestServer {
         let answer = answer.json();
         assert_eq!(answer["data"]["phase"], "running", "{answer}");
         answer["sandboxId"].as_str().expect("an id").to_owned()
+    }
+
+    /// Logs in on the page; its cookie.
+    pub async fn log_in(&self) -> String {
+        let request = self.client.post(self.url("/login")).header("origin", self.url(""));
+        let answer = send(request.body(format!("token={TOKEN}"))).await;
+        assert_eq!(answer.status, 303, "{answer:?}");
+        let cookie = answer.header("set-cookie").split(';').next().unwrap_or_default();
+        cookie.to_owned()
     }
 
     /// A signed delivery.
@@ -185,20 +226,15 @@ pub fn opened(id: u64, title: &str) -> String {
     .to_string()
 }
 
-async fn serve(parts: Parts, started: std::sync::mpsc::Sender<Started>) {
-    let data = tempfile::tempdir().expect("a temporary directory");
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(data.path()).expect("a store"));
+async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
+    let store = SqliteStore::open(parts.data.path()).expect("a store");
+    let store = Arc::new(MoodyStore::new(Arc::new(store)));
     let feed = Arc::new(Feed::new("testrun"));
     let arbiter = actix::Arbiter::new();
-    let io = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let name = ProviderName::trusted("memory");
+    let name = ProviderName::trusted(parts.provider_name);
     let rules = rules(&name);
     let engine = Engine::start(EngineParts {
-        store: Arc::clone(&store),
+        store: Arc::clone(&store) as _,
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
         templates: [rules.default_template.clone()].map(|t| (t.name.clone(), t)).into(),
@@ -206,13 +242,13 @@ async fn serve(parts: Parts, started: std::sync::mpsc::Sender<Started>) {
         providers: HashMap::from([(name, parts.provider as Arc<dyn SandboxProvider>)]),
         publisher: Arc::clone(&feed) as _,
         arbiter: arbiter.handle(),
-        io: io.handle().clone(),
+        io,
     })
     .await
     .expect("the engine starts");
     let mut edge = Edge {
         engine: engine.clone(),
-        store,
+        store: Arc::clone(&store) as _,
         feed: Arc::clone(&feed),
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
@@ -230,11 +266,12 @@ async fn serve(parts: Parts, started: std::sync::mpsc::Sender<Started>) {
     let address = listener.local_addr().expect("it is bound");
     let server = issuebox::http::build(edge, listener).expect("a usable listener");
     let handle = server.handle();
-    started.send(Started { address, feed, handle }).expect("the test waits");
+    let of_test = engine.clone();
+    started.send(Started { address, store, engine: of_test, feed, handle }).expect("the test waits");
     server.await.expect("the server ends well");
     engine.stop(Duration::from_secs(1)).await;
     arbiter.stop();
-    io.shutdown_background();
+    arbiter.join().expect("the arbiter ends well");
 }
 
 fn policy() -> TriggerPolicy {

@@ -117,7 +117,7 @@ struct Exited {
         (status = 400, body = Failed, description = "invalid_request"),
         (status = 404, body = Failed, description = "sandbox_not_found"),
         (status = 409, body = Failed,
-         description = "not_running, stopped, failed, deleting, sandbox_deleted, provider_unknown"),
+         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
         (status = 422, body = Failed, description = "cannot_start, refused_inside"),
         (status = 501, body = Failed, description = "not_supported"),
         (status = 502, body = Failed, description = "provider_failed"),

@@ -358,7 +358,7 @@ fn parse_phase(field: &str, word: &str) -> Result<Phase, ApiError> {
         (status = 200, body = SandboxAnswer),
         (status = 400, body = Failed, description = "invalid_request"),
         (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 503, body = Failed, description = "store_failed"),
     )
 )]
 #[get("/v1/sandboxes/{id}")]
