@@ -5,8 +5,8 @@
 //! streams never reach the engine: they are served from what it published ([`feed`]).
 //!
 //! # Guarantees
-//! - A delivery's signature is checked before anything of it is parsed ([`webhooks`]).
-//! - Everything under `/v1` says who is calling before any route is looked at ([`around`]).
+//! - A delivery's signature is checked before anything of it is parsed (`webhooks`).
+//! - Everything under `/v1` says who is calling before any route is looked at (`around`).
 //! - Memory is bounded: one body, the sum of all bodies, the ring of events, sessions and failed
 //!   log-ins each have a stated size, and what happens at it is an answer.
 //! - The served description is made from the routes themselves ([`routes`]).

@@ -38,7 +38,11 @@ async fn expect(server: &TestServer, code: &str, sandbox: &str, only: impl Fn(&O
 }
 
 /// A delivery is signed; other calls are left as they are.
-fn signed(operation: &Operation, request: reqwest::RequestBuilder, id: &str) -> reqwest::RequestBuilder {
+fn signed(
+    operation: &Operation,
+    request: reqwest::RequestBuilder,
+    id: &str,
+) -> reqwest::RequestBuilder {
     if operation.path != "/webhooks/github" {
         return request;
     }
@@ -57,7 +61,12 @@ async fn without_a_token_everything_that_lists_it_is_unauthorized() {
     for operation in operations(&server).await {
         let request = operation.bare(&server, "x", "1").header("x-forwarded-for", "203.0.113.9");
         let answer = send(request).await;
-        assert_eq!(operation.lists("unauthorized"), answer.status == 401 && answer.text.contains("unauthorized"), "{}", operation.name());
+        assert_eq!(
+            operation.lists("unauthorized"),
+            answer.status == 401 && answer.text.contains("unauthorized"),
+            "{}",
+            operation.name()
+        );
         assert!(!operation.is_v1() || listed(&operation, &answer).1 == "unauthorized");
     }
 }
@@ -72,7 +81,8 @@ async fn a_session_changes_nothing_from_another_origin() {
         }
         let request = operation.bare(&server, "x", "1").header("cookie", &cookie);
         let answer = send(request.header("origin", "https://elsewhere.example")).await;
-        let is_forbidden = answer.status == 403 && answer.header("content-type") == "application/json";
+        let is_forbidden =
+            answer.status == 403 && answer.header("content-type") == "application/json";
         assert_eq!(operation.lists("forbidden"), is_forbidden, "{}: {answer:?}", operation.name());
     }
 }
@@ -164,7 +174,9 @@ async fn input_that_is_wrong_is_invalid_wherever_there_is_input() {
     for operation in operations(&server).await.iter().filter(|o| o.lists("invalid_request")) {
         let address = operation.address("x", "1");
         let with = if address.contains('?') { '&' } else { '?' };
-        let request = server.client.request(operation.method.clone(), server.url(&format!("{address}{with}nope=1")));
+        let request = server
+            .client
+            .request(operation.method.clone(), server.url(&format!("{address}{with}nope=1")));
         let request = match operation.path.as_str() {
             "/webhooks/github" => request
                 .header("content-type", "application/json")
@@ -177,7 +189,12 @@ async fn input_that_is_wrong_is_invalid_wherever_there_is_input() {
             _ => request.header("cookie", &cookie).body(vec![0xff]),
         };
         let answer = send(request).await;
-        assert_eq!(listed(operation, &answer).1, "invalid_request", "{}: {answer:?}", operation.name());
+        assert_eq!(
+            listed(operation, &answer).1,
+            "invalid_request",
+            "{}: {answer:?}",
+            operation.name()
+        );
     }
     let listing: Vec<_> = operations(&server).await.into_iter().filter(Operation::is_v1).collect();
     assert!(listing.iter().all(|operation| operation.lists("invalid_request")));
@@ -247,12 +264,14 @@ async fn what_an_ensure_cannot_do_is_told_by_its_code() {
                 let mut body = body.clone();
                 body["issueId"] = "2".into();
                 let address = operation.address("x", "2");
-                let answer = send(server.request(operation.method.clone(), &address).json(&body)).await;
+                let answer =
+                    send(server.request(operation.method.clone(), &address).json(&body)).await;
                 assert_eq!(listed(&operation, &answer).1, code, "{}", operation.name());
             }
         }
     }
-    let unknown = server.post("/v1/sandboxes", json!({"repository": "o/x", "issueNumber": 1})).await;
+    let unknown =
+        server.post("/v1/sandboxes", json!({"repository": "o/x", "issueNumber": 1})).await;
     assert_eq!((unknown.status, unknown.code().as_str()), (422, "issue_unknown"));
     let forced = send(server.request(Method::DELETE, "/v1/sandboxes/x?force=true")).await;
     assert_eq!((forced.status, forced.code().as_str()), (422, "not_available"));
@@ -299,7 +318,11 @@ async fn a_store_in_trouble_is_503_on_every_route_that_needs_it() {
     for operation in operations(&server).await.iter().filter(|o| o.lists("store_failed")) {
         // By an issue that is not live: look-ups of live ones do not need the store.
         let request = operation.bare(&server, "nope", "2");
-        let request = if operation.is_v1() { request.bearer_auth(TOKEN) } else { request.header("cookie", &cookie) };
+        let request = if operation.is_v1() {
+            request.bearer_auth(TOKEN)
+        } else {
+            request.header("cookie", &cookie)
+        };
         let answer = send(signed(operation, request, "d-1")).await;
         assert_eq!(listed(operation, &answer).1, "store_failed", "{}", operation.name());
     }
@@ -365,7 +388,12 @@ async fn what_goes_well_goes_as_described() {
         ("GET", "/v1/sandboxes/{id}", "/v1/sandboxes/claude-issue-1", ""),
         ("GET", issue, "/v1/issues/1/sandbox", ""),
         ("GET", "/v1/issues/{issueId}/events", "/v1/issues/1/events", ""),
-        ("GET", "/v1/repos/{owner}/{repo}/issues/{number}/sandbox", "/v1/repos/o/r/issues/1/sandbox", ""),
+        (
+            "GET",
+            "/v1/repos/{owner}/{repo}/issues/{number}/sandbox",
+            "/v1/repos/o/r/issues/1/sandbox",
+            "",
+        ),
         ("POST", exec, "/v1/sandboxes/claude-issue-1/exec", r#"{"command":["echo"]}"#),
         ("PUT", content, "/v1/sandboxes/claude-issue-1/files/content?path=f", "x"),
         ("PUT", content, "/v1/sandboxes/claude-issue-1/files/content?path=f", "y"),
@@ -393,7 +421,10 @@ async fn what_goes_well_goes_as_described() {
     for (id, duplicate) in [("d-1", 202), ("d-1", 200)] {
         let answer = server.deliver("issues", id, &opened(9, "x")).await;
         assert_eq!(answer.status, duplicate);
-        seen.insert(("POST /webhooks/github".into(), listed(&of("POST", "/webhooks/github"), &answer).0));
+        seen.insert((
+            "POST /webhooks/github".into(),
+            listed(&of("POST", "/webhooks/github"), &answer).0,
+        ));
     }
     server.provider.refusing.store(true, Ordering::SeqCst);
     server.post("/v1/sandboxes?wait=5", json!({"issueId": "3"})).await;
@@ -420,13 +451,37 @@ async fn what_goes_well_goes_as_described() {
 #[tokio::test]
 async fn every_code_that_is_described_is_provoked_by_a_test_here() {
     let provoked = [
-        "invalid_request", "path_not_allowed", "unauthorized", "bad_signature", "forbidden",
-        "route_not_found", "sandbox_not_found", "file_not_found", "request_timeout",
-        "sandbox_deleted", "deleting", "failed", "not_failed", "stopped", "not_running",
-        "issue_id_conflict", "provider_unknown", "body_too_large", "unsupported_media_type",
-        "issue_unknown", "template_unknown", "not_available", "wrong_kind", "cannot_start",
-        "refused_inside", "too_many_attempts", "not_supported", "provider_failed", "overloaded",
-        "store_failed", "shutting_down",
+        "invalid_request",
+        "path_not_allowed",
+        "unauthorized",
+        "bad_signature",
+        "forbidden",
+        "route_not_found",
+        "sandbox_not_found",
+        "file_not_found",
+        "request_timeout",
+        "sandbox_deleted",
+        "deleting",
+        "failed",
+        "not_failed",
+        "stopped",
+        "not_running",
+        "issue_id_conflict",
+        "provider_unknown",
+        "body_too_large",
+        "unsupported_media_type",
+        "issue_unknown",
+        "template_unknown",
+        "not_available",
+        "wrong_kind",
+        "cannot_start",
+        "refused_inside",
+        "too_many_attempts",
+        "not_supported",
+        "provider_failed",
+        "overloaded",
+        "store_failed",
+        "shutting_down",
     ];
     let server = TestServer::start().await;
     let described: BTreeSet<String> = operations(&server)

@@ -88,7 +88,9 @@ impl Operation {
         let address = server.url(&self.address(sandbox, issue));
         let request = server.client.request(self.method.clone(), address);
         match self.path.as_str() {
-            "/v1/sandboxes" if self.takes_body => request.body(format!("{{\"issueId\":\"{issue}\"}}")),
+            "/v1/sandboxes" if self.takes_body => {
+                request.body(format!("{{\"issueId\":\"{issue}\"}}"))
+            }
             "/v1/sandboxes/{id}/exec" => request.body(r#"{"command":["echo"]}"#),
             "/v1/sandboxes/{id}/files/content" if self.takes_body => request.body("content"),
             _ if self.takes_body => request.body(""),

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix_web::dev::ServerHandle;
 use issuebox::clock::{Clock, SystemClock, SystemIds};
@@ -17,7 +18,7 @@ use issuebox::http::{Edge, Feed, Limits, TokenHash};
 use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
 use issuebox::sandbox::SandboxProvider;
-use issuebox::store::sqlite::SqliteStore;
+use issuebox::store::sqlite::{OpenError, SqliteStore};
 use issuebox::types::*;
 use reqwest::Method;
 use serde_json::Value;
@@ -127,7 +128,8 @@ impl TestServer {
             actix::System::new().block_on(serve(parts, io.handle().clone(), tx));
             io.shutdown_timeout(Duration::from_secs(5));
         });
-        let Started { address, store, engine, feed, handle } = started.recv().expect("the server starts");
+        let Started { address, store, engine, feed, handle } =
+            started.recv().expect("the server starts");
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
@@ -227,7 +229,7 @@ pub fn opened(id: u64, title: &str) -> String {
 }
 
 async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
-    let store = SqliteStore::open(parts.data.path()).expect("a store");
+    let store = open_store(parts.data.path());
     let store = Arc::new(MoodyStore::new(Arc::new(store)));
     let feed = Arc::new(Feed::new("testrun"));
     let arbiter = actix::Arbiter::new();
@@ -267,11 +269,24 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
     let server = issuebox::http::build(edge, listener).expect("a usable listener");
     let handle = server.handle();
     let of_test = engine.clone();
-    started.send(Started { address, store, engine: of_test, feed, handle }).expect("the test waits");
+    started
+        .send(Started { address, store, engine: of_test, feed, handle })
+        .expect("the test waits");
     server.await.expect("the server ends well");
     engine.stop(Duration::from_secs(1)).await;
     arbiter.stop();
     arbiter.join().expect("the arbiter ends well");
+}
+
+/// Opens the store; the worker threads of a server that just ended may still hold it.
+fn open_store(dir: &Path) -> SqliteStore {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match SqliteStore::open(dir) {
+            Err(OpenError::InUse { .. }) if Instant::now() < deadline => std::thread::yield_now(),
+            opened => return opened.expect("a store"),
+        }
+    }
 }
 
 fn policy() -> TriggerPolicy {

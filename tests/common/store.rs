@@ -43,7 +43,11 @@ impl MoodyStore {
     }
 
     fn read(&self) -> Result<&Arc<dyn Store>, StoreError> {
-        if self.is(Mood::Fails) { Err(StoreError::Failed("by a test".into())) } else { Ok(&self.inner) }
+        if self.is(Mood::Fails) {
+            Err(StoreError::Failed("by a test".into()))
+        } else {
+            Ok(&self.inner)
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! A write replaces a file only once its whole body has come. The channel to the provider ends
 //! with the file, so a body that breaks off, is too slow or too large, or whose request is
-//! dropped, must end it with an error instead: [`Upload`] keeps a place in the channel for that.
+//! dropped, must end it with an error instead: `Upload` keeps a place in the channel for that.
 
 use std::time::Duration;
 

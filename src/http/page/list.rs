@@ -180,8 +180,9 @@ fn beginning(view: &ListView) -> Markup {
             li {
                 h3 { "Or ask yourself" }
                 pre tabindex="0" { code {
-                    "curl -X PUT " (base) "/v1/issues/test-123/sandbox \\\n"
-                    "  -H \"Authorization: Bearer $ISSUEBOX_TOKEN\""
+                    "curl -X PUT \\\n"
+                    "  -H \"Authorization: Bearer $ISSUEBOX_TOKEN\" \\\n"
+                    "  " (base) "/v1/issues/test-123/sandbox"
                 } }
                 p { "This page shows it as soon as it is recorded." }
             }

@@ -31,6 +31,8 @@ pub fn login(failed: Option<&str>) -> Markup {
             @if let Some(why) = failed {
                 p #why .wrong role="alert" { (why) }
             }
+            // For password managers, which keep a password by its user.
+            input type="text" name="username" value="admin" autocomplete="username" hidden;
             label for="token" { "Admin token" }
             input #token type="password" name="token" required autofocus autocomplete="current-password"
                 spellcheck="false" aria-describedby=[failed.map(|_| "why")];
