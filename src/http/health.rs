@@ -61,7 +61,7 @@ pub async fn readyz(shared: web::Data<Shared>) -> Result<HttpResponse, ApiError>
 #[utoipa::path(
     tag = "server",
     responses(
-        (status = 200, body = String, content_type = "text/plain"),
+        (status = 200, body = String, content_type = "application/openmetrics-text"),
         (status = 401, body = Failed, description = "unauthorized"),
         (status = 429, body = Failed, description = "too_many_attempts"),
     )

@@ -150,7 +150,11 @@ pub async fn logout(
     tag = "page",
     params(("name" = String, Path, description = "As the page names it")),
     responses(
-        (status = 200, body = String, content_type = "text/css"),
+        (status = 200, content(
+            (String = "text/css"),
+            (String = "text/javascript"),
+            (String = "image/svg+xml"),
+        )),
         (status = 404, body = Failed, description = "route_not_found"),
     )
 )]

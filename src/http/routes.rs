@@ -11,7 +11,7 @@ use utoipa::openapi::path::PathItem;
 use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use super::api::{commands, events, exec, files, issues, sandboxes, system};
+use super::api::{commands, ensure, events, exec, files, issues, sandboxes, system};
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
 
@@ -19,8 +19,8 @@ use super::{doc, health, page, webhooks};
 pub fn table(app: &mut ServiceConfig<'_>) {
     app.service(webhooks::github)
         .service(issues::sandbox)
-        .service(sandboxes::ensure_issue)
-        .service(sandboxes::ensure)
+        .service(ensure::ensure_issue)
+        .service(ensure::ensure)
         .service(sandboxes::list)
         .service(sandboxes::get)
         .service(commands::stop)

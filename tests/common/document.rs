@@ -15,6 +15,8 @@ pub struct Operation {
     pub takes_body: bool,
     /// Every answer: its status, and its code where it is an error in JSON.
     pub answers: BTreeSet<(u16, String)>,
+    /// The content types of each status.
+    pub types: BTreeSet<(u16, String)>,
 }
 
 /// Reads the description that a server serves.
@@ -29,8 +31,19 @@ pub async fn operations(server: &TestServer) -> Vec<Operation> {
                 path: path.clone(),
                 takes_body: operation["requestBody"].is_object(),
                 answers: answers(operation),
+                types: types(operation),
             });
         }
+    }
+    all
+}
+
+fn types(operation: &Value) -> BTreeSet<(u16, String)> {
+    let mut all = BTreeSet::new();
+    for (status, answer) in operation["responses"].as_object().expect("answers") {
+        let status: u16 = status.parse().expect("a status");
+        let types = answer["content"].as_object().map(|content| content.keys());
+        all.extend(types.into_iter().flatten().map(|kind| (status, kind.clone())));
     }
     all
 }
@@ -104,6 +117,9 @@ pub fn listed(operation: &Operation, answer: &Answer) -> (u16, String) {
     let is_json = answer.header("content-type") == "application/json";
     let code = if answer.status >= 400 && is_json { answer.code() } else { String::new() };
     let seen = (answer.status, code);
+    let kind = answer.header("content-type").split(';').next().unwrap_or_default().to_owned();
+    let is_described = kind.is_empty() || operation.types.contains(&(answer.status, kind));
+    assert!(is_described, "{} does not describe the type of {answer:?}", operation.name());
     assert!(operation.answers.contains(&seen), "{} does not list {answer:?}", operation.name());
     seen
 }

@@ -1,0 +1,273 @@
+//! A command's output: gathered into one answer, or told as events while it comes.
+
+use std::convert::Infallible;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use serde::Serialize;
+use tokio::time::{Instant, sleep_until};
+
+use super::ExecAnswer;
+use crate::http::error::{ApiError, Code};
+use crate::http::fields::Fields;
+use crate::http::sse;
+use crate::http::wire;
+use crate::sandbox::{ExecEvent, Execution};
+
+/// How bytes are written as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// As they are; what is not UTF-8 becomes U+FFFD.
+    Utf8,
+    /// In base64.
+    Base64,
+}
+
+impl Encoding {
+    /// Reads a field; UTF-8 where it is left out.
+    pub(super) fn read(fields: &mut Fields, name: &str) -> Result<Self, ApiError> {
+        match fields.text(name)?.as_deref() {
+            None | Some("utf-8") => Ok(Self::Utf8),
+            Some("base64") => Ok(Self::Base64),
+            Some(_) => Err(ApiError::field(name, "must be utf-8 or base64")),
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Utf8 => "utf-8",
+            Self::Base64 => "base64",
+        }
+    }
+
+    fn write(self, bytes: &[u8]) -> String {
+        match self {
+            Self::Utf8 => String::from_utf8_lossy(bytes).into_owned(),
+            Self::Base64 => BASE64.encode(bytes),
+        }
+    }
+}
+
+/// A piece of output, as an event.
+#[derive(Serialize)]
+struct Piece<'a> {
+    data: &'a str,
+    encoding: &'static str,
+}
+
+/// The end, as an event.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Exited {
+    exit_code: i32,
+    timed_out: bool,
+    duration_ms: u64,
+}
+
+/// Gathers what a command does, up to `output_max` bytes of each stream.
+pub(super) async fn gather(
+    mut execution: Execution,
+    encoding: Encoding,
+    began: Instant,
+    output_max: usize,
+) -> Result<ExecAnswer, ApiError> {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let mut truncated = false;
+    while let Some(event) = execution.events.recv().await {
+        let (kept, bytes) = match event {
+            ExecEvent::Stdout(bytes) => (&mut stdout, bytes),
+            ExecEvent::Stderr(bytes) => (&mut stderr, bytes),
+            ExecEvent::Exit { code, timed_out } => {
+                return Ok(ExecAnswer {
+                    exit_code: code,
+                    stdout: encoding.write(&stdout),
+                    stderr: encoding.write(&stderr),
+                    truncated,
+                    timed_out,
+                    duration_ms: millis_since(began),
+                });
+            }
+        };
+        let room = bytes.len().min(output_max - kept.len());
+        truncated |= room < bytes.len();
+        kept.extend_from_slice(&bytes[..room]);
+    }
+    Err(went_away())
+}
+
+/// The same as events, as they come.
+pub(super) fn as_events(
+    execution: Execution,
+    encoding: Encoding,
+    began: Instant,
+) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    let running = Running { execution, encoding, began, stdout: Vec::new(), stderr: Vec::new() };
+    let rest = stream::unfold(Some(running), |running| async move {
+        let mut running = running?;
+        let (text, goes_on) = running.next().await;
+        Some((Ok(Bytes::from(text)), goes_on.then_some(running)))
+    });
+    stream::once(async { Ok(sse::GREETING) }).chain(rest)
+}
+
+/// A command whose output is being told.
+struct Running {
+    execution: Execution,
+    encoding: Encoding,
+    began: Instant,
+    /// The beginning of a character whose rest has not come yet.
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl Running {
+    /// What is written next, and whether there is more.
+    async fn next(&mut self) -> (String, bool) {
+        let heartbeat = Instant::now() + sse::HEARTBEAT;
+        let event = tokio::select! {
+            biased;
+            event = self.execution.events.recv() => event,
+            () = sleep_until(heartbeat) => return (": still running\n\n".into(), true),
+        };
+        match event {
+            Some(ExecEvent::Stdout(bytes)) => {
+                (piece("stdout", self.encoding, &mut self.stdout, &bytes), true)
+            }
+            Some(ExecEvent::Stderr(bytes)) => {
+                (piece("stderr", self.encoding, &mut self.stderr, &bytes), true)
+            }
+            Some(ExecEvent::Exit { code, timed_out }) => {
+                let exited =
+                    Exited { exit_code: code, timed_out, duration_ms: millis_since(self.began) };
+                let mut text = self.leftovers();
+                text.push_str(&sse::event("exit", None, &wire::to_json(&exited)));
+                (text, false)
+            }
+            None => {
+                let error = went_away();
+                let data = serde_json::json!({
+                    "code": error.code().as_str(), "message": error.message(),
+                });
+                let mut text = self.leftovers();
+                text.push_str(&sse::event("error", None, &data.to_string()));
+                (text, false)
+            }
+        }
+    }
+
+    /// What is left of characters whose rest never came.
+    fn leftovers(&mut self) -> String {
+        let mut text = String::new();
+        for (name, kept) in [("stdout", &mut self.stdout), ("stderr", &mut self.stderr)] {
+            if !kept.is_empty() {
+                let data = self.encoding.write(kept);
+                text.push_str(&output(name, self.encoding, &data));
+                kept.clear();
+            }
+        }
+        text
+    }
+}
+
+/// One piece of output. Pieces are cut anywhere: in UTF-8 the beginning of a character is kept
+/// for the next piece, so that it does not become two U+FFFD.
+fn piece(name: &str, encoding: Encoding, kept: &mut Vec<u8>, bytes: &[u8]) -> String {
+    if encoding == Encoding::Base64 {
+        return output(name, encoding, &BASE64.encode(bytes));
+    }
+    kept.extend_from_slice(bytes);
+    let whole = kept.len() - unfinished_len(kept);
+    let data = String::from_utf8_lossy(&kept[..whole]).into_owned();
+    kept.drain(..whole);
+    if data.is_empty() { String::from(": \n\n") } else { output(name, encoding, &data) }
+}
+
+fn output(name: &str, encoding: Encoding, data: &str) -> String {
+    sse::event(name, None, &wire::to_json(&Piece { data, encoding: encoding.as_str() }))
+}
+
+/// How many bytes at the end are the beginning of a character.
+fn unfinished_len(bytes: &[u8]) -> usize {
+    let tail = bytes.utf8_chunks().last().map_or(&b""[..], |chunk| chunk.invalid());
+    let begins =
+        |tail: &[u8]| std::str::from_utf8(tail).is_err_and(|error| error.error_len().is_none());
+    if bytes.ends_with(tail) && !tail.is_empty() && begins(tail) { tail.len() } else { 0 }
+}
+
+fn millis_since(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+fn went_away() -> ApiError {
+    ApiError::new(Code::NotRunning, "the sandbox went away under the command")
+        .hint("look at its timeline: GET /v1/issues/{issueId}/events")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::mpsc;
+
+    fn execution(events: Vec<ExecEvent>) -> Execution {
+        let (tx, rx) = mpsc::channel(events.len().max(1));
+        for event in events {
+            tx.try_send(event).expect("there is room");
+        }
+        Execution { events: rx }
+    }
+
+    fn out(bytes: &'static [u8]) -> ExecEvent {
+        ExecEvent::Stdout(Bytes::from_static(bytes))
+    }
+
+    const EXIT: ExecEvent = ExecEvent::Exit { code: 3, timed_out: false };
+
+    async fn events_of(events: Vec<ExecEvent>, encoding: Encoding) -> String {
+        let stream = as_events(execution(events), encoding, Instant::now());
+        let pieces: Vec<_> = stream.collect().await;
+        let bytes: Vec<u8> = pieces
+            .into_iter()
+            .flat_map(|piece| piece.unwrap_or_else(|never| match never {}))
+            .collect();
+        String::from_utf8(bytes).expect("UTF-8")
+    }
+
+    #[tokio::test]
+    async fn output_is_gathered_up_to_its_bound() {
+        let events =
+            vec![out(b"abc"), ExecEvent::Stderr(Bytes::from_static(b"e")), out(b"def"), EXIT];
+        let answer = gather(execution(events), Encoding::Utf8, Instant::now(), 4).await;
+        let answer = answer.expect("it exited");
+        assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), ("abcd", "e"));
+        assert!(answer.truncated && answer.exit_code == 3);
+    }
+
+    #[tokio::test]
+    async fn a_command_without_an_exit_is_an_error() {
+        let error = gather(execution(vec![out(b"x")]), Encoding::Utf8, Instant::now(), 9).await;
+        assert_eq!(error.err().map(|error| error.code()), Some(Code::NotRunning));
+        assert!(events_of(vec![out(b"x")], Encoding::Utf8).await.contains("event: error\n"));
+    }
+
+    #[tokio::test]
+    async fn characters_cut_between_pieces_stay_whole() {
+        let text =
+            events_of(vec![out(b"a\xc3"), out(b"\xa4b"), out(b"\xff"), EXIT], Encoding::Utf8).await;
+        assert!(text.contains(r#"{"data":"a","encoding":"utf-8"}"#), "{text}");
+        assert!(text.contains(r#"{"data":"äb","encoding":"utf-8"}"#), "{text}");
+        assert!(text.contains("{\"data\":\"\u{fffd}\",\"encoding\":\"utf-8\"}"), "{text}");
+        assert!(
+            text.contains(r#"event: exit"#) && text.contains(r#"{"exitCode":3,"timedOut":false"#)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_character_that_never_ends_is_not_lost() {
+        let text = events_of(vec![out(b"\xe2\x82"), EXIT], Encoding::Utf8).await;
+        assert!(text.contains('\u{fffd}'), "{text}");
+        let text = events_of(vec![out(b"\xe2\x82"), EXIT], Encoding::Base64).await;
+        assert!(text.contains(r#"{"data":"4oI=","encoding":"base64"}"#), "{text}");
+    }
+}

@@ -1,0 +1,162 @@
+//! The bytes of a file on their way from and to a provider.
+//!
+//! A write replaces a file only once its whole body has come. The channel to the provider ends
+//! with the file, so a body that breaks off, is too slow or too large, or whose request is
+//! dropped, must end it with an error instead: [`Upload`] keeps a place in the channel for that.
+
+use std::time::Duration;
+
+use actix_web::error::PayloadError;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::http::body;
+use crate::http::error::ApiError;
+use crate::sandbox::{ChunkReceiver, FileContent};
+
+/// Pieces of a file that wait for the provider at most.
+const PIECES_MAX: usize = 8;
+
+/// The pieces of a file, as many bytes as it had when it was opened: a file that grows while it
+/// is read must not break the answer's framing. One that shrinks ends the connection, so that
+/// the client knows.
+pub(super) fn pieces(content: FileContent) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
+    stream::unfold((content.chunks, content.size), |(mut chunks, left)| async move {
+        if left == 0 {
+            return None;
+        }
+        let piece = match chunks.recv().await? {
+            Ok(mut bytes) => {
+                bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+                Ok(bytes)
+            }
+            Err(why) => Err(std::io::Error::other(why)),
+        };
+        let left = piece.as_ref().map_or(0, |bytes| left - bytes.len() as u64);
+        Some((piece, (chunks, left)))
+    })
+}
+
+/// The sending end of a file being written.
+pub(super) struct Upload {
+    tx: mpsc::Sender<Result<Bytes, String>>,
+    /// A place in the channel that is only used to break the file off.
+    last_word: Option<mpsc::OwnedPermit<Result<Bytes, String>>>,
+}
+
+impl Upload {
+    /// The sending end, and what the provider reads from.
+    pub(super) fn begin() -> (Self, ChunkReceiver) {
+        let (tx, rx) = mpsc::channel(PIECES_MAX);
+        let last_word = tx.clone().try_reserve_owned().ok();
+        (Self { tx, last_word }, rx)
+    }
+
+    /// Passes a body on, piece by piece, and ends the file once it has come whole.
+    pub(super) async fn feed(
+        mut self,
+        mut body: impl Stream<Item = Result<Bytes, PayloadError>> + Unpin,
+        len_max: u64,
+        silence_max: Duration,
+    ) -> Result<(), ApiError> {
+        let mut len = 0;
+        loop {
+            let Ok(piece) = timeout(silence_max, body.next()).await else {
+                return Err(body::too_slow());
+            };
+            let Some(piece) = piece else { break };
+            let piece = piece.map_err(body::broken_off)?;
+            len += piece.len() as u64;
+            if len > len_max {
+                return Err(body::too_large(len_max));
+            }
+            if self.tx.send(Ok(piece)).await.is_err() {
+                // The provider gave up; its own error says why.
+                return Ok(());
+            }
+        }
+        // Whole: nothing is to be broken off any more.
+        self.last_word = None;
+        Ok(())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(place) = self.last_word.take() {
+            place.send(Err("the upload broke off".into()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::error::Code;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    async fn received(mut chunks: ChunkReceiver) -> Vec<Result<Bytes, String>> {
+        let mut all = Vec::new();
+        while let Some(chunk) = chunks.recv().await {
+            all.push(chunk);
+        }
+        all
+    }
+
+    fn body(
+        parts: &[&'static str],
+    ) -> impl Stream<Item = Result<Bytes, PayloadError>> + Unpin + use<> {
+        stream::iter(parts.iter().map(|part| Ok(Bytes::from(*part))).collect::<Vec<_>>())
+    }
+
+    #[tokio::test]
+    async fn a_whole_body_ends_the_file() {
+        let (upload, chunks) = Upload::begin();
+        let (fed, got) = tokio::join!(upload.feed(body(&["ab", "c"]), 3, SECOND), received(chunks));
+        assert!(fed.is_ok());
+        assert_eq!(got, [Ok(Bytes::from("ab")), Ok(Bytes::from("c"))]);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_too_long_breaks_the_file_off() {
+        let (upload, chunks) = Upload::begin();
+        let (fed, got) =
+            tokio::join!(upload.feed(body(&["ab", "cd"]), 3, SECOND), received(chunks));
+        assert_eq!(fed.err().map(|error| error.code()), Some(Code::BodyTooLarge));
+        assert!(got.last().is_some_and(Result::is_err), "{got:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_body_breaks_the_file_off() {
+        let (upload, chunks) = Upload::begin();
+        let silent = body(&["ab"]).chain(stream::pending());
+        let (fed, got) = tokio::join!(upload.feed(silent, 3, SECOND), received(chunks));
+        assert_eq!(fed.err().map(|error| error.code()), Some(Code::RequestTimeout));
+        assert!(got.last().is_some_and(Result::is_err), "{got:?}");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_dropped_breaks_the_file_off_even_when_the_channel_is_full() {
+        let (upload, chunks) = Upload::begin();
+        let endless = stream::repeat_with(|| Ok(Bytes::from_static(b"x")));
+        let feeding = upload.feed(endless, u64::MAX, SECOND);
+        assert!(timeout(Duration::from_millis(10), feeding).await.is_err(), "nobody reads");
+        let got = received(chunks).await;
+        assert_eq!(got.len(), PIECES_MAX);
+        assert!(got.last().is_some_and(Result::is_err), "{got:?}");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_grows_is_cut_where_it_ended_when_opened() {
+        let (tx, rx) = mpsc::channel(4);
+        for piece in ["abc", "def"] {
+            tx.try_send(Ok(Bytes::from(piece))).expect("there is room");
+        }
+        let all: Vec<_> = pieces(FileContent { size: 4, chunks: rx }).collect().await;
+        let bytes: Vec<u8> = all.into_iter().flat_map(|p| p.expect("no error")).collect();
+        assert_eq!(bytes, b"abcd");
+    }
+}
