@@ -25,3 +25,6 @@ pub mod http;
 
 // L6 assembly: from a configuration to a running server.
 pub mod app;
+
+// L7 command: what people type.
+pub mod cli;

@@ -1,4 +1,4 @@
-//! The binary.
+//! The `issuebox` program: everything is in the library.
 
 use std::process::ExitCode;
 
@@ -7,5 +7,5 @@ fn main() -> ExitCode {
     if let Some(ended) = issuebox::sandbox::local::run_hidden_command() {
         return ended;
     }
-    ExitCode::SUCCESS
+    issuebox::cli::run(std::env::args_os())
 }

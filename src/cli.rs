@@ -1,0 +1,132 @@
+//! The command line: one verb a file. Remote verbs speak HTTP to a server, as any program would;
+//! nothing here knows the engine or a store.
+//!
+//! # Guarantees
+//! - Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found; `exec` returns the command's own.
+//! - Results go to standard output, everything else to standard error. Colours and the spinner
+//!   appear on terminals only; `NO_COLOR` is respected.
+//! - What the server says (titles, reasons, names) is made inert before a terminal sees it. Only
+//!   `exec` writes bytes as they are, as the command meant them.
+//! - A token is never an argument: arguments are readable by every process of the machine.
+
+mod client;
+mod config;
+mod connect;
+mod demo;
+mod failure;
+mod get;
+mod ls;
+mod output;
+mod progress;
+mod serve;
+mod sse;
+mod table;
+mod target;
+mod version;
+mod wire;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use client::Client;
+use connect::Environment;
+use output::Screen;
+
+/// Exactly one sandbox for every GitHub issue.
+#[derive(Debug, Parser)]
+#[command(name = "issuebox", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = "\
+ISSUE is an issue id, owner/repo#number, an issue's URL, a sandbox's id or its name.
+Exit code: 0 done, 1 failed, 2 wrong usage, 3 not found; exec returns the command's own.")]
+struct Cli {
+    #[command(flatten)]
+    place: Place,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// Which server, and what is known of it on its own machine.
+#[derive(Clone, Debug, Default, Args)]
+struct Place {
+    /// The server [env: ISSUEBOX_SERVER] [default: the one on this machine]
+    #[arg(long, global = true, value_name = "URL")]
+    server: Option<String>,
+    /// Read the token from FILE [env: ISSUEBOX_TOKEN is the token itself] [default: the file
+    /// `admin-token` in the data directory of the server on this machine]
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The configuration [default: issuebox.toml, where there is one]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The data directory of the server on this machine [env: ISSUEBOX_DATA]
+    #[arg(long, global = true, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run the server
+    Serve(serve::ServeArgs),
+    /// See it work in a minute: a fresh server, deliveries, sandboxes, and what came of it
+    Demo(demo::DemoArgs),
+    /// Show an issue's sandbox
+    Get(get::GetArgs),
+    /// List sandboxes
+    Ls(ls::LsArgs),
+    /// Look at the configuration
+    #[command(subcommand)]
+    Config(config::ConfigVerb),
+    /// Show the version
+    Version(version::VersionArgs),
+}
+
+/// Runs the program: reads the arguments, does what they ask, and says how it ended.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(asked) => {
+            // Help and version are no errors; writing them fails only where nobody reads.
+            let code = if asked.use_stderr() { failure::USAGE } else { 0 };
+            return if asked.print().is_ok() { ExitCode::from(code) } else { ExitCode::SUCCESS };
+        }
+    };
+    let env = Environment::of_process();
+    match dispatch(cli, &env) {
+        Ok(code) => code,
+        Err(error) => failure::report(&error, &env),
+    }
+}
+
+fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
+    let place = cli.place;
+    match cli.verb {
+        Verb::Serve(args) => serve::run(&place, args, env),
+        Verb::Demo(args) => demo::run(args),
+        Verb::Config(verb) => config::run(&place, verb, env),
+        Verb::Version(args) => version::run(args),
+        Verb::Get(args) => remote(&place, env, async |s| get::run(s, args).await),
+        Verb::Ls(args) => remote(&place, env, async |s| ls::run(s, args).await),
+    }
+}
+
+/// What a remote verb works with.
+struct Session<'a> {
+    client: Client,
+    screen: Screen,
+    env: &'a Environment,
+}
+
+/// Runs a remote verb on a runtime of its own.
+fn remote(
+    place: &Place,
+    env: &Environment,
+    verb: impl AsyncFnOnce(&mut Session<'_>) -> anyhow::Result<ExitCode>,
+) -> anyhow::Result<ExitCode> {
+    let client = connect::connect(place, env)?;
+    let mut session = Session { client, screen: Screen::new(env), env };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(verb(&mut session))
+}

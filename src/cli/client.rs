@@ -1,0 +1,254 @@
+//! Calls to a server's API.
+//!
+//! Answers are read with a bound. Nothing is retried here: a verb knows whether asking twice is
+//! right. Redirects are not followed, so that the token stays with the server it was meant for.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{Method, RequestBuilder, Response, Url, redirect};
+use serde_json::Value;
+
+use crate::types::Secret;
+
+use super::connect::is_loopback;
+use super::failure::Failure;
+use super::sse::{Decoder, Event};
+
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a server may take beyond what it was asked to wait.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long an event stream may be silent; servers send a heartbeat every 15 seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The content type of an event stream.
+const EVENT_STREAM: &str = "text/event-stream";
+/// Largest answer that is read, in bytes: 200 sandboxes with long titles fit many times.
+const ANSWER_LEN_MAX: usize = 32 * 1024 * 1024;
+
+/// What stands in a path as it is; everything else is encoded.
+const PATH_SEGMENT: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A server and the token for it.
+#[derive(Debug)]
+pub(super) struct Client {
+    http: reqwest::Client,
+    server: String,
+    token: Secret,
+}
+
+/// An answer of success.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// The whole JSON body.
+    pub body: Value,
+}
+
+impl Answer {
+    /// What was asked for.
+    pub fn data(&self) -> &Value {
+        &self.body["data"]
+    }
+}
+
+/// One call: what is asked and how long the server was asked to wait.
+#[derive(Debug)]
+pub(super) struct Call {
+    method: Method,
+    path: String,
+    query: Vec<(&'static str, String)>,
+    body: Option<Value>,
+    wait: Duration,
+}
+
+impl Call {
+    pub fn get(path: &[&str]) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    pub fn post(path: &[&str]) -> Self {
+        Self::new(Method::POST, path)
+    }
+
+    pub fn delete(path: &[&str]) -> Self {
+        Self::new(Method::DELETE, path)
+    }
+
+    /// `path` below `/v1`, segment by segment.
+    fn new(method: Method, path: &[&str]) -> Self {
+        let encoded = path.iter().map(|part| utf8_percent_encode(part, PATH_SEGMENT).to_string());
+        let path = format!("/v1/{}", encoded.collect::<Vec<_>>().join("/"));
+        Self { method, path, query: Vec::new(), body: None, wait: Duration::ZERO }
+    }
+
+    /// Adds a query parameter where there is something to say.
+    pub fn query(mut self, name: &'static str, value: Option<impl ToString>) -> Self {
+        if let Some(value) = value {
+            self.query.push((name, value.to_string()));
+        }
+        self
+    }
+
+    /// Asks the server to wait up to so many seconds.
+    pub fn wait(mut self, seconds: Option<u64>) -> Self {
+        self.wait = Duration::from_secs(seconds.unwrap_or(0));
+        self.query("wait", seconds)
+    }
+
+    pub fn json(mut self, body: Value) -> Self {
+        self.body = Some(body);
+        self
+    }
+}
+
+impl Client {
+    pub fn new(server: &Url, token: Secret) -> anyhow::Result<Self> {
+        let mut http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(redirect::Policy::none())
+            .user_agent(concat!("issuebox/", env!("CARGO_PKG_VERSION")));
+        if is_loopback(server) {
+            // A proxy's loopback is another machine's.
+            http = http.no_proxy();
+        }
+        let server = server.as_str().trim_end_matches('/').to_owned();
+        Ok(Self { http: http.build()?, server, token })
+    }
+
+    /// Makes a call and reads its answer.
+    ///
+    /// # Errors
+    /// [`Failure::Api`] where the server said no, [`Failure::Unreachable`] where it said nothing.
+    pub async fn call(&self, call: Call) -> Result<Answer, Failure> {
+        let allowed = call.wait + ANSWER_TIMEOUT;
+        let request = self.request(&call).timeout(allowed);
+        let response = request.send().await.map_err(|e| self.unreachable(e))?;
+        let status = response.status().as_u16();
+        let bytes = self.read(response).await?;
+        let body: Option<Value> = serde_json::from_slice(&bytes).ok();
+        match body {
+            Some(body) if (200..300).contains(&status) => Ok(Answer { body }),
+            body => Err(self.refusal(status, body.as_ref())),
+        }
+    }
+
+    /// Makes a call whose answer is a stream of events.
+    ///
+    /// # Errors
+    /// As for [`Client::call`]; [`Failure::Failed`] where the server answers something else.
+    pub async fn stream(
+        &self,
+        call: Call,
+        resume_from: Option<&str>,
+    ) -> Result<EventStream, Failure> {
+        let mut request = self.request(&call).header(ACCEPT, EVENT_STREAM);
+        if let Some(cursor) = resume_from {
+            request = request.header("Last-Event-ID", cursor);
+        }
+        let sent = tokio::time::timeout(call.wait + ANSWER_TIMEOUT, request.send()).await;
+        let response = match sent {
+            Ok(answered) => answered.map_err(|e| self.unreachable(e))?,
+            Err(_elapsed) => return Err(self.silent()),
+        };
+        let status = response.status().as_u16();
+        if !response.status().is_success() {
+            let bytes = self.read(response).await?;
+            return Err(self.refusal(status, serde_json::from_slice(&bytes).ok().as_ref()));
+        }
+        let content_type = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        if !content_type.is_some_and(|value| value.starts_with(EVENT_STREAM)) {
+            return Err(self.refusal(status, None));
+        }
+        Ok(EventStream { bytes: response, decoder: Decoder::default(), ready: VecDeque::new() })
+    }
+
+    fn request(&self, call: &Call) -> RequestBuilder {
+        let url = format!("{}{}", self.server, call.path);
+        let request = self
+            .http
+            .request(call.method.clone(), url)
+            .bearer_auth(self.token.expose())
+            .query(&call.query);
+        match &call.body {
+            Some(body) => request.json(body),
+            None => request,
+        }
+    }
+
+    async fn read(&self, mut response: Response) -> Result<Vec<u8>, Failure> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|e| self.unreachable(e))? {
+            if bytes.len() + chunk.len() > ANSWER_LEN_MAX {
+                return Err(Failure::Failed {
+                    message: format!("{} answered more than 32 MiB", self.server),
+                    hint: "ask for less at once".to_owned(),
+                });
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes)
+    }
+
+    fn unreachable(&self, source: reqwest::Error) -> Failure {
+        // The source names the address again, with every parameter.
+        Failure::Unreachable { server: self.server.clone(), source: source.without_url() }
+    }
+
+    fn silent(&self) -> Failure {
+        Failure::Failed {
+            message: format!("{} did not answer in time", self.server),
+            hint: "look at the server's log, and try again".to_owned(),
+        }
+    }
+
+    /// What the server says went wrong, in its own words where it is a server of ours.
+    fn refusal(&self, status: u16, body: Option<&Value>) -> Failure {
+        let error = body.map(|body| &body["error"]);
+        let text = |name: &str| error.and_then(|error| error[name].as_str()).map(str::to_owned);
+        match (text("code"), text("message")) {
+            (Some(code), Some(message)) => {
+                Failure::Api { status, code, message, hint: text("hint") }
+            }
+            (None, _) | (_, None) => Failure::Failed {
+                message: format!("{} answered {status} in a way we do not know", self.server),
+                hint: "is this the address of an issuebox server?".to_owned(),
+            },
+        }
+    }
+}
+
+/// Events as they come.
+#[derive(Debug)]
+pub(super) struct EventStream {
+    bytes: Response,
+    decoder: Decoder,
+    ready: VecDeque<Event>,
+}
+
+impl EventStream {
+    /// The next event; `None` once the server ended the stream.
+    ///
+    /// # Errors
+    /// [`Failure::Failed`] when the connection broke, was silent for too long, or spoke nonsense.
+    pub async fn next(&mut self) -> Result<Option<Event>, Failure> {
+        let broken = |message: String| Failure::Failed {
+            message,
+            hint: "look whether the server still runs".to_owned(),
+        };
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            let chunk = tokio::time::timeout(SILENCE_MAX, self.bytes.chunk())
+                .await
+                .map_err(|_elapsed| broken("the connection went silent".to_owned()))?
+                .map_err(|e| broken(format!("the connection broke: {}", e.without_url())))?;
+            let Some(chunk) = chunk else { return Ok(None) };
+            let events = self.decoder.push(&chunk).map_err(|e| broken(e.to_owned()))?;
+            self.ready.extend(events);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `issuebox ls`: lists sandboxes, newest first, all pages of them.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::clock::{Clock, SystemClock};
+
+use super::Session;
+use super::client::{Answer, Call};
+use super::failure::Failure;
+use super::output::{Shape, Shown};
+use super::table;
+use super::wire::{self, Sandbox};
+
+#[derive(Debug, Args)]
+pub(super) struct LsArgs {
+    /// Only those in this phase
+    #[arg(long, value_name = "PHASE")]
+    phase: Option<String>,
+    /// Only those of this provider
+    #[arg(long, value_name = "NAME")]
+    provider: Option<String>,
+    /// Only those of this repository
+    #[arg(long, value_name = "OWNER/REPO")]
+    repository: Option<String>,
+    /// Only those whose name, title or repository contains TEXT
+    #[arg(long, value_name = "TEXT")]
+    search: Option<String>,
+    /// Deleted ones too
+    #[arg(long)]
+    deleted: bool,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+/// How many the API gives at once at most.
+const PAGE_LEN: u64 = 200;
+
+pub(super) async fn run(session: &mut Session<'_>, args: LsArgs) -> anyhow::Result<ExitCode> {
+    let mut all: Vec<Value> = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let answer = page(session, &args, cursor.as_deref()).await?;
+        cursor = answer.body["nextCursor"].as_str().map(str::to_owned);
+        match answer.body {
+            Value::Object(mut fields) => match fields.remove("data") {
+                Some(Value::Array(items)) => all.extend(items),
+                Some(_) | None => cursor = None,
+            },
+            _ => cursor = None,
+        }
+        if cursor.is_none() {
+            break;
+        }
+    }
+    show(session, args.shape.shown(), all)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn page(
+    session: &Session<'_>,
+    args: &LsArgs,
+    cursor: Option<&str>,
+) -> Result<Answer, Failure> {
+    let call = Call::get(&["sandboxes"])
+        .query("phase", args.phase.as_deref())
+        .query("provider", args.provider.as_deref())
+        .query("repository", args.repository.as_deref())
+        .query("q", args.search.as_deref())
+        .query("deleted", args.deleted.then_some("true"))
+        .query("limit", Some(PAGE_LEN))
+        .query("cursor", cursor);
+    session.client.call(call).await
+}
+
+fn show(session: &mut Session<'_>, shown: Shown, all: Vec<Value>) -> anyhow::Result<()> {
+    if shown == Shown::Json {
+        session.screen.json(&Value::Array(all))?;
+        return Ok(());
+    }
+    let sandboxes: Vec<Sandbox> = all.iter().map(wire::read).collect::<Result<_, _>>()?;
+    if shown == Shown::Ids {
+        for sandbox in &sandboxes {
+            session.screen.line(&sandbox.id)?;
+        }
+    } else if sandboxes.is_empty() {
+        // Not a result: a program that reads standard output gets nothing.
+        eprintln!("no sandboxes; issuebox ensure ISSUE makes one");
+    } else {
+        let list = table::list(&session.screen, &sandboxes, SystemClock.now());
+        session.screen.line(&list)?;
+    }
+    Ok(())
+}

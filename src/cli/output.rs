@@ -1,0 +1,122 @@
+//! What results look like: as a table for people, as JSON for programs, or as ids alone.
+
+use std::io::{self, IsTerminal, Write};
+
+use clap::{Args, ValueEnum};
+use owo_colors::{OwoColorize, Style};
+use serde_json::Value;
+
+use super::connect::Environment;
+
+/// How to show results.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(super) struct Shape {
+    /// How to show the result
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", conflicts_with = "quiet")]
+    output: Format,
+    /// Show ids alone
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// How to show results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people
+    #[default]
+    Table,
+    /// For programs, as the API says it
+    Json,
+}
+
+/// What was asked for, of the two above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    Table,
+    Json,
+    Ids,
+}
+
+impl Shape {
+    pub const fn shown(self) -> Shown {
+        match (self.quiet, self.output) {
+            (true, _) => Shown::Ids,
+            (false, Format::Table) => Shown::Table,
+            (false, Format::Json) => Shown::Json,
+        }
+    }
+}
+
+/// Standard output and whether it takes colours.
+pub(super) struct Screen {
+    pub out: io::Stdout,
+    pub colours: bool,
+}
+
+impl Screen {
+    pub fn new(env: &Environment) -> Self {
+        let out = io::stdout();
+        let colours = takes_colours(out.is_terminal(), env);
+        Self { out, colours }
+    }
+
+    /// Writes a line.
+    pub fn line(&mut self, line: &str) -> io::Result<()> {
+        writeln!(self.out, "{line}")
+    }
+
+    /// Writes a JSON value for people to read and programs to parse.
+    pub fn json(&mut self, value: &Value) -> io::Result<()> {
+        writeln!(self.out, "{value:#}")
+    }
+
+    /// Text in the colour of a phase, where colours are taken.
+    pub fn phase(&self, phase: &str, text: &str) -> String {
+        self.styled(phase_style(phase), text)
+    }
+
+    /// Text of lesser weight.
+    pub fn faint(&self, text: &str) -> String {
+        self.styled(Style::new().dimmed(), text)
+    }
+
+    fn styled(&self, style: Style, text: &str) -> String {
+        if self.colours { text.style(style).to_string() } else { text.to_owned() }
+    }
+}
+
+/// Whether standard error takes colours.
+pub(super) fn stderr_has_colours(env: &Environment) -> bool {
+    takes_colours(io::stderr().is_terminal(), env)
+}
+
+fn takes_colours(is_terminal: bool, env: &Environment) -> bool {
+    is_terminal && env.get("NO_COLOR").is_none() && env.get("TERM") != Some("dumb")
+}
+
+/// Green is up, blue on its way there, yellow on its way down, red is trouble.
+fn phase_style(phase: &str) -> Style {
+    match phase {
+        "running" => Style::new().green(),
+        "creating" | "starting" => Style::new().blue(),
+        "stopping" | "deleting" => Style::new().yellow(),
+        "failed" => Style::new().red().bold(),
+        // Stopped and deleted rest; and a later version may know more phases.
+        _ => Style::new().dimmed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_that_want_them() {
+        let env = |name: &str, word: &str| Environment::from_pairs(&[(name, word)]);
+        assert!(takes_colours(true, &env("TERM", "xterm")));
+        assert!(takes_colours(true, &env("NO_COLOR", "")), "an empty NO_COLOR is not set");
+        assert!(!takes_colours(false, &env("TERM", "xterm")));
+        assert!(!takes_colours(true, &env("NO_COLOR", "1")));
+        assert!(!takes_colours(true, &env("TERM", "dumb")));
+    }
+}

@@ -1,0 +1,115 @@
+//! Sandboxes as a table and as a sheet, with everything that others wrote made inert.
+
+use comfy_table::{Table, presets};
+
+use crate::types::{Timestamp, inert};
+
+use super::output::Screen;
+use super::wire::Sandbox;
+
+/// Longest title in a table, in characters.
+const TITLE_LEN_MAX: usize = 48;
+
+/// A list of sandboxes, the phase in front.
+pub(super) fn list(screen: &Screen, sandboxes: &[Sandbox], now: Timestamp) -> String {
+    let mut table = plain_table();
+    table.set_header(["PHASE", "ISSUE", "TITLE", "AGE", "SANDBOX"]);
+    for sandbox in sandboxes {
+        table.add_row([
+            sandbox.phase_word().to_owned(),
+            inert(&sandbox.issue()).into_owned(),
+            shortened(&inert(sandbox.issue_title.as_deref().unwrap_or("-"))),
+            age(&sandbox.created_at, now),
+            inert(&sandbox.name).into_owned(),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    // Coloured afterwards: codes would count as width.
+    let coloured = |(at, line): (usize, &str)| {
+        let line = line.trim_end();
+        let phase_len = line.find(' ').unwrap_or(line.len());
+        let (phase, rest) = line.split_at(phase_len);
+        match at {
+            0 => screen.faint(line),
+            _ => format!("{}{rest}", screen.phase(phase, phase)),
+        }
+    };
+    let lines = table.to_string();
+    lines.lines().enumerate().map(coloured).collect::<Vec<_>>().join("\n")
+}
+
+/// All there is to say of one sandbox.
+pub(super) fn sheet(screen: &Screen, sandbox: &Sandbox, now: Timestamp) -> String {
+    let mut rows: Vec<(&str, String)> = Vec::new();
+    let mut row = |name, value: Option<&str>| {
+        if let Some(value) = value {
+            rows.push((name, inert(value).into_owned()));
+        }
+    };
+    let phase = sandbox.phase_word();
+    let since = age(&sandbox.phase_since, now);
+    row("issue", Some(&sandbox.issue()));
+    row("title", sandbox.issue_title.as_deref());
+    row("page", sandbox.issue_url.as_deref());
+    row("sandbox", Some(&sandbox.name));
+    row("id", Some(&sandbox.id));
+    row("phase", Some(&format!("{phase} for {since}")));
+    row("reason", sandbox.reason.as_deref());
+    if Some(sandbox.wanted.as_str()) != sandbox.phase.as_deref() {
+        row("wanted", Some(&sandbox.wanted));
+    }
+    if let Some(failure) = &sandbox.failure {
+        let text = format!("{} ({} at {})", failure.message, failure.code, failure.step);
+        row("failure", Some(&text));
+    }
+    row("provider", Some(&sandbox.provider));
+    row("object", sandbox.external_id.as_deref());
+    row("template", Some(&sandbox.template));
+    row("generation", Some(&sandbox.generation.to_string()));
+    row("created", Some(&sandbox.created_at));
+    row("activity", sandbox.last_activity_at.as_deref());
+    row("deleted", sandbox.deleted_at.as_deref());
+    let line = |(name, value): (&str, String)| {
+        let value = if name == "phase" { screen.phase(phase, &value) } else { value };
+        format!("{} {value}", screen.faint(&format!("{name:<10}")))
+    };
+    rows.into_iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// One line about one sandbox, for verbs that act.
+pub(super) fn line(screen: &Screen, sandbox: &Sandbox) -> String {
+    let phase = sandbox.phase_word();
+    let mut line = format!("{} {}", inert(&sandbox.name), screen.phase(phase, phase));
+    if let Some(failure) = &sandbox.failure {
+        line.push_str(&screen.faint(&format!(" ({})", inert(&failure.message))));
+    }
+    line
+}
+
+fn plain_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table
+}
+
+fn shortened(text: &str) -> String {
+    if text.chars().count() <= TITLE_LEN_MAX {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(TITLE_LEN_MAX - 1).collect();
+    format!("{}…", kept.trim_end())
+}
+
+/// How long ago a time was, in its largest unit: `5s`, `12m`, `3h`, `9d`.
+pub(super) fn age(at: &str, now: Timestamp) -> String {
+    let Some(at) = Timestamp::parse(at) else { return "?".to_owned() };
+    let seconds = now.since(at).as_secs();
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}

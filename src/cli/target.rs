@@ -1,0 +1,172 @@
+//! What ISSUE can be: an issue id, `owner/repo#number`, an issue's URL, a sandbox's id or name.
+
+use std::fmt;
+
+use reqwest::Url;
+
+use crate::types::{IssueId, IssueNumber, Repository};
+
+use super::client::{Call, Client};
+use super::failure::Failure;
+use super::wire::{self, Sandbox};
+
+/// What a person calls an issue or its sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// By repository and number.
+    Numbered(Repository, IssueNumber),
+    /// An issue id, a sandbox's id or its name; which of them only the server knows.
+    Word(String),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Numbered(repository, number) => write!(f, "{repository}#{number}"),
+            Self::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+impl Target {
+    /// Reads what was written for ISSUE; for `clap`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.contains("://") {
+            return Self::from_url(text)
+                .ok_or_else(|| "an issue's URL ends in /owner/repo/issues/number".to_owned());
+        }
+        if let Some((repository, number)) = text.split_once('#') {
+            return Self::numbered(repository, number)
+                .ok_or_else(|| "must have the form owner/repo#number".to_owned());
+        }
+        if text.contains('/') {
+            return Err("is a repository without a number; write owner/repo#number".to_owned());
+        }
+        if text.is_empty() || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            return Err("must be one word".to_owned());
+        }
+        Ok(Self::Word(text.to_owned()))
+    }
+
+    fn from_url(text: &str) -> Option<Self> {
+        let url = Url::parse(text).ok()?;
+        let parts: Vec<&str> = url.path_segments()?.filter(|part| !part.is_empty()).collect();
+        let [owner, repository, "issues", number] = parts.as_slice() else { return None };
+        Self::numbered(&format!("{owner}/{repository}"), number)
+    }
+
+    fn numbered(repository: &str, number: &str) -> Option<Self> {
+        let repository = Repository::parse(repository).ok()?;
+        let number = number.parse().ok().filter(|number| *number > 0)?;
+        Some(Self::Numbered(repository, IssueNumber(number)))
+    }
+
+    /// The issue id, where the text can be one or names a sandbox by its issue.
+    pub fn issue_id(&self) -> Option<IssueId> {
+        match self {
+            Self::Numbered(..) => None,
+            Self::Word(word) => {
+                IssueId::from_sandbox_name(word).or_else(|| IssueId::parse(word).ok())
+            }
+        }
+    }
+
+    /// The sandbox that is meant; `None` where there is none. An issue id wins over a sandbox's
+    /// id of the same letters.
+    pub async fn find(&self, client: &Client) -> Result<Option<Sandbox>, Failure> {
+        match self {
+            Self::Numbered(repository, number) => {
+                let (owner, name) =
+                    repository.as_str().split_once('/').unwrap_or((repository.as_str(), ""));
+                let number = number.to_string();
+                let path = ["repos", owner, name, "issues", &number, "sandbox"];
+                wire::read(client.call(Call::get(&path)).await?.data())
+            }
+            Self::Word(word) => {
+                if IssueId::parse(word).is_ok() {
+                    let call = Call::get(&["issues", word, "sandbox"]);
+                    let live = wire::read(client.call(call).await?.data())?;
+                    if let Some(live) = live {
+                        return Ok(Some(live));
+                    }
+                }
+                match client.call(Call::get(&["sandboxes", word])).await {
+                    Ok(answer) => wire::read(answer.data()).map(Some),
+                    Err(Failure::Api { status: 404, .. }) => Ok(None),
+                    Err(failure) => Err(failure),
+                }
+            }
+        }
+    }
+
+    /// The sandbox that is meant.
+    ///
+    /// # Errors
+    /// [`Failure::NotFound`] where there is none.
+    pub async fn sandbox(&self, client: &Client) -> Result<Sandbox, Failure> {
+        self.find(client).await?.ok_or_else(|| self.not_found())
+    }
+
+    /// That there is no such sandbox.
+    pub fn not_found(&self) -> Failure {
+        Failure::NotFound {
+            message: format!("{self} has no sandbox"),
+            hint: format!("issuebox ensure {self} gives it one, issuebox ls shows those there are"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbered(number: u64) -> Result<Target, String> {
+        let repository = Repository::parse("octo/hello.rs").expect("a repository");
+        Ok(Target::Numbered(repository, IssueNumber(number)))
+    }
+
+    #[test]
+    fn an_issue_can_be_written_in_every_usual_way() {
+        for text in [
+            "octo/hello.rs#7",
+            "https://github.com/octo/hello.rs/issues/7",
+            "https://git.example.org/octo/hello.rs/issues/7/",
+            "http://git.example.org:8080/octo/hello.rs/issues/7?x=1#issuecomment-5",
+        ] {
+            assert_eq!(Target::parse(text), numbered(7), "{text}");
+        }
+        for word in ["444500041", "test-123", "claude-issue-test-123", "0190c1d2-77aa"] {
+            assert_eq!(Target::parse(word), Ok(Target::Word(word.to_owned())), "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_issue_is_refused() {
+        for bad in [
+            "",
+            "a b",
+            "a\nb",
+            "octo/hello",
+            "#7",
+            "octo#7",
+            "octo/hello#",
+            "octo/hello#0",
+            "octo/hello#x",
+            "octo/hello#18446744073709551616",
+            "https://github.com/octo/hello/pull/7",
+            "https://github.com/octo/hello",
+            "https://github.com/octo/hello/issues/x",
+            "mailto://x",
+        ] {
+            assert!(Target::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_sandboxs_name_names_its_issue() {
+        let id = |text: &str| Target::Word(text.to_owned()).issue_id().map(|id| id.to_string());
+        assert_eq!(id("claude-issue-test-1"), Some("test-1".to_owned()));
+        assert_eq!(id("test-1"), Some("test-1".to_owned()));
+        assert_eq!(id("ä"), None);
+    }
+}

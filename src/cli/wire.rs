@@ -1,0 +1,137 @@
+//! What the API answers, as far as the command line shows it. Fields that are not known are
+//! ignored, so that an older command line works with a newer server.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::failure::Failure;
+
+/// A sandbox.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Sandbox {
+    pub id: String,
+    pub name: String,
+    pub issue_id: String,
+    pub repository: Option<String>,
+    pub issue_number: Option<u64>,
+    pub issue_title: Option<String>,
+    pub issue_url: Option<String>,
+    pub provider: String,
+    pub external_id: Option<String>,
+    pub template: String,
+    /// `None` once deleted.
+    pub phase: Option<String>,
+    pub wanted: String,
+    pub generation: u64,
+    pub failure: Option<SandboxFailure>,
+    pub reason: Option<String>,
+    pub created_at: String,
+    pub phase_since: String,
+    pub last_activity_at: Option<String>,
+    pub deleted_at: Option<String>,
+}
+
+impl Sandbox {
+    /// The phase, or what is said of one that has none any more.
+    pub fn phase_word(&self) -> &str {
+        self.phase.as_deref().unwrap_or("deleted")
+    }
+
+    /// The issue as people write it: `owner/repo#number` where known, else its id.
+    pub fn issue(&self) -> String {
+        match (&self.repository, self.issue_number) {
+            (Some(repository), Some(number)) => format!("{repository}#{number}"),
+            (None, _) | (_, None) => self.issue_id.clone(),
+        }
+    }
+}
+
+/// Why a sandbox is *failed*, or what stands in the way of its delete.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SandboxFailure {
+    pub code: String,
+    pub step: String,
+    pub message: String,
+}
+
+/// What *ensure* says beside the sandbox.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Ensured {
+    pub outcome: String,
+    pub reason: String,
+    pub settled: Option<bool>,
+    #[serde(default)]
+    pub mismatch: Vec<String>,
+}
+
+/// One thing that happened to an issue.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TimelineEntry {
+    pub at: String,
+    pub from: Option<String>,
+    pub to: Option<String>,
+    pub reason: String,
+    pub cause: String,
+}
+
+/// One change of a sandbox, as the event stream tells it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Changed {
+    pub sandbox: Sandbox,
+    pub from: Option<String>,
+    pub to: Option<String>,
+    pub reason: String,
+    pub cause: String,
+}
+
+/// A piece of a command's output.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Output {
+    pub data: String,
+    pub encoding: String,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Exited {
+    pub exit_code: i32,
+    #[serde(default)]
+    pub timed_out: bool,
+}
+
+/// Why a stream broke off.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct BrokenOff {
+    pub message: String,
+}
+
+/// Reads an answer's part.
+///
+/// # Errors
+/// [`Failure::Failed`] when the server's answer has another shape.
+pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Failure> {
+    T::deserialize(value).map_err(|error| unknown_shape(&error))
+}
+
+/// Reads the data of an event.
+///
+/// # Errors
+/// As for [`read`].
+pub(super) fn read_event<T: DeserializeOwned>(data: &str) -> Result<T, Failure> {
+    serde_json::from_str(data).map_err(|error| unknown_shape(&error))
+}
+
+fn unknown_shape(error: &serde_json::Error) -> Failure {
+    Failure::Failed {
+        message: format!("the server's answer is not what we know: {error}"),
+        hint: "is the server of another major version?".to_owned(),
+    }
+}
