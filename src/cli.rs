@@ -9,20 +9,27 @@
 //!   `exec` writes bytes as they are, as the command meant them.
 //! - A token is never an argument: arguments are readable by every process of the machine.
 
+mod act;
 mod client;
 mod config;
 mod connect;
 mod demo;
+mod ensure;
 mod failure;
 mod get;
 mod ls;
 mod output;
 mod progress;
+mod retry;
+mod rm;
 mod serve;
 mod sse;
+mod start;
+mod stop;
 mod table;
 mod target;
 mod version;
+mod wait;
 mod wire;
 
 use std::ffi::OsString;
@@ -72,10 +79,22 @@ enum Verb {
     Serve(serve::ServeArgs),
     /// See it work in a minute: a fresh server, deliveries, sandboxes, and what came of it
     Demo(demo::DemoArgs),
+    /// Give an issue its sandbox, or show the one it has
+    Ensure(ensure::EnsureArgs),
     /// Show an issue's sandbox
     Get(get::GetArgs),
     /// List sandboxes
     Ls(ls::LsArgs),
+    /// Take sandboxes down; their workspaces are kept
+    Stop(stop::StopArgs),
+    /// Bring sandboxes up
+    Start(start::StartArgs),
+    /// Try again what a failed sandbox failed at
+    Retry(retry::RetryArgs),
+    /// Remove sandboxes and their workspaces
+    Rm(rm::RmArgs),
+    /// Wait until a sandbox is in a phase
+    Wait(wait::WaitArgs),
     /// Look at the configuration
     #[command(subcommand)]
     Config(config::ConfigVerb),
@@ -107,8 +126,14 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
         Verb::Demo(args) => demo::run(args),
         Verb::Config(verb) => config::run(&place, verb, env),
         Verb::Version(args) => version::run(args),
+        Verb::Ensure(args) => remote(&place, env, async |s| ensure::run(s, args).await),
         Verb::Get(args) => remote(&place, env, async |s| get::run(s, args).await),
         Verb::Ls(args) => remote(&place, env, async |s| ls::run(s, args).await),
+        Verb::Stop(args) => remote(&place, env, async |s| stop::run(s, args).await),
+        Verb::Start(args) => remote(&place, env, async |s| start::run(s, args).await),
+        Verb::Retry(args) => remote(&place, env, async |s| retry::run(s, args).await),
+        Verb::Rm(args) => remote(&place, env, async |s| rm::run(s, args).await),
+        Verb::Wait(args) => remote(&place, env, async |s| wait::run(s, args).await),
     }
 }
 

@@ -1,0 +1,160 @@
+//! What the verbs that act have in common: several issues one after the other, each told as it
+//! ends, and an exit code that says whether all went well.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::Session;
+use super::client::Call;
+use super::failure::{self, FAILED, Failure};
+use super::output::{Shape, Shown};
+use super::progress::Spinner;
+use super::table;
+use super::target::Target;
+use super::wire::{self, Sandbox};
+
+/// Longest wait that the API takes, in seconds.
+pub(super) const WAIT_MAX: u64 = 300;
+
+/// Waiting for what was asked for to come about.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(super) struct Waiting {
+    /// Wait until it has come about, at most SECONDS (300 where left out)
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "300", value_parser = clap::value_parser!(u64).range(0..=WAIT_MAX))]
+    wait: Option<u64>,
+}
+
+impl Waiting {
+    /// How many seconds; `None` where nothing is waited for.
+    pub const fn seconds(self) -> Option<u64> {
+        self.wait
+    }
+}
+
+/// Which issues, and how to wait and tell.
+#[derive(Debug, Args)]
+pub(super) struct Acting {
+    /// Which issues
+    #[arg(required = true, value_name = "ISSUE", value_parser = Target::parse)]
+    pub issues: Vec<Target>,
+    #[command(flatten)]
+    pub waiting: Waiting,
+    #[command(flatten)]
+    pub shape: Shape,
+}
+
+/// A command of the API on one sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    Stop,
+    Start,
+    Retry,
+    Delete,
+}
+
+impl Act {
+    fn call(self, id: &str) -> Call {
+        match self {
+            Self::Stop => Call::post(&["sandboxes", id, "stop"]),
+            Self::Start => Call::post(&["sandboxes", id, "start"]),
+            Self::Retry => Call::post(&["sandboxes", id, "retry"]),
+            Self::Delete => Call::delete(&["sandboxes", id]),
+        }
+    }
+
+    /// The phase that a wait is for.
+    const fn goal(self) -> &'static str {
+        match self {
+            Self::Stop => "stopped",
+            Self::Start | Self::Retry => "running",
+            Self::Delete => "deleted",
+        }
+    }
+}
+
+/// Does it to each issue. One that fails does not keep the others from being done.
+pub(super) async fn run(
+    session: &mut Session<'_>,
+    act: Act,
+    args: Acting,
+) -> anyhow::Result<ExitCode> {
+    if let [only] = args.issues.as_slice() {
+        one(session, act, only, &args).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut codes = Vec::new();
+    for target in &args.issues {
+        if let Err(error) = one(session, act, target, &args).await {
+            codes.push(failure::code_of(&error));
+            failure::tell(&error.context(target.to_string()), session.env);
+        }
+    }
+    match codes.as_slice() {
+        [] => Ok(ExitCode::SUCCESS),
+        [first, rest @ ..] if rest.iter().all(|code| code == first) => {
+            Err(Failure::Told(*first).into())
+        }
+        [..] => Err(Failure::Told(FAILED).into()),
+    }
+}
+
+async fn one(
+    session: &mut Session<'_>,
+    act: Act,
+    target: &Target,
+    args: &Acting,
+) -> anyhow::Result<()> {
+    let found = target.sandbox(&session.client).await?;
+    let wait = args.waiting.seconds();
+    let sandbox = {
+        let what = format!("waiting for {} to be {}", found.name, act.goal());
+        let _spinner = Spinner::start(&what, wait.is_some());
+        let answer = session.client.call(act.call(&found.id).wait(wait)).await?;
+        match args.shape.shown() {
+            Shown::Json => session.screen.json(answer.data())?,
+            Shown::Table | Shown::Ids => {}
+        }
+        wire::read::<Sandbox>(answer.data())?
+    };
+    match args.shape.shown() {
+        Shown::Table => {
+            let line = table::line(&session.screen, &sandbox);
+            session.screen.line(&line)?;
+        }
+        Shown::Ids => session.screen.line(&sandbox.id)?,
+        Shown::Json => {}
+    }
+    match wait {
+        Some(seconds) => reached(&sandbox, act.goal(), seconds).map_err(Into::into),
+        None => Ok(()),
+    }
+}
+
+/// Whether a wait came to its goal.
+///
+/// # Errors
+/// [`Failure::Failed`] says where the sandbox stands instead.
+pub(super) fn reached(sandbox: &Sandbox, goal: &str, seconds: u64) -> Result<(), Failure> {
+    let phase = sandbox.phase_word();
+    if phase == goal {
+        return Ok(());
+    }
+    let name = &sandbox.name;
+    let failed = |message, hint: String| Err(Failure::Failed { message, hint });
+    match (&sandbox.failure, phase) {
+        (Some(failure), "failed") => failed(
+            format!("{name} has failed at {}: {}", failure.step, failure.message),
+            format!("issuebox retry {0} tries again, issuebox rm {0} removes it", sandbox.issue_id),
+        ),
+        (Some(failure), _) => failed(
+            format!("{name} is still {phase}: {}", failure.message),
+            format!("issuebox events {} shows what happened", sandbox.issue_id),
+        ),
+        (None, _) => failed(
+            format!("{name} is {phase} and not {goal} after {seconds} s"),
+            format!("issuebox wait --for={goal} {} goes on waiting", sandbox.issue_id),
+        ),
+    }
+}

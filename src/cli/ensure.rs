@@ -1,0 +1,94 @@
+//! `issuebox ensure`: gives an issue its sandbox, or shows the one it has.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use crate::types::inert;
+
+use super::Session;
+use super::act::{Waiting, reached};
+use super::client::Call;
+use super::output::{Shape, Shown};
+use super::progress::Spinner;
+use super::table;
+use super::target::Target;
+use super::wire::{self, Ensured, Sandbox};
+
+#[derive(Debug, Args)]
+pub(super) struct EnsureArgs {
+    /// Which issue
+    #[arg(value_parser = Target::parse)]
+    issue: Target,
+    /// Make it from this template, where it has to be made
+    #[arg(long, value_name = "NAME")]
+    template: Option<String>,
+    /// The issue's title, where the server does not know it
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+    #[command(flatten)]
+    waiting: Waiting,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::Result<ExitCode> {
+    let body = body_of(session, &args).await?;
+    let wait = args.waiting.seconds();
+    let answer = {
+        let what = format!("waiting for {} to be running", args.issue);
+        let _spinner = Spinner::start(&what, wait.is_some());
+        session.client.call(Call::post(&["sandboxes"]).json(body).wait(wait)).await?
+    };
+    let ensured: Ensured = wire::read(&answer.body)?;
+    let sandbox: Sandbox = wire::read(answer.data())?;
+    match args.shape.shown() {
+        Shown::Json => session.screen.json(&answer.body)?,
+        Shown::Ids => session.screen.line(&sandbox.id)?,
+        Shown::Table => {
+            let line = table::line(&session.screen, &sandbox);
+            let why = format!("{}: {}", inert(&ensured.outcome), inert(&ensured.reason));
+            let why = session.screen.faint(&why);
+            session.screen.line(&format!("{line}  {why}"))?;
+        }
+    }
+    if !ensured.mismatch.is_empty() {
+        let parts = ensured.mismatch.join(", ");
+        eprintln!("note: it exists with another {}; that is kept as it is", inert(&parts));
+    }
+    if wait.is_some() || sandbox.phase_word() == "failed" {
+        reached(&sandbox, "running", wait.unwrap_or(0))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What to ask for. A sandbox's id names its issue, which only the server can tell.
+async fn body_of(session: &Session<'_>, args: &EnsureArgs) -> anyhow::Result<Value> {
+    let mut body = Map::new();
+    match (&args.issue, args.issue.issue_id()) {
+        (Target::Numbered(repository, number), _) => {
+            body.insert("repository".into(), json!(repository.as_str()));
+            body.insert("issueNumber".into(), json!(number.0));
+        }
+        (Target::Word(word), Some(_)) if uuid::Uuid::parse_str(word).is_ok() => {
+            let known = args.issue.find(&session.client).await?;
+            let id = known.map_or_else(|| word.clone(), |sandbox| sandbox.issue_id);
+            body.insert("issueId".into(), json!(id));
+        }
+        (Target::Word(_), Some(id)) => {
+            body.insert("issueId".into(), json!(id.as_str()));
+        }
+        (Target::Word(word), None) => {
+            // The server says what is wrong with it, in the words of its contract.
+            body.insert("issueId".into(), json!(word));
+        }
+    }
+    if let Some(template) = &args.template {
+        body.insert("template".into(), json!(template));
+    }
+    if let Some(title) = &args.title {
+        body.insert("issueTitle".into(), json!(title));
+    }
+    Ok(Value::Object(body))
+}

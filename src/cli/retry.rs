@@ -1,0 +1,18 @@
+//! `issuebox retry`: tries again what failed sandboxes failed at.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::Session;
+use super::act::{self, Act, Acting};
+
+#[derive(Debug, Args)]
+pub(super) struct RetryArgs {
+    #[command(flatten)]
+    acting: Acting,
+}
+
+pub(super) async fn run(session: &mut Session<'_>, args: RetryArgs) -> anyhow::Result<ExitCode> {
+    act::run(session, Act::Retry, args.acting).await
+}

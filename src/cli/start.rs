@@ -1,0 +1,18 @@
+//! `issuebox start`: brings sandboxes up.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::Session;
+use super::act::{self, Act, Acting};
+
+#[derive(Debug, Args)]
+pub(super) struct StartArgs {
+    #[command(flatten)]
+    acting: Acting,
+}
+
+pub(super) async fn run(session: &mut Session<'_>, args: StartArgs) -> anyhow::Result<ExitCode> {
+    act::run(session, Act::Start, args.acting).await
+}

@@ -1,0 +1,18 @@
+//! `issuebox stop`: takes sandboxes down and keeps their workspaces.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::Session;
+use super::act::{self, Act, Acting};
+
+#[derive(Debug, Args)]
+pub(super) struct StopArgs {
+    #[command(flatten)]
+    acting: Acting,
+}
+
+pub(super) async fn run(session: &mut Session<'_>, args: StopArgs) -> anyhow::Result<ExitCode> {
+    act::run(session, Act::Stop, args.acting).await
+}

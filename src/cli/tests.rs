@@ -1,0 +1,192 @@
+//! What the arguments mean, as tables, and what tables look like.
+
+use clap::CommandFactory;
+
+use super::*;
+use crate::types::Timestamp;
+
+fn parse(args: &[&str]) -> Result<Verb, String> {
+    let args = std::iter::once("issuebox").chain(args.iter().copied());
+    Cli::try_parse_from(args).map(|cli| cli.verb).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_arguments_are_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_verb_of_the_contract_is_there() {
+    for args in [
+        &["serve", "--listen", "127.0.0.1:1", "--data", "d", "--config", "f"][..],
+        &["demo", "--exit"],
+        &["ensure", "test-123", "--wait"],
+        &["ensure", "octo/hello#1", "--wait=10", "-o", "json", "--template", "t", "--title", "x"],
+        &["get", "https://github.com/octo/hello/issues/1", "-q"],
+        &["ls", "--phase", "running", "--deleted", "-o", "table"],
+        &["stop", "a", "b", "--wait=0"],
+        &["start", "a", "--wait"],
+        &["retry", "a"],
+        &["rm", "a", "b", "--yes", "--wait"],
+        &["exec", "-i", "-e", "A=b=c", "-w", "src", "--timeout", "5", "a", "--", "sh", "-c", "x"],
+        &["events"],
+        &["events", "-f", "a"],
+        &["wait", "--for=running", "a", "--timeout", "5"],
+        &["config", "check"],
+        &["version", "-o", "json"],
+        &["ls", "--server", "http://127.0.0.1:1", "--token-file", "f"],
+        &["--server", "http://127.0.0.1:1", "ls"],
+    ] {
+        if let Err(error) = parse(args) {
+            panic!("{args:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    for args in [
+        &["unheard"][..],
+        &["ensure"],
+        &["ensure", "octo/hello"],
+        &["ensure", "a", "--wait=301"],
+        &["ensure", "a", "--wait=soon"],
+        &["ensure", "a", "--force"],
+        &["get", "a", "b"],
+        &["get", "a", "-o", "xml"],
+        &["get", "a", "-q", "-o", "json"],
+        &["stop"],
+        &["exec", "a"],
+        &["exec", "a", "ls"],
+        &["exec", "-e", "A", "a", "--", "ls"],
+        &["exec", "-e", "=b", "a", "--", "ls"],
+        &["wait", "--for=soon", "a"],
+        &["config"],
+        &["ls", "--token", "secret"],
+    ] {
+        assert!(parse(args).is_err(), "{args:?} must be refused");
+    }
+}
+
+#[test]
+fn waiting_takes_its_seconds_after_an_equals_sign_only() {
+    // With a space the next word is an issue, not a number of seconds.
+    let Ok(Verb::Stop(_)) = parse(&["stop", "--wait", "17"]) else {
+        panic!("17 is an issue");
+    };
+    assert!(parse(&["stop", "--wait", "--", "17"]).is_ok());
+    assert!(parse(&["ensure", "--wait=17"]).is_err(), "the issue is missing");
+}
+
+fn sandbox(changes: &serde_json::Value) -> wire::Sandbox {
+    let mut value = serde_json::json!({
+        "id": "0190c1d2-0000-7000-8000-000000000001", "name": "claude-issue-2874100012",
+        "issueId": "2874100012", "repository": "pear-garden/orchard", "issueNumber": 12,
+        "issueTitle": "Sign-in loops", "issueUrl": "https://github.example.org/x", "meta": {},
+        "provider": "local", "externalId": "box-1", "template": "default", "phase": "running",
+        "wanted": "running", "generation": 1, "failure": null, "reason": "it is up",
+        "createdAt": "2026-03-02T09:00:00.000Z", "phaseSince": "2026-03-02T09:14:10.000Z",
+        "lastActivityAt": "2026-03-02T09:14:30.000Z", "deletedAt": null, "new": ["thing"],
+    });
+    for (name, change) in changes.as_object().into_iter().flatten() {
+        value[name] = change.clone();
+    }
+    wire::read(&value).expect("a sandbox")
+}
+
+fn now() -> Timestamp {
+    Timestamp::parse("2026-03-02T09:14:15Z").expect("RFC 3339")
+}
+
+fn screen(colours: bool) -> Screen {
+    Screen { out: std::io::stdout(), colours }
+}
+
+fn samples() -> [wire::Sandbox; 3] {
+    [
+        sandbox(&serde_json::json!({})),
+        sandbox(&serde_json::json!({
+            "issueId": "test-123", "name": "claude-issue-test-123", "repository": null,
+            "issueNumber": null, "issueTitle": null, "phase": "failed",
+            "createdAt": "2026-02-20T09:00:00Z",
+        })),
+        sandbox(&serde_json::json!({
+            "issueTitle": "\u{1b}[2Ja very long title, with \u{202e}marks and\nlines, that goes on and on",
+            "phase": null, "createdAt": "2026-03-02T09:14:14Z",
+        })),
+    ]
+}
+
+#[test]
+fn a_list_is_calm_and_inert() {
+    insta::assert_snapshot!(table::list(&screen(false), &samples(), now()), @r"
+    PHASE    ISSUE                   TITLE                                            AGE  SANDBOX
+    running  pear-garden/orchard#12  Sign-in loops                                    14m  claude-issue-2874100012
+    failed   test-123                -                                                10d  claude-issue-test-123
+    deleted  pear-garden/orchard#12  \u{1b}[2Ja very long title, with \u{202e}marks…  1s   claude-issue-2874100012
+    ");
+}
+
+#[test]
+fn colours_change_nothing_but_the_colours() {
+    let coloured = table::list(&screen(true), &samples(), now());
+    assert!(coloured.contains("\u{1b}[32mrunning\u{1b}["), "{coloured:?}");
+    let mut plain = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((before, code)) = rest.split_once('\u{1b}') {
+        plain.push_str(before);
+        rest = code.split_once('m').map_or("", |(_, rest)| rest);
+    }
+    plain.push_str(rest);
+    assert_eq!(plain, table::list(&screen(false), &samples(), now()));
+}
+
+#[test]
+fn a_sheet_says_all_there_is() {
+    insta::assert_snapshot!(table::sheet(&screen(false), &samples()[0], now()), @"
+    issue      pear-garden/orchard#12
+    title      Sign-in loops
+    page       https://github.example.org/x
+    sandbox    claude-issue-2874100012
+    id         0190c1d2-0000-7000-8000-000000000001
+    phase      running for 5s
+    reason     it is up
+    provider   local
+    object     box-1
+    template   default
+    generation 1
+    created    2026-03-02T09:00:00.000Z
+    activity   2026-03-02T09:14:30.000Z
+    ");
+    let deleting = sandbox(&serde_json::json!({
+        "phase": "deleting", "wanted": "running", "externalId": null, "issueUrl": null,
+        "failure": {"code": "provider_unavailable", "step": "delete", "message": "no\nanswer"},
+    }));
+    insta::assert_snapshot!(table::sheet(&screen(false), &deleting, now()), @r"
+    issue      pear-garden/orchard#12
+    title      Sign-in loops
+    sandbox    claude-issue-2874100012
+    id         0190c1d2-0000-7000-8000-000000000001
+    phase      deleting for 5s
+    reason     it is up
+    wanted     running
+    failure    no\nanswer (provider_unavailable at delete)
+    provider   local
+    template   default
+    generation 1
+    created    2026-03-02T09:00:00.000Z
+    activity   2026-03-02T09:14:30.000Z
+    ");
+}
+
+#[test]
+fn ages_are_in_their_largest_unit() {
+    let age = |at: &str| table::age(at, now());
+    assert_eq!(age("2026-03-02T09:14:15Z"), "0s");
+    assert_eq!(age("2027-01-01T00:00:00Z"), "0s", "a clock may be off");
+    assert_eq!(age("2026-03-02T09:13:16Z"), "59s");
+    assert_eq!(age("2026-03-02T08:14:16Z"), "59m");
+    assert_eq!(age("2026-03-01T09:14:16Z"), "23h");
+    assert_eq!(age("2026-02-01T09:14:15Z"), "29d");
+    assert_eq!(age("yesterday"), "?");
+}

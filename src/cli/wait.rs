@@ -1,0 +1,125 @@
+//! `issuebox wait`: until a sandbox is in a phase.
+//!
+//! The server is asked to wait, again and again until the time is up. A server that answers early
+//! without the phase is not asked more than once a second.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tokio::time::Instant;
+
+use super::Session;
+use super::act::{WAIT_MAX, reached};
+use super::client::Call;
+use super::failure::Failure;
+use super::output::{Shape, Shown};
+use super::progress::Spinner;
+use super::table;
+use super::target::Target;
+use super::wire::{self, Sandbox};
+
+#[derive(Debug, Args)]
+pub(super) struct WaitArgs {
+    /// Which issue
+    #[arg(value_parser = Target::parse)]
+    issue: Target,
+    /// What to wait for
+    #[arg(long = "for", value_name = "PHASE", default_value = "running")]
+    goal: Goal,
+    /// How many seconds at most
+    #[arg(long, value_name = "SECONDS", default_value_t = WAIT_MAX)]
+    timeout: u64,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+/// What can be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Goal {
+    Running,
+    Stopped,
+    Failed,
+    Deleted,
+}
+
+impl Goal {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+            Self::Deleted => "deleted",
+        }
+    }
+
+    /// Whether it can no longer come about by itself.
+    fn is_lost(self, phase: &str) -> bool {
+        match self {
+            Self::Running | Self::Stopped => matches!(phase, "failed" | "deleting" | "deleted"),
+            Self::Failed => phase == "deleted",
+            Self::Deleted => false,
+        }
+    }
+}
+
+/// How long one request waits at most, in seconds: proxies cut longer ones off.
+const STRIDE: u64 = 30;
+
+pub(super) async fn run(session: &mut Session<'_>, args: WaitArgs) -> anyhow::Result<ExitCode> {
+    let Some(mut sandbox) = args.issue.find(&session.client).await? else {
+        return match args.goal {
+            Goal::Deleted => Ok(ExitCode::SUCCESS),
+            Goal::Running | Goal::Stopped | Goal::Failed => Err(args.issue.not_found().into()),
+        };
+    };
+    let goal = args.goal.as_str();
+    let until = Instant::now() + Duration::from_secs(args.timeout);
+    {
+        let spinner = Spinner::start(&waiting(&sandbox, goal), true);
+        loop {
+            let phase = sandbox.phase_word();
+            if phase == goal || args.goal.is_lost(phase) || Instant::now() >= until {
+                break;
+            }
+            sandbox = once_more(session, &sandbox.id, goal, until).await?;
+            spinner.say(&waiting(&sandbox, goal));
+        }
+    }
+    reached(&sandbox, goal, args.timeout)?;
+    match args.shape.shown() {
+        Shown::Table => {
+            let line = table::line(&session.screen, &sandbox);
+            session.screen.line(&line)?;
+        }
+        Shown::Ids => session.screen.line(&sandbox.id)?,
+        Shown::Json => {
+            let answer = session.client.call(Call::get(&["sandboxes", &sandbox.id])).await?;
+            session.screen.json(answer.data())?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn waiting(sandbox: &Sandbox, goal: &str) -> String {
+    format!("{} is {}, waiting for {goal}", sandbox.name, sandbox.phase_word())
+}
+
+/// Asks the server to wait, and keeps a pace where it does not.
+async fn once_more(
+    session: &Session<'_>,
+    id: &str,
+    goal: &str,
+    until: Instant,
+) -> Result<Sandbox, Failure> {
+    let asked = Instant::now();
+    let left = until.saturating_duration_since(asked);
+    let seconds = left.as_secs().clamp(1, STRIDE);
+    let call = Call::get(&["sandboxes", id]).query("until", Some(goal)).wait(Some(seconds));
+    let sandbox: Sandbox = wire::read(session.client.call(call).await?.data())?;
+    if sandbox.phase_word() != goal {
+        let paced = asked + Duration::from_secs(1);
+        tokio::time::sleep_until(paced.min(until)).await;
+    }
+    Ok(sandbox)
+}
