@@ -15,6 +15,8 @@ mod config;
 mod connect;
 mod demo;
 mod ensure;
+mod events;
+mod exec;
 mod failure;
 mod get;
 mod ls;
@@ -93,6 +95,10 @@ enum Verb {
     Retry(retry::RetryArgs),
     /// Remove sandboxes and their workspaces
     Rm(rm::RmArgs),
+    /// Run a command in a sandbox
+    Exec(exec::ExecArgs),
+    /// Show what happened to an issue, or follow what happens to all
+    Events(events::EventsArgs),
     /// Wait until a sandbox is in a phase
     Wait(wait::WaitArgs),
     /// Look at the configuration
@@ -133,6 +139,8 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
         Verb::Start(args) => remote(&place, env, async |s| start::run(s, args).await),
         Verb::Retry(args) => remote(&place, env, async |s| retry::run(s, args).await),
         Verb::Rm(args) => remote(&place, env, async |s| rm::run(s, args).await),
+        Verb::Exec(args) => remote(&place, env, async |s| exec::run(s, args).await),
+        Verb::Events(args) => remote(&place, env, async |s| events::run(s, args).await),
         Verb::Wait(args) => remote(&place, env, async |s| wait::run(s, args).await),
     }
 }
@@ -155,3 +163,6 @@ fn remote(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(verb(&mut session))
 }
+
+#[cfg(test)]
+mod tests;

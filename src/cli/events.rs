@@ -1,0 +1,236 @@
+//! `issuebox events`: what happened to an issue, and what happens from now on.
+//!
+//! # Guarantees
+//! With an issue and `-f` nothing is left out between the two: the stream is joined at a cursor
+//! taken before the timeline is read, and what both tell is told once. A connection that breaks is
+//! taken up where it was; events that the server no longer has are said to be missing.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::clock::{Clock, SystemClock};
+use crate::types::inert;
+
+use super::Session;
+use super::client::{Call, EventStream};
+use super::failure::Failure;
+use super::output::{Screen, Shape, Shown};
+use super::sse::Event;
+use super::target::Target;
+use super::wire::{self, Changed, TimelineEntry};
+
+#[derive(Debug, Args)]
+pub(super) struct EventsArgs {
+    /// Go on with what happens from now on (without an ISSUE that is all there is to show)
+    #[arg(short, long)]
+    follow: bool,
+    /// Which issue; all where it is left out
+    #[arg(value_parser = Target::parse)]
+    issue: Option<Target>,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+/// How many the API gives at once at most.
+const PAGE_LEN: u64 = 200;
+/// How often in a row a broken stream is joined again before giving up, a second apart.
+const REJOINS_MAX: u32 = 30;
+
+pub(super) async fn run(session: &mut Session<'_>, args: EventsArgs) -> anyhow::Result<ExitCode> {
+    let mut follower = Follower { shown: args.shape.shown(), issue_id: None, told: Vec::new() };
+    let mut cursor = None;
+    if let Some(target) = &args.issue {
+        if args.follow {
+            cursor = Some(cursor_now(session).await?);
+        }
+        let issue_id = issue_id_of(session, target).await?;
+        follower.told = timeline(session, &issue_id, follower.shown).await?;
+        if follower.told.is_empty() && !args.follow {
+            return Err(target.not_found().into());
+        }
+        follower.issue_id = Some(issue_id);
+    }
+    if args.follow || args.issue.is_none() {
+        follower.follow(session, cursor).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The cursor after the last event there is.
+async fn cursor_now(session: &Session<'_>) -> Result<String, Failure> {
+    let answer = session.client.call(Call::get(&["sandboxes"]).query("limit", Some(1))).await?;
+    wire::read(&answer.body["eventCursor"])
+}
+
+/// The issue id: as it was written where it can be one, else that of the sandbox that is meant.
+async fn issue_id_of(session: &Session<'_>, target: &Target) -> Result<String, Failure> {
+    if let Some(sandbox) = target.find(&session.client).await? {
+        return Ok(sandbox.issue_id);
+    }
+    // Its sandboxes may be gone; its history is not.
+    target.issue_id().map(|id| id.to_string()).ok_or_else(|| target.not_found())
+}
+
+/// Shows the timeline, oldest first, and returns it.
+async fn timeline(
+    session: &mut Session<'_>,
+    issue_id: &str,
+    shown: Shown,
+) -> anyhow::Result<Vec<TimelineEntry>> {
+    let mut newest_first: Vec<Value> = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let call = Call::get(&["issues", issue_id, "events"])
+            .query("limit", Some(PAGE_LEN))
+            .query("cursor", cursor.as_deref());
+        let answer = session.client.call(call).await?;
+        newest_first.extend(answer.data().as_array().into_iter().flatten().cloned());
+        cursor = answer.body["nextCursor"].as_str().map(str::to_owned);
+        if cursor.is_none() {
+            break;
+        }
+    }
+    let mut told = Vec::with_capacity(newest_first.len());
+    for value in newest_first.iter().rev() {
+        let entry: TimelineEntry = wire::read(value)?;
+        let line = match shown {
+            Shown::Json => value.to_string(),
+            Shown::Ids => entry.at.clone(),
+            Shown::Table => {
+                let moved = moved(&session.screen, entry.from.as_deref(), entry.to.as_deref());
+                told_line(&session.screen, &entry.at, &moved, &entry.reason, &entry.cause)
+            }
+        };
+        session.screen.line(&line)?;
+        told.push(entry);
+    }
+    Ok(told)
+}
+
+/// Shows events as they come.
+struct Follower {
+    shown: Shown,
+    /// Of which issue; `None` for all.
+    issue_id: Option<String>,
+    /// What the timeline told before.
+    told: Vec<TimelineEntry>,
+}
+
+impl Follower {
+    async fn follow(
+        &mut self,
+        session: &mut Session<'_>,
+        mut cursor: Option<String>,
+    ) -> anyhow::Result<()> {
+        let mut rejoins_left = REJOINS_MAX;
+        loop {
+            let call = Call::get(&["events"]);
+            let ended = match session.client.stream(call, cursor.as_deref()).await {
+                Ok(mut events) => {
+                    rejoins_left = REJOINS_MAX;
+                    self.show(&mut session.screen, &mut events, &mut cursor).await?
+                }
+                // A refusal stays one; only what may pass is tried again.
+                Err(failure @ Failure::Api { .. }) => return Err(failure.into()),
+                Err(failure) => failure,
+            };
+            if rejoins_left == 0 {
+                return Err(ended.into());
+            }
+            rejoins_left -= 1;
+            // The pace of joining again: the server may be starting.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Shows events until the stream ends, and says why it did.
+    async fn show(
+        &mut self,
+        screen: &mut Screen,
+        events: &mut EventStream,
+        cursor: &mut Option<String>,
+    ) -> anyhow::Result<Failure> {
+        loop {
+            let event = match events.next().await {
+                Ok(Some(event)) => event,
+                Ok(None) => {
+                    return Ok(Failure::Failed {
+                        message: "the server ended the stream".to_owned(),
+                        hint: "look whether it still runs".to_owned(),
+                    });
+                }
+                Err(failure) => return Ok(failure),
+            };
+            match event.name.as_str() {
+                "sandbox.changed" => self.changed(screen, &event)?,
+                "gap" => {
+                    eprintln!("note: some events are missing here; the server has them no more")
+                }
+                // What later versions may tell.
+                _ => {}
+            }
+            if event.id.is_some() {
+                *cursor = event.id;
+            }
+        }
+    }
+
+    fn changed(&self, screen: &mut Screen, event: &Event) -> anyhow::Result<()> {
+        let changed: Changed = wire::read_event(&event.data)?;
+        let sandbox = &changed.sandbox;
+        let other = self.issue_id.as_ref().is_some_and(|id| *id != sandbox.issue_id);
+        if other || self.told.iter().any(|entry| is_same(entry, &changed)) {
+            return Ok(());
+        }
+        let line = match self.shown {
+            Shown::Json => event.data.clone(),
+            Shown::Ids => sandbox.id.clone(),
+            Shown::Table => {
+                let moved = moved(screen, changed.from.as_deref(), changed.to.as_deref());
+                let what = match &self.issue_id {
+                    Some(_) => moved,
+                    None => format!("{} {moved}", inert(&sandbox.issue())),
+                };
+                // A change within a phase carries no time of its own: it has just happened.
+                let now = SystemClock.now().to_string();
+                let at = if changed.from == changed.to { &now } else { at(&changed) };
+                told_line(screen, at, &what, &changed.reason, &changed.cause)
+            }
+        };
+        screen.line(&line)?;
+        Ok(())
+    }
+}
+
+/// When a change happened, as near as the event says it.
+fn at(changed: &Changed) -> &str {
+    changed.sandbox.deleted_at.as_ref().unwrap_or(&changed.sandbox.phase_since)
+}
+
+fn is_same(entry: &TimelineEntry, changed: &Changed) -> bool {
+    entry.at == at(changed)
+        && entry.to == changed.to
+        && entry.reason == changed.reason
+        && entry.cause == changed.cause
+}
+
+/// `creating → running`, or the phase alone where it did not change.
+fn moved(screen: &Screen, from: Option<&str>, to: Option<&str>) -> String {
+    let word = |phase: Option<&str>, none: &'static str| {
+        let phase = phase.unwrap_or(none);
+        screen.phase(phase, &inert(phase))
+    };
+    if from == to {
+        return word(to, "no sandbox");
+    }
+    format!("{} → {}", word(from, "nothing"), word(to, "deleted"))
+}
+
+fn told_line(screen: &Screen, at: &str, what: &str, reason: &str, cause: &str) -> String {
+    let at = screen.faint(&inert(at));
+    let cause = screen.faint(&format!("({})", inert(cause)));
+    format!("{at} {what}  {} {cause}", inert(reason))
+}

@@ -1,0 +1,139 @@
+//! `issuebox exec`: runs a command in a sandbox and becomes it, as far as that goes: its output
+//! byte for byte on the same two streams, its exit code, and its end when this program ends.
+
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::Session;
+use super::client::{Call, EventStream};
+use super::failure::Failure;
+use super::sse::Event;
+use super::target::Target;
+use super::wire::{self, BrokenOff, Exited, Output};
+
+#[derive(Debug, Args)]
+pub(super) struct ExecArgs {
+    /// Hand over standard input, whole, once it has ended
+    #[arg(short = 'i', long)]
+    stdin: bool,
+    /// Set a variable
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// Run it in this directory [default: the workspace]
+    #[arg(short, long, value_name = "DIR")]
+    workdir: Option<String>,
+    /// Kill it after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// Which issue
+    #[arg(value_parser = Target::parse)]
+    issue: Target,
+    /// What to run, with its arguments; no shell is in between
+    #[arg(required = true, last = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        Some(_) | None => Err("must have the form NAME=VALUE".to_owned()),
+    }
+}
+
+/// Most of standard input that is taken, in bytes: what the API takes in one request once it is
+/// encoded.
+const STDIN_LEN_MAX: u64 = 768 * 1024 - 4096;
+
+pub(super) async fn run(session: &mut Session<'_>, args: ExecArgs) -> anyhow::Result<ExitCode> {
+    let sandbox = args.issue.sandbox(&session.client).await?;
+    let stdin = if args.stdin { Some(read_stdin(io::stdin().lock())?) } else { None };
+    let call = Call::post(&["sandboxes", &sandbox.id, "exec"]).json(body_of(args, stdin));
+    let mut events = session.client.stream(call, None).await?;
+    let exited = follow(&mut events).await?;
+    if exited.timed_out {
+        eprintln!("note: the command was killed because its time was up");
+    }
+    Ok(ExitCode::from(exit_code(exited.exit_code)))
+}
+
+fn read_stdin(stdin: impl Read) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    stdin.take(STDIN_LEN_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > STDIN_LEN_MAX {
+        return Err(Failure::Usage {
+            message: format!("standard input is longer than {} KiB", STDIN_LEN_MAX / 1024),
+            hint: "put it into a file of the workspace first".to_owned(),
+        }
+        .into());
+    }
+    Ok(bytes)
+}
+
+fn body_of(args: ExecArgs, stdin: Option<Vec<u8>>) -> Value {
+    let mut body = Map::new();
+    body.insert("command".into(), json!(args.command));
+    body.insert("encoding".into(), json!("base64"));
+    if let Some(workdir) = args.workdir {
+        body.insert("cwd".into(), json!(workdir));
+    }
+    if !args.env.is_empty() {
+        let env = args.env.into_iter().map(|(name, value)| (name, Value::String(value)));
+        body.insert("env".into(), Value::Object(env.collect()));
+    }
+    if let Some(seconds) = args.timeout {
+        body.insert("timeoutSeconds".into(), json!(seconds));
+    }
+    if let Some(bytes) = stdin {
+        body.insert("stdin".into(), json!(BASE64.encode(bytes)));
+        body.insert("stdinEncoding".into(), json!("base64"));
+    }
+    Value::Object(body)
+}
+
+/// Writes what the command writes, until it ends.
+async fn follow(events: &mut EventStream) -> anyhow::Result<Exited> {
+    while let Some(event) = events.next().await? {
+        match event.name.as_str() {
+            "stdout" => write(io::stdout().lock(), &event)?,
+            "stderr" => write(io::stderr().lock(), &event)?,
+            "exit" => return Ok(wire::read_event(&event.data)?),
+            "error" => {
+                let broken: BrokenOff = wire::read_event(&event.data)?;
+                return Err(ended(&broken.message).into());
+            }
+            // What later versions may tell.
+            _ => {}
+        }
+    }
+    Err(ended("the server ended the connection before the command ended").into())
+}
+
+fn write(mut to: impl Write, event: &Event) -> anyhow::Result<()> {
+    let output: Output = wire::read_event(&event.data)?;
+    let bytes = match output.encoding.as_str() {
+        "base64" => BASE64
+            .decode(&output.data)
+            .map_err(|_| ended("the server sent output that is not base64"))?,
+        _ => output.data.into_bytes(),
+    };
+    to.write_all(&bytes)?;
+    to.flush()?;
+    Ok(())
+}
+
+fn ended(message: &str) -> Failure {
+    Failure::Failed {
+        message: message.to_owned(),
+        hint: "issuebox get ISSUE shows whether the sandbox still runs".to_owned(),
+    }
+}
+
+/// A process can only end with 0 to 255; anything else is a failure.
+fn exit_code(code: i32) -> u8 {
+    u8::try_from(code).unwrap_or(1)
+}
