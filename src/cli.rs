@@ -61,17 +61,17 @@ struct Cli {
 #[derive(Clone, Debug, Default, Args)]
 struct Place {
     /// The server [env: ISSUEBOX_SERVER] [default: the one on this machine]
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = "Which server", value_name = "URL")]
     server: Option<String>,
     /// Read the token from FILE [env: ISSUEBOX_TOKEN is the token itself] [default: the file
     /// `admin-token` in the data directory of the server on this machine]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = "Which server", value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// The configuration [default: issuebox.toml, where there is one]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = "Which server", value_name = "FILE")]
     config: Option<PathBuf>,
     /// The data directory of the server on this machine [env: ISSUEBOX_DATA]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, help_heading = "Which server", value_name = "DIR")]
     data: Option<PathBuf>,
 }
 

@@ -108,23 +108,19 @@ async fn one(
 ) -> anyhow::Result<()> {
     let found = target.sandbox(&session.client).await?;
     let wait = args.waiting.seconds();
-    let sandbox = {
+    let answer = {
         let what = format!("waiting for {} to be {}", found.name, act.goal());
         let _spinner = Spinner::start(&what, wait.is_some());
-        let answer = session.client.call(act.call(&found.id).wait(wait)).await?;
-        match args.shape.shown() {
-            Shown::Json => session.screen.json(answer.data())?,
-            Shown::Table | Shown::Ids => {}
-        }
-        wire::read::<Sandbox>(answer.data())?
+        session.client.call(act.call(&found.id).wait(wait)).await?
     };
+    let sandbox: Sandbox = wire::read(answer.data())?;
     match args.shape.shown() {
         Shown::Table => {
             let line = table::line(&session.screen, &sandbox);
             session.screen.line(&line)?;
         }
         Shown::Ids => session.screen.line(&sandbox.id)?,
-        Shown::Json => {}
+        Shown::Json => session.screen.json(answer.data())?,
     }
     match wait {
         Some(seconds) => reached(&sandbox, act.goal(), seconds).map_err(Into::into),

@@ -19,13 +19,13 @@ pub(super) struct Shape {
     quiet: bool,
 }
 
-/// How to show results.
+// Plain comments: documentation would make every verb's help a page of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
-    /// For people
+enum Format {
+    // For people.
     #[default]
     Table,
-    /// For programs, as the API says it
+    // For programs, as the API says it.
     Json,
 }
 
