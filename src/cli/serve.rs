@@ -4,8 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::config::Loaded;
-use crate::telemetry;
+use crate::{app, telemetry};
 
 use super::Place;
 use super::config;
@@ -19,15 +18,12 @@ pub(super) struct ServeArgs {
 }
 
 pub(super) fn run(place: &Place, args: ServeArgs, env: &Environment) -> anyhow::Result<ExitCode> {
-    let loaded = config::load(place, env, args.listen)?;
+    let load = || config::load(place, env, args.listen.clone());
+    let loaded = load()?;
     telemetry::init()?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    hand_over(loaded)
-}
-
-/// Runs the server until it is told to end.
-fn hand_over(loaded: Loaded) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("this build has no server to listen on {}", loaded.config.server.listen)
+    app::serve(loaded.config, load)?;
+    Ok(ExitCode::SUCCESS)
 }
