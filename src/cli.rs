@@ -129,7 +129,7 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
     let place = cli.place;
     match cli.verb {
         Verb::Serve(args) => serve::run(&place, args, env),
-        Verb::Demo(args) => demo::run(args),
+        Verb::Demo(args) => demo::run(args, env),
         Verb::Config(verb) => config::run(&place, verb, env),
         Verb::Version(args) => version::run(args),
         Verb::Ensure(args) => remote(&place, env, async |s| ensure::run(s, args).await),

@@ -1,6 +1,6 @@
 //! The log: one line an event, on standard error.
 //!
-//! `ISSUEBOX_LOG` filters it (`info` when unset; the syntax is `tracing-subscriber`'s, such as
+//! `ISSUEBOX_LOG` filters it (`serve` logs `info` when it is unset; the syntax is `tracing-subscriber`'s, such as
 //! `issuebox=debug,info`), `ISSUEBOX_LOG_FORMAT=json` makes each line a JSON object.
 //!
 //! # Guarantees
@@ -35,15 +35,15 @@ pub enum TelemetryError {
     Taken(#[from] TryInitError),
 }
 
-/// Sets up the log of this process.
+/// Sets up the log of this process. `filter_default` holds where `ISSUEBOX_LOG` is unset.
 ///
 /// # Errors
 /// [`TelemetryError`] when a variable is wrong or a log was set up before.
-pub fn init() -> Result<(), TelemetryError> {
+pub fn init(filter_default: &str) -> Result<(), TelemetryError> {
     let variable = |name: &str| std::env::var(name).ok().filter(|word| !word.is_empty());
     let plain = !std::io::stderr().is_terminal() || variable("NO_COLOR").is_some();
     let format = Format::parse(variable("ISSUEBOX_LOG_FORMAT").as_deref(), !plain)?;
-    let filter = variable("ISSUEBOX_LOG").unwrap_or_else(|| "info".to_owned());
+    let filter = variable("ISSUEBOX_LOG").unwrap_or_else(|| filter_default.to_owned());
     subscriber(format, &filter, std::io::stderr)?.try_init()?;
     Ok(())
 }

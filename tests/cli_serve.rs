@@ -130,3 +130,21 @@ fn a_second_server_on_one_port_or_data_directory_refuses_to_start() {
     assert_eq!(shared.code, 1, "{shared:?}");
     assert!(shared.err.contains("error: "), "{shared:?}");
 }
+
+#[test]
+fn the_demo_shows_one_sandbox_an_issue_and_leaves_nothing_behind() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let mut command = program(&["demo", "--exit"]);
+    let shown = Ran::of(command.env("TMPDIR", temporary.path()));
+    assert_eq!((shown.code, shown.err.as_str()), (0, ""), "{shown:?}");
+    assert!(shown.out.contains("124 at once, in no order"), "{}", shown.out);
+    assert!(shown.out.contains("and each exactly one"), "{}", shown.out);
+    let row = |issue: &str| {
+        let row = shown.out.lines().find(|line| line.contains(issue)).expect("a row");
+        row.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(row("orchard#12 ")[..4], ["running", "pear-garden/orchard#12", "20", "1"]);
+    assert_eq!(row("orchard#14 ")[..4], ["none", "pear-garden/orchard#14", "4", "0"]);
+    let left = std::fs::read_dir(temporary.path()).expect("a directory").count();
+    assert_eq!(left, 0, "the demo's data must be gone");
+}

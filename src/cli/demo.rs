@@ -1,8 +1,35 @@
-//! `issuebox demo`: the product explaining itself in a minute.
+//! `issuebox demo`: the product explaining itself in a minute. A fresh server, the deliveries of
+//! `fixtures/` over HTTP (many at once, doubled, out of order), a command in each sandbox, and a
+//! table of what came of it. Then the dashboard stays up, until Ctrl-C or not at all (`--exit`).
+//!
+//! # Guarantees
+//! It touches nothing that was there: its data directory, port and secrets are its own, and it
+//! reads neither the configuration nor the environment. At its end sandboxes and data are removed;
+//! where it is killed instead, the data directory stays behind in the system's temporary one.
 
+mod flood;
+mod report;
+
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
+use reqwest::Url;
+use serde_json::{Value, json};
+
+use crate::app::{self, Running};
+use crate::config::{Config, Overrides};
+use crate::telemetry;
+use crate::types::inert;
+
+use super::client::{Call, Client};
+use super::connect::Environment;
+use super::output::Screen;
+use super::progress::Spinner;
+use super::wire::{self, Sandbox};
+
+use report::Work;
 
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
@@ -11,11 +38,165 @@ pub(super) struct DemoArgs {
     exit: bool,
 }
 
-pub(super) fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
-    hand_over(args.exit)
+/// The bot's account in the fixtures: assigning it triggers.
+const FIXTURE_BOT: &str = "71000150";
+
+pub(super) fn run(args: DemoArgs, env: &Environment) -> anyhow::Result<ExitCode> {
+    telemetry::init("error")?;
+    let name = format!("issuebox-demo-{}", uuid::Uuid::now_v7().simple());
+    let data = std::env::temp_dir().join(name);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let demo = Demo { screen: Screen::new(env), data: data.clone(), stays: !args.exit };
+    let shown = runtime.block_on(demo.play());
+    let removed = std::fs::remove_dir_all(&data);
+    let code = shown?;
+    removed.with_context(|| format!("{} could not be removed", data.display()))?;
+    Ok(code)
 }
 
-/// Plays the deliveries against a fresh server.
-fn hand_over(ends: bool) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("this build has no server to show (--exit: {ends})")
+struct Demo {
+    screen: Screen,
+    data: PathBuf,
+    stays: bool,
+}
+
+impl Demo {
+    async fn play(mut self) -> anyhow::Result<ExitCode> {
+        let (running, client, provider) = self.start().await?;
+        let ended = tokio::select! {
+            shown = self.show(&running, &client, provider) => shown,
+            told = tokio::signal::ctrl_c() => told.map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        };
+        let cleaned = clean(&client).await;
+        running.stop()?;
+        cleaned?;
+        ended
+    }
+
+    /// A server with the strongest provider that works on this system.
+    async fn start(&mut self) -> anyhow::Result<(Running, Client, &'static str)> {
+        let (running, client) = server(&self.data, "local")?;
+        let system = client.call(Call::get(&["system"])).await?;
+        let providers = system.data()["providers"].as_array().into_iter().flatten();
+        let mut troubles = providers.filter_map(|provider| provider["trouble"].as_str());
+        let Some(trouble) = troubles.next() else { return Ok((running, client, "local")) };
+        self.screen.line(&format!(
+            "Sandboxes cannot be isolated on this system, so they are only simulated here:\n  {}\n",
+            inert(trouble)
+        ))?;
+        running.stop()?;
+        let (running, client) = server(&self.data, "simulated")?;
+        Ok((running, client, "simulated"))
+    }
+
+    async fn show(
+        &mut self,
+        running: &Running,
+        client: &Client,
+        provider: &str,
+    ) -> anyhow::Result<ExitCode> {
+        let url = format!("http://{}", running.address);
+        self.screen.line(&format!("A fresh server at {url}, its sandboxes are {provider}.\n"))?;
+        let secret = running.secrets.webhook_secrets.first().context("a server has a secret")?;
+        let flood = flood::Flood::new(secret);
+        self.screen.line(&format!("{}.", flood.describe()))?;
+        let answers = {
+            let _spinner = Spinner::start("sending", true);
+            flood.send(&url).await?
+        };
+        self.screen.line(&format!("{}.\n", answers.describe()))?;
+        let work = {
+            let spinner = Spinner::start("waiting for the sandboxes", true);
+            work_in_all(client, provider, &spinner).await?
+        };
+        let told = report::table(&self.screen, &answers, &work);
+        self.screen.line(&told)?;
+        let verdict = report::verdict(&answers, &work);
+        self.screen.line(&format!("\n{}", verdict.words))?;
+        if self.stays {
+            self.screen.line(&format!(
+                "\nThe dashboard is at {url}/ and takes the token {}\n\
+                 Ctrl-C ends the demo and removes everything it made.",
+                running.secrets.admin_token.expose()
+            ))?;
+            tokio::signal::ctrl_c().await?;
+        }
+        Ok(if verdict.holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn server(data: &Path, provider: &str) -> anyhow::Result<(Running, Client)> {
+    let simulated = data.join("simulated").display().to_string();
+    let env = [
+        ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", provider),
+        ("ISSUEBOX__TRIGGERS__ASSIGNEE", FIXTURE_BOT),
+        ("ISSUEBOX__GITHUB__BOT_USER_ID", FIXTURE_BOT),
+        ("ISSUEBOX__PROVIDERS__SIMULATED__DIR", &simulated),
+    ];
+    let env = env.map(|(name, word)| (name.to_owned(), word.to_owned()));
+    let overrides = Overrides { listen: Some("127.0.0.1:0".into()), data: Some(data.to_owned()) };
+    let running = app::start(Config::load(None, env.into_iter(), overrides)?.config)?;
+    let url = Url::parse(&format!("http://{}", running.address))?;
+    let client = Client::new(&url, running.secrets.admin_token.clone())?;
+    Ok((running, client))
+}
+
+/// Every sandbox there is or was.
+async fn sandboxes(client: &Client, deleted: bool) -> anyhow::Result<Vec<Sandbox>> {
+    let call = Call::get(&["sandboxes"])
+        .query("limit", Some(200))
+        .query("deleted", deleted.then_some("true"));
+    Ok(wire::read(client.call(call).await?.data())?)
+}
+
+/// Waits until nothing is under way, and runs a command in each sandbox that is up.
+async fn work_in_all(
+    client: &Client,
+    provider: &str,
+    spinner: &Spinner,
+) -> anyhow::Result<Vec<Work>> {
+    let mut all = Vec::new();
+    for sandbox in sandboxes(client, true).await? {
+        spinner.say(&format!("waiting for {}", sandbox.name));
+        let call = Call::get(&["sandboxes", &sandbox.id]).query("until", Some("settled"));
+        let settled: Sandbox = wire::read(client.call(call.wait(Some(60))).await?.data())?;
+        let said = match settled.phase.as_deref() {
+            Some("running") => Some(command_in(client, &settled, provider).await?),
+            Some(_) | None => None,
+        };
+        all.push(Work { sandbox: settled, said });
+    }
+    Ok(all)
+}
+
+/// What a command says in a sandbox; a simulated one only says its arguments back.
+async fn command_in(client: &Client, sandbox: &Sandbox, provider: &str) -> anyhow::Result<String> {
+    let script = "echo \"I am uid $(id -u), and I see $(ls -d /proc/[0-9]* | wc -l) processes\"";
+    let command = match provider {
+        "local" => json!(["sh", "-c", script]),
+        _ => json!(["echo", "hello", "from", sandbox.issue()]),
+    };
+    let call = Call::post(&["sandboxes", &sandbox.id, "exec"]).json(json!({ "command": command }));
+    let answer = client.call(call).await?;
+    let text = |name: &str| answer.data()[name].as_str().unwrap_or_default().trim().to_owned();
+    Ok(match answer.data()["exitCode"].as_i64() {
+        Some(0) => text("stdout"),
+        Some(_) | None => format!("it failed: {}", text("stderr")),
+    })
+}
+
+/// Removes every sandbox, so that nothing of the demo is left on this machine.
+async fn clean(client: &Client) -> anyhow::Result<()> {
+    let calls = sandboxes(client, false).await?.into_iter().map(|sandbox| async move {
+        client.call(Call::delete(&["sandboxes", &sandbox.id]).wait(Some(30))).await
+    });
+    let ended: Result<Vec<_>, _> =
+        futures_util::future::join_all(calls).await.into_iter().collect();
+    ended.context("a sandbox could not be removed")?;
+    Ok(())
+}
+
+/// A field of a payload, by its path.
+fn field<'a>(payload: &'a Value, pointer: &str) -> Option<&'a Value> {
+    payload.pointer(pointer).filter(|value| !value.is_null())
 }

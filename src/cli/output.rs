@@ -80,6 +80,20 @@ impl Screen {
         self.styled(Style::new().dimmed(), text)
     }
 
+    /// A table whose rows begin with a phase, in its colour. Coloured only now: while columns are
+    /// laid out, codes would count as width.
+    pub fn coloured_by_first_word(&self, table: &str) -> String {
+        let coloured = |(at, line): (usize, &str)| {
+            let line = line.trim_end();
+            let (phase, rest) = line.split_at(line.find(' ').unwrap_or(line.len()));
+            match at {
+                0 => self.faint(line),
+                _ => format!("{}{rest}", self.phase(phase, phase)),
+            }
+        };
+        table.lines().enumerate().map(coloured).collect::<Vec<_>>().join("\n")
+    }
+
     fn styled(&self, style: Style, text: &str) -> String {
         if self.colours { text.style(style).to_string() } else { text.to_owned() }
     }

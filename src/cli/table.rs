@@ -26,18 +26,7 @@ pub(super) fn list(screen: &Screen, sandboxes: &[Sandbox], now: Timestamp) -> St
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
-    // Coloured afterwards: codes would count as width.
-    let coloured = |(at, line): (usize, &str)| {
-        let line = line.trim_end();
-        let phase_len = line.find(' ').unwrap_or(line.len());
-        let (phase, rest) = line.split_at(phase_len);
-        match at {
-            0 => screen.faint(line),
-            _ => format!("{}{rest}", screen.phase(phase, phase)),
-        }
-    };
-    let lines = table.to_string();
-    lines.lines().enumerate().map(coloured).collect::<Vec<_>>().join("\n")
+    screen.coloured_by_first_word(&table.to_string())
 }
 
 /// All there is to say of one sandbox.

@@ -1,0 +1,72 @@
+//! What came of the deliveries: a row an issue, and whether the promise held.
+
+use comfy_table::{Table, presets};
+
+use crate::types::inert;
+
+use super::flood::Answers;
+use crate::cli::output::Screen;
+use crate::cli::wire::Sandbox;
+
+/// A sandbox and what a command said in it, where it was up.
+pub(super) struct Work {
+    pub sandbox: Sandbox,
+    pub said: Option<String>,
+}
+
+/// Whether the promise held, in words.
+pub(super) struct Verdict {
+    pub holds: bool,
+    pub words: String,
+}
+
+/// A row for every issue that a delivery concerned.
+pub(super) fn table(screen: &Screen, answers: &Answers, work: &[Work]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["NOW", "ISSUE", "DELIVERIES", "SANDBOXES", "WHAT IT SAYS"]);
+    for (id, concerned) in &answers.issues {
+        let all: Vec<&Work> = work.iter().filter(|w| w.sandbox.issue_id == *id).collect();
+        // Newest first, as the list gives them.
+        let newest = all.first();
+        let says = match newest {
+            Some(work) => work.said.as_deref().or(work.sandbox.reason.as_deref()),
+            None => concerned.ignored.as_deref(),
+        };
+        table.add_row([
+            newest.map_or("none", |w| w.sandbox.phase_word()).to_owned(),
+            inert(&concerned.name).into_owned(),
+            concerned.deliveries.to_string(),
+            all.len().to_string(),
+            inert(says.unwrap_or("-")).into_owned(),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let text = table.to_string();
+    screen.coloured_by_first_word(&text)
+}
+
+/// Exactly one sandbox for each issue that has any.
+pub(super) fn verdict(answers: &Answers, work: &[Work]) -> Verdict {
+    let mut issues: Vec<&str> = work.iter().map(|w| w.sandbox.issue_id.as_str()).collect();
+    issues.sort_unstable();
+    issues.dedup();
+    let failed = work.iter().filter(|w| w.sandbox.phase_word() == "failed").count();
+    let holds = issues.len() == work.len() && failed == 0 && answers.all_taken();
+    let words = if holds {
+        format!(
+            "{} issues were given a sandbox, and each exactly one, however their deliveries were \
+             doubled and mixed.",
+            issues.len()
+        )
+    } else {
+        format!(
+            "This should not be: {} sandboxes for {} issues, {failed} of them failed.",
+            work.len(),
+            issues.len()
+        )
+    };
+    Verdict { holds, words }
+}
