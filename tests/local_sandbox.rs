@@ -10,3 +10,5 @@ mod common;
 mod files;
 #[path = "local_sandbox/isolation.rs"]
 mod isolation;
+#[path = "local_sandbox/life.rs"]
+mod life;

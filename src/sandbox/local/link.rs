@@ -95,6 +95,11 @@ impl Link {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
+    /// Whether nothing of it runs any more.
+    pub fn is_gone(&self) -> bool {
+        *self.gone.borrow()
+    }
+
     /// Returns once nothing of it runs any more.
     pub async fn gone(&self) {
         // The sender can only be dropped by a runtime that is ending, and this future with it.

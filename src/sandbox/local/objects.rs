@@ -404,13 +404,14 @@ impl Objects {
 
     /// An object as the port shows it.
     fn object(&self, stored: &Stored) -> Object {
-        let is_up = || {
+        // One that is ending still runs until nothing of it is left.
+        let runs = || {
             let link = self.link_of(&stored.name);
-            link.is_some_and(|l| l.is_up() && l.target.external_id == stored.external_id)
+            link.is_some_and(|l| !l.is_gone() && l.target.external_id == stored.external_id)
         };
         let state = match stored.place {
             Place::Trash => ObjectState::Destroying,
-            Place::Objects if is_up() => ObjectState::Running,
+            Place::Objects if runs() => ObjectState::Running,
             Place::Objects if stored.made => ObjectState::Stopped,
             Place::Objects => ObjectState::Partial,
         };

@@ -1,0 +1,345 @@
+//! Creating, stopping, dying and deleting: what is kept, and what is left.
+
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use issuebox::clock::{Clock, SystemClock, SystemIds};
+use issuebox::sandbox::local::{LocalConfig, LocalProvider, OpenError};
+use issuebox::sandbox::{Object, ObjectKey, ProviderError, SandboxProvider, WorkError};
+use issuebox::types::{HomeId, InstanceId, ObjectName, ObjectState};
+
+use crate::common::{
+    Local, Sandbox, call, config, is_locked, marker, open, processes_with, request, spec, target,
+    until,
+};
+
+/// Tells this test binary, started anew, to be a server in this directory.
+const SERVER_DIR: &str = "ISSUEBOX_TEST_SERVER_DIR";
+
+/// Tells it which processes to run in its sandbox.
+const SERVER_MARK: &str = "ISSUEBOX_TEST_SERVER_MARK";
+
+async fn find(provider: &LocalProvider, name: &str) -> Vec<Object> {
+    let key = ObjectKey {
+        name: ObjectName::trusted(name),
+        instance: InstanceId::trusted("instance-1"),
+        home: HomeId(7),
+    };
+    provider.find(key).await.expect("found")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_survives_a_stop_and_nothing_else_does() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("kept").await;
+    sandbox.sh("echo kept > /workspace/file; echo gone > ~/file; echo gone > /tmp/file").await;
+    let stopped = local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+    assert_eq!(stopped.state, ObjectState::Stopped);
+    let error = sandbox.exec(request(&["true"])).await.expect_err("stopped");
+    assert_eq!(error, WorkError::NotRunning);
+    assert_eq!(sandbox.read(b"file").await, Err(WorkError::NotRunning));
+    local.provider.stop(call(&sandbox.target)).await.expect("already");
+
+    let started = local.provider.start(call(&sandbox.target)).await.expect("started");
+    assert_eq!(started.state, ObjectState::Running);
+    assert_eq!(sandbox.sh("cat /workspace/file; ls ~ /tmp").await, "kept\n/home/agent:\n\n/tmp:\n");
+    local.provider.start(call(&sandbox.target)).await.expect("already");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_asks_first_and_kills_who_does_not_follow() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("stop").await;
+    let mark = marker();
+    let polite = "trap 'echo asked > asked; exit' TERM; echo > ready; while :; do sleep 0.01; done";
+    let stubborn = format!("setsid sh -c \"trap '' TERM; sleep {mark}; sleep {mark}\"");
+    let _polite = sandbox.exec(request(&["sh", "-c", polite])).await.expect("started");
+    let _stubborn = sandbox.exec(request(&["sh", "-c", &stubborn])).await.expect("started");
+    until("both to run", || processes_with(&mark).len() >= 2).await;
+    sandbox.sh("until [ -e ready ]; do sleep 0.01; done; kill -STOP $$ &").await;
+    let begin = Instant::now();
+    local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert_eq!(processes_with(&mark), [0; 0]);
+    local.provider.start(call(&sandbox.target)).await.expect("started");
+    assert_eq!(sandbox.sh("cat asked").await, "asked\n");
+    // With nothing to wait for, a stop does not wait.
+    let begin = Instant::now();
+    local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+    assert!(begin.elapsed() < Duration::from_millis(400), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_under_way_end_without_an_exit_when_the_sandbox_stops() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("under-way").await;
+    let mark = marker();
+    let stubborn = format!("trap '' TERM; echo begun; sleep {mark}; sleep {mark}");
+    let execution = sandbox.exec(request(&["sh", "-c", &stubborn])).await.expect("started");
+    until("the command", || !processes_with(&mark).is_empty()).await;
+    local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+    assert_eq!(crate::common::collect(execution).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_creates_at_once_under_one_name_one_makes_the_object() {
+    let Some(local) = Local::new().await else { return };
+    for turn in 0..5 {
+        let name = format!("twice-{turn}");
+        let create = |sandbox: &str| local.provider.create(spec(&name, sandbox));
+        let (one, other) = tokio::join!(create("one"), create("other"));
+        let (made, refused) = if one.is_ok() { (one, other) } else { (other, one) };
+        let (made, refused) = (made.expect("one is made"), refused.expect_err("only one"));
+        let ProviderError::Present(present) = refused else { panic!("{refused:?}") };
+        assert_eq!(present.external_id, made.external_id);
+        let found: Vec<Object> = find(&local.provider, &name)
+            .await
+            .into_iter()
+            .filter(|o| o.name.as_str() == name)
+            .collect();
+        assert_eq!(found, [made]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_create_that_is_dropped_leaves_nothing_running() {
+    let Some(local) = Local::new().await else { return };
+    for millis in 0..12 {
+        let name = format!("dropped-{millis}");
+        let create = local.provider.create(spec(&name, "first"));
+        let _ = tokio::time::timeout(Duration::from_millis(millis), create).await;
+        // Whatever has come of it, the same create completes it and another is told.
+        let object = local.provider.create(spec(&name, "first")).await.expect("completed");
+        assert_eq!(object.state, ObjectState::Running);
+        let other = local.provider.create(spec(&name, "second")).await;
+        assert!(matches!(other, Err(ProviderError::Present(_))), "{other:?}");
+        local.provider.delete(call(&target(&object))).await.expect("deleted");
+    }
+    assert_eq!(std::fs::read_dir(local.dir.path().join("making")).expect("there").count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_past_deadline_makes_nothing() {
+    let Some(local) = Local::new().await else { return };
+    let past = issuebox::sandbox::CreateSpec { deadline: SystemClock.now(), ..spec("late", "s") };
+    let error = local.provider.create(past).await.expect_err("too late");
+    assert!(matches!(error, ProviderError::Unavailable { .. }), "{error:?}");
+    assert_eq!(find(&local.provider, "late").await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_are_not_names_are_refused() {
+    let Some(local) = Local::new().await else { return };
+    for name in ["", "..", "a/b", "A", "a_b", "-a", "a-", "a@b", &"a".repeat(101)] {
+        let error = local.provider.create(spec(name, "s")).await.expect_err("refused");
+        assert!(matches!(error, ProviderError::Refused(_)), "{name}: {error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn somebody_else_s_directory_is_shown_and_not_touched() {
+    let Some(local) = Local::new().await else { return };
+    let foreign = local.dir.path().join("objects/foreign");
+    std::fs::create_dir(&foreign).expect("made");
+    std::fs::write(foreign.join("precious"), "x").expect("written");
+    let found = find(&local.provider, "foreign").await;
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].labels, None);
+    let error = local.provider.create(spec("foreign", "s")).await.expect_err("taken");
+    assert!(matches!(error, ProviderError::Present(_)), "{error:?}");
+    let wrong = issuebox::sandbox::Target {
+        external_id: found[0].external_id.clone(),
+        expected: issuebox::types::SandboxId::trusted("s"),
+    };
+    for error in [
+        local.provider.start(call(&wrong)).await.expect_err("not ours"),
+        local.provider.stop(call(&wrong)).await.expect_err("not ours"),
+        local.provider.delete(call(&wrong)).await.expect_err("not ours"),
+    ] {
+        assert!(matches!(error, ProviderError::Present(_)), "{error:?}");
+    }
+    assert!(foreign.join("precious").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_directory_has_one_server() {
+    let Some(local) = Local::new().await else { return };
+    let again =
+        LocalProvider::open(config(local.dir.path()), Arc::new(SystemClock), Arc::new(SystemIds));
+    assert!(matches!(again, Err(OpenError::InUse(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launcher_that_is_killed_takes_its_sandbox_along() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("launcher").await;
+    let mark = marker();
+    sandbox
+        .sh(&format!("setsid sleep {mark} >/dev/null 2>&1 & sleep {mark} >/dev/null 2>&1 &"))
+        .await;
+    let execution = sandbox.exec(request(&["sleep", &mark])).await.expect("started");
+    until("the processes", || processes_with(&mark).len() >= 3).await;
+    kill(lock_holder(local.dir.path(), "launcher"));
+    assert_eq!(crate::common::collect(execution).await, None);
+    // Stopped is told only once nothing runs any more.
+    while find(&local.provider, "launcher").await[0].state == ObjectState::Running {}
+    assert_eq!(processes_with(&mark), [0; 0]);
+    local.provider.start(call(&sandbox.target)).await.expect("started again");
+    assert_eq!(sandbox.sh("echo back").await, "back\n");
+}
+
+/// Who has taken a sandbox's lock, as the kernel tells everybody.
+fn lock_holder(dir: &Path, name: &str) -> u32 {
+    let lock = dir.join("objects").join(name).join("lock");
+    let inode = format!(":{}", std::fs::metadata(lock).expect("a lock").ino());
+    let locks = std::fs::read_to_string("/proc/locks").expect("readable");
+    let fields = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
+    let mut held = locks.lines().map(fields).filter(|line| line[5].ends_with(&inode));
+    held.next().expect("it is held")[4].parse().expect("a pid")
+}
+
+fn kill(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+}
+
+/// Not a test: what this binary does where it is started as a server to be killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn serves_until_it_is_killed() {
+    let (Ok(dir), Ok(mark)) = (std::env::var(SERVER_DIR), std::env::var(SERVER_MARK)) else {
+        return;
+    };
+    let provider = open(Path::new(&dir));
+    let object = provider.create(spec("orphan", "s")).await.expect("made");
+    let sandbox = Sandbox { provider: &provider, target: target(&object) };
+    sandbox.sh(&format!("echo kept > file; setsid sleep {mark} >/dev/null 2>&1 &")).await;
+    let _running = sandbox.exec(request(&["sleep", &mark])).await.expect("started");
+    std::future::pending::<()>().await;
+}
+
+fn serve(dir: &Path, mark: &str) -> Child {
+    Command::new(std::env::current_exe().expect("known"))
+        .args(["--exact", "life::serves_until_it_is_killed"])
+        .env(SERVER_DIR, dir)
+        .env(SERVER_MARK, mark)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("started")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_killed_leaves_no_process_and_finds_its_sandboxes_stopped() {
+    if Local::new().await.is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    for _ in 0..5 {
+        let mark = marker();
+        let mut server = serve(dir.path(), &mark);
+        // The server itself has the mark only in its environment.
+        until("the sandbox", || processes_with(&mark).len() >= 2).await;
+        server.kill().expect("killed");
+        server.wait().expect("waited for");
+        let provider = open(dir.path());
+        assert_eq!(processes_with(&mark), [0; 0], "no process is left without an owner");
+        assert!(!is_locked(dir.path(), "orphan"));
+        let found = find(&provider, "orphan").await;
+        assert_eq!(found[0].state, ObjectState::Stopped);
+        let started = provider.start(call(&target(&found[0]))).await.expect("started");
+        let sandbox = Sandbox { provider: &provider, target: target(&started) };
+        assert_eq!(sandbox.sh("cat file").await, "kept\n");
+        drop(provider);
+        until("the end of the provider's sandboxes", || !is_locked(dir.path(), "orphan")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_trees_are_removed_with_their_sandbox() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("hostile").await;
+    // Making it is what takes long; once is enough.
+    let depth = if rustix::process::geteuid().is_root() { 60_000 } else { 5_000 };
+    sandbox
+        .sh(&format!("perl -e 'for (1..{depth}) {{ mkdir \"d\" or die; chdir \"d\" or die }}'"))
+        .await;
+    sandbox
+        .sh("mkdir -p closed/closed; touch closed/closed/x; chmod 000 closed/closed; \
+             chmod 000 closed; ln -s /etc etc; mkfifo fifo; mkdir .moved-1; touch .moved-2; \
+             touch \"$(printf 'a\\nb\\377')\"; chmod 000 /workspace")
+        .await;
+    local.provider.delete(call(&sandbox.target)).await.expect("accepted");
+    let present = || async {
+        match local.provider.delete(call(&sandbox.target)).await {
+            Ok(()) => true,
+            Err(ProviderError::Absent) => false,
+            Err(other) => panic!("{other:?}"),
+        }
+    };
+    while present().await {}
+    assert_eq!(find(&local.provider, "hostile").await, []);
+    assert_eq!(std::fs::read_dir(local.dir.path().join("trash")).expect("there").count(), 0);
+    assert!(Path::new("/etc/passwd").exists());
+    local.sandbox("hostile").await.sh("true").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_that_was_broken_off_goes_on_and_its_name_stays_taken_until_then() {
+    let Some(local) = Local::new().await else { return };
+    let object = local.provider.create(spec("half", "s")).await.expect("made");
+    let Local { dir, provider } = local;
+    drop(provider);
+    until("the end of the sandbox", || !is_locked(dir.path(), "half")).await;
+    let trash = dir.path().join("trash").join(object.external_id.as_str());
+    std::fs::rename(dir.path().join("objects/half"), &trash).expect("moved");
+    // As another process would hold it: the removal has to wait.
+    let lock = std::fs::File::open(trash.join("lock")).expect("a lock");
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+    let dir_path = dir.path().to_owned();
+    // Opening waits for the lock, but not for ever.
+    let provider = tokio::task::spawn_blocking(move || open(&dir_path)).await.expect("opened");
+    let found = find(&provider, "half").await;
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].state, ObjectState::Destroying);
+    let error = provider.create(spec("half", "s")).await.expect_err("still there");
+    assert!(matches!(error, ProviderError::Present(_)), "{error:?}");
+    assert_eq!(provider.delete(call(&target(&object))).await, Ok(()), "accepted, not absent");
+    drop(lock);
+    until("the removal", || !trash.exists()).await;
+    assert_eq!(provider.delete(call(&target(&object))).await, Err(ProviderError::Absent));
+    let next = provider.create(spec("half", "s")).await.expect("made again");
+    assert_ne!(next.external_id, object.external_id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launcher_that_can_not_start_is_named_with_its_remedy() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = LocalConfig { launcher: "/nowhere".into(), ..config(dir.path()) };
+    let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds));
+    let provider = provider.expect("opens");
+    let trouble = provider.health().await.trouble.expect("can't work");
+    assert!(trouble.contains("start the launcher"), "{trouble}");
+    let error = provider.create(spec("a", "s")).await.expect_err("refused");
+    assert!(matches!(error, ProviderError::Refused(_)), "{error:?}");
+    until("nothing to be left", || {
+        let left = |part: &str| std::fs::read_dir(dir.path().join(part)).expect("there").count();
+        left("objects") + left("trash") + left("making") == 0
+    })
+    .await;
+}
+
+#[test]
+fn all_of_this_holds_for_an_ordinary_user_too() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut tests = Command::new(std::env::current_exe().expect("known"));
+    tests.args(["--test-threads=2"]).uid(65_534).gid(65_534).current_dir("/");
+    let ended = tests.env("TMPDIR", "/tmp").output().expect("started");
+    let told = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{told}{}", String::from_utf8_lossy(&ended.stderr));
+}
