@@ -1,0 +1,152 @@
+//! What a local sandbox costs, as ratios to a bare start by another crate in the same run: numbers
+//! of one machine and one hour mean little, their ratios travel.
+//!
+//! `cargo bench --bench local`. The three are measured in turn, not one after the other, so that
+//! whatever else the machine does hits them alike. Prints medians and exits with an error where a
+//! bound that is promised does not hold; where this machine can't make sandboxes it says so.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use issuebox::clock::{Clock, SystemClock, SystemIds};
+use issuebox::sandbox::local::{LocalConfig, LocalProvider};
+use issuebox::sandbox::{
+    CreateSpec, ExecEvent, ExecRequest, Labels, Object, SandboxProvider, Target, TargetCall,
+};
+use issuebox::types::{
+    AccountName, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName, ProviderName,
+    Resources, SandboxId, Template, TemplateName, Timestamp,
+};
+
+/// How many times each is measured.
+const ROUNDS: usize = 100;
+
+/// From the wish for a sandbox to its first output: at most this many bare starts.
+const FIRST_OUTPUT_MAX: f64 = 3.0;
+
+/// Running `true` in a sandbox that is up: at most this part of a bare start, which is 3 ms where
+/// a bare start takes 6.
+const EXEC_MAX: f64 = 0.5;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = LocalConfig {
+        launcher: env!("CARGO_BIN_EXE_issuebox").into(),
+        ..LocalConfig::new(dir.path())
+    };
+    let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds));
+    let provider = provider.expect("opens");
+    if let Some(trouble) = provider.health().await.trouble {
+        println!("nothing measured: {trouble}");
+        return ExitCode::SUCCESS;
+    }
+    let standing = provider.create(spec("standing")).await.expect("made");
+    let mut times = [const { Vec::new() }; 5];
+    for round in 0..ROUNDS {
+        let begin = Instant::now();
+        let made = provider.create(spec(&format!("round-{round}"))).await.expect("made");
+        times[1].push(begin.elapsed());
+        let output = run(&provider, &made, &["echo", "first"]).await;
+        times[2].push(begin.elapsed());
+        assert_eq!(output, b"first\n");
+
+        let begin = Instant::now();
+        run(&provider, &standing, &["true"]).await;
+        times[3].push(begin.elapsed());
+
+        let begin = Instant::now();
+        while provider.delete(call(&made)).await.is_ok() {}
+        times[4].push(begin.elapsed());
+
+        let begin = Instant::now();
+        tokio::task::spawn_blocking(bare_start).await.expect("started");
+        times[0].push(begin.elapsed());
+    }
+    let [bare, ready, first, exec, delete] = times.map(median);
+    let ratio = |time: Duration| time.as_secs_f64() / bare.as_secs_f64();
+    println!("medians of {ROUNDS}; a bare start of `true` is 1.00");
+    for (what, time) in [
+        ("a bare start of `true` (hakoniwa)", bare),
+        ("create, until ready", ready),
+        ("create, until the first output", first),
+        ("exec of `true` where it is up", exec),
+        ("delete, until absent", delete),
+    ] {
+        println!("{what:34} {:8.2} ms {:6.2}", time.as_secs_f64() * 1e3, ratio(time));
+    }
+    if ratio(first) > FIRST_OUTPUT_MAX || ratio(exec) > EXEC_MAX {
+        println!("promised are {FIRST_OUTPUT_MAX} until the first output, {EXEC_MAX} for an exec");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// The yardstick: another crate's container, with the host's programs and nothing else.
+fn bare_start() {
+    let mut container = hakoniwa::Container::new();
+    container.rootfs("/").expect("the host's programs");
+    let status = container.command("/bin/true").status().expect("started");
+    assert!(status.success(), "{}", status.reason);
+}
+
+async fn run(provider: &LocalProvider, object: &Object, command: &[&str]) -> Vec<u8> {
+    let request = ExecRequest {
+        command: command.iter().map(ToString::to_string).collect(),
+        cwd: None,
+        env: Vec::new(),
+        stdin: Bytes::new(),
+        timeout: None,
+    };
+    let mut execution = provider.exec(target(object), request).await.expect("started");
+    let mut output = Vec::new();
+    while let Some(event) = execution.events.recv().await {
+        match event {
+            ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes) => output.extend(bytes),
+            ExecEvent::Exit { code, .. } => assert_eq!(code, 0),
+        }
+    }
+    output
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn deadline() -> Timestamp {
+    SystemClock.now().after(Duration::from_secs(60))
+}
+
+fn target(object: &Object) -> Target {
+    let labels = object.labels.as_ref().expect("ours");
+    Target { external_id: object.external_id.clone(), expected: labels.sandbox.clone() }
+}
+
+fn call(object: &Object) -> TargetCall {
+    TargetCall { target: target(object), deadline: deadline() }
+}
+
+fn spec(name: &str) -> CreateSpec {
+    CreateSpec {
+        name: ObjectName::trusted(name),
+        labels: Labels {
+            instance: InstanceId::trusted("bench"),
+            account: AccountName::default_account(),
+            home: HomeId(1),
+            issue: IssueId::parse("bench-1").expect("an issue id"),
+            sandbox: SandboxId::trusted(name),
+            generation: Generation(1),
+            mode: Mode::Strong,
+        },
+        template: Template {
+            name: TemplateName::trusted("default"),
+            provider: ProviderName::trusted("local"),
+            mode: Mode::Strong,
+            resources: Resources { cpu: 1.0, memory_mb: 512, processes: 128, disk_mb: 1024 },
+        },
+        deadline: deadline(),
+    }
+}
