@@ -125,7 +125,9 @@ impl Demo {
     }
 }
 
+/// Each provider has a data directory of its own: a server that has just ended may still hold its.
 fn server(data: &Path, provider: &str) -> anyhow::Result<(Running, Client)> {
+    let data = data.join(provider);
     let simulated = data.join("simulated").display().to_string();
     let env = [
         ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", provider),
@@ -134,7 +136,7 @@ fn server(data: &Path, provider: &str) -> anyhow::Result<(Running, Client)> {
         ("ISSUEBOX__PROVIDERS__SIMULATED__DIR", &simulated),
     ];
     let env = env.map(|(name, word)| (name.to_owned(), word.to_owned()));
-    let overrides = Overrides { listen: Some("127.0.0.1:0".into()), data: Some(data.to_owned()) };
+    let overrides = Overrides { listen: Some("127.0.0.1:0".into()), data: Some(data) };
     let running = app::start(Config::load(None, env.into_iter(), overrides)?.config)?;
     let url = Url::parse(&format!("http://{}", running.address))?;
     let client = Client::new(&url, running.secrets.admin_token.clone())?;
