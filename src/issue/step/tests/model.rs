@@ -134,7 +134,7 @@ impl World {
         let (due, later) = self.landing.drain(..).partition(|(at, ..)| *at <= now);
         self.landing = later;
         for (_, sandbox, generation) in Vec::<(Timestamp, SandboxId, Generation)>::from_iter(due) {
-            if !(self.names_enforced && !self.objects.is_empty()) {
+            if !self.names_enforced || self.objects.is_empty() {
                 self.make(&sandbox, generation, ObjectState::Running);
             }
         }
