@@ -28,6 +28,8 @@ const REQUESTS_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long provider calls in flight may take once the server is to end. What takes longer is
 /// looked for at the next start.
 const CALLS_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long the last threads may hold the store once everything has ended.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Connections that may wait to be accepted; the system's own bound may be lower.
 const BACKLOG: i32 = 4096;
 
@@ -135,9 +137,15 @@ fn run(parts: Parts, ready: mpsc::SyncSender<()>) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("the runtime for provider calls could not be started")?;
-    let result = actix::System::new().block_on(build::serve(parts, io.handle().clone(), ready));
+    let closed = actix::System::new().block_on(build::serve(parts, io.handle().clone(), ready));
     io.shutdown_timeout(Duration::from_secs(1));
-    result
+    if let Some(closed) = closed?
+        && closed.recv_timeout(CLOSE_TIME_MAX) == Err(mpsc::RecvTimeoutError::Timeout)
+    {
+        tracing::warn!("the store is still held by a thread; it closes with the process");
+    }
+    tracing::info!("ended");
+    Ok(())
 }
 
 fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {

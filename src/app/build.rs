@@ -35,16 +35,19 @@ pub(super) struct Parts {
 
 type Providers = HashMap<ProviderName, Arc<dyn SandboxProvider>>;
 
-/// Serves until it is told to end.
+/// Serves until it is told to end. Returns what is disconnected once the store is closed, which
+/// the last of the threads that still hold it does.
 pub(super) async fn serve(
     parts: Parts,
     io: tokio::runtime::Handle,
     ready: mpsc::SyncSender<()>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<mpsc::Receiver<()>>> {
     let Parts { config, secrets, listener, mut ended, reloads } = parts;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let ids: Arc<dyn IdSource> = Arc::new(SystemIds);
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&config.server.data)?);
+    let sqlite = SqliteStore::open(&config.server.data)?;
+    let closed = sqlite.closed();
+    let store: Arc<dyn Store> = Arc::new(sqlite);
     let Opened { providers, simulated } = open_providers(&config, &clock, &ids, &io)?;
     if let Some(simulated) = simulated {
         // Ends with the sender, that is with the server.
@@ -112,8 +115,7 @@ pub(super) async fn serve(
         tracing::error!("the engine's thread had panicked");
     }
     drop(store);
-    tracing::info!("ended");
-    Ok(())
+    Ok(closed)
 }
 
 /// The providers that the templates need.

@@ -130,6 +130,7 @@ fn news(
         url: text(|issue| issue.html_url.as_ref()).filter(|url| is_web_address(url)),
         open,
         labelled: effect::labelled(policy, act, payload),
+        assigned: effect::assigned(policy, act, payload),
         as_of: issue
             .and_then(|issue| issue.updated_at.as_deref())
             .and_then(Timestamp::parse)

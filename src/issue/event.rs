@@ -175,6 +175,8 @@ pub struct News {
     pub open: Option<bool>,
     /// Whether it carries the trigger label, where said.
     pub labelled: Option<bool>,
+    /// Whether the bot is assigned to it, where the delivery is about that.
+    pub assigned: Option<bool>,
     /// `issue.updated_at`: how new all of this is.
     pub as_of: Timestamp,
 }

@@ -101,6 +101,8 @@ pub struct Facts {
     pub open: Option<Known<bool>>,
     /// Whether it carries the trigger label.
     pub labelled: Option<Known<bool>>,
+    /// Whether the bot is assigned to it.
+    pub assigned: Option<Known<bool>>,
     /// Whether GitHub said that it is deleted.
     pub deleted: bool,
     /// When a person last stopped or deleted its sandbox; a trigger older than this is refused.
@@ -119,6 +121,7 @@ impl Facts {
             url: None,
             open: None,
             labelled: None,
+            assigned: None,
             deleted: false,
             ended_by_person_at: None,
         }

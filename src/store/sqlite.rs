@@ -27,6 +27,7 @@ mod writer;
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -54,6 +55,9 @@ pub struct SqliteStore {
     readers: Readers,
     writer: Writer,
     _lock: File,
+    /// Dropped last: who holds the other end sees that everything else is closed.
+    _closing: mpsc::Sender<()>,
+    closed: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
 impl SqliteStore {
@@ -64,6 +68,7 @@ impl SqliteStore {
     /// [`OpenError`], whose message says what to do.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         let opened = open::open(dir)?;
+        let (closing, closed) = mpsc::channel();
         Ok(Self {
             epoch: opened.epoch,
             instance: opened.instance,
@@ -71,7 +76,15 @@ impl SqliteStore {
             readers: Readers::new(opened.path),
             writer: Writer::start(opened.writer, opened.epoch).map_err(OpenError::NoThread)?,
             _lock: opened.lock,
+            _closing: closing,
+            closed: Mutex::new(Some(closed)),
         })
+    }
+
+    /// A channel that is disconnected once the store is closed and the data directory is free.
+    /// Given out once.
+    pub fn closed(&self) -> Option<mpsc::Receiver<()>> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

@@ -188,7 +188,9 @@ fn any_facts() -> BoxedStrategy<Facts> {
                     title,
                     url,
                     open,
-                    labelled,
+                    labelled: labelled.clone(),
+                    // One more of the same kind, so that the two cannot be mixed up.
+                    assigned: flipped(labelled),
                     deleted,
                     ended_by_person_at: by,
                 }
@@ -349,4 +351,8 @@ pub fn any_issue() -> BoxedStrategy<Issue> {
             state,
         })
         .boxed()
+}
+
+fn flipped(known: Option<Known<bool>>) -> Option<Known<bool>> {
+    known.map(|known| Known { value: !known.value, ..known })
 }

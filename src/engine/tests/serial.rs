@@ -29,6 +29,7 @@ fn nudge(guid: &str, issue: u64) -> Nudge {
             url: None,
             open: Some(true),
             labelled: Some(true),
+            assigned: None,
             as_of: Timestamp::from_unix_ms(1_800_000_000_000),
         },
         effect: Effect::Trigger(TriggerKind::Label),

@@ -101,6 +101,22 @@ pub(super) fn labelled(policy: &TriggerPolicy, act: Act, payload: &Payload) -> O
     }
 }
 
+/// Whether the bot is assigned, where the delivery is about that.
+pub(super) fn assigned(policy: &TriggerPolicy, act: Act, payload: &Payload) -> Option<bool> {
+    match act {
+        Act::Assigned => is_bot(policy, payload).then_some(true),
+        Act::Unassigned => is_bot(policy, payload).then_some(false),
+        Act::Opened
+        | Act::Labeled
+        | Act::Unlabeled
+        | Act::Reopened
+        | Act::Closed
+        | Act::Deleted
+        | Act::Edited
+        | Act::Commented => None,
+    }
+}
+
 /// Decides what an act may do. The payload has an issue.
 pub(super) fn decide(policy: &TriggerPolicy, act: Act, payload: &Payload) -> Decision {
     let Some(issue) = payload.issue.as_ref() else { return ignore("there is no issue") };
@@ -141,7 +157,8 @@ fn opened(policy: &TriggerPolicy, payload: &Payload, issue: &Issue) -> Decision 
         return ignore("transfers are not followed yet");
     }
     if !policy.opened {
-        return ignore("opening an issue does not trigger");
+        // What it says of the issue (its number, title, labels) is worth knowing all the same.
+        return Decision::Apply(Effect::Update);
     }
     permitted(policy, payload, Right::of_author(issue), Effect::Trigger(TriggerKind::Opened))
 }

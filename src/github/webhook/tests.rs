@@ -115,9 +115,9 @@ fn each_fixture_means_what_its_story_says() {
     issues.labeled.map: Trigger(Label) pear-garden/orchard#15 2874100015 open labelled
     issues.labeled.reports: Trigger(Label) pear-garden/press#4 2874100104 open labelled
     issues.labeled.umlauts: Trigger(Label) pear-garden/press#5 2874100105 open labelled
-    issues.opened.stranger: - opening an issue does not trigger
+    issues.opened.stranger: Update pear-garden/orchard#13 2874100013 open plain
     issues.opened.transferred: - transfers are not followed yet
-    issues.opened.with-label: - opening an issue does not trigger
+    issues.opened.with-label: Update pear-garden/orchard#12 2874100012 open labelled
     issues.pinned: - issues pinned has no effect
     issues.reopened.map: Trigger(Reopened) pear-garden/orchard#15 2874100015 open labelled
     issues.transferred: - transfers are not followed yet
@@ -159,6 +159,7 @@ fn a_nudge_carries_what_the_payload_says() {
                 labelled: Some(
                     true,
                 ),
+                assigned: None,
                 as_of: Timestamp {
                     unix_ms: 1772443910000,
                 },

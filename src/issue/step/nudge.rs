@@ -59,10 +59,14 @@ impl Draft<'_> {
                 facts.open = Some(Known { value: open, as_of });
             }
         }
-        if let Some(labelled) = news.labelled
-            && facts.labelled.as_ref().is_none_or(|known| known.as_of <= as_of)
+        for (fact, news) in
+            [(&mut facts.labelled, news.labelled), (&mut facts.assigned, news.assigned)]
         {
-            facts.labelled = Some(Known { value: labelled, as_of });
+            if let Some(value) = news
+                && fact.as_ref().is_none_or(|known| known.as_of <= as_of)
+            {
+                *fact = Some(Known { value, as_of });
+            }
         }
     }
 
@@ -81,6 +85,9 @@ impl Draft<'_> {
         if kind == TriggerKind::Label && says(&facts.labelled, false) {
             return ignored("the trigger label was taken off since");
         }
+        if kind == TriggerKind::Assigned && says(&facts.assigned, false) {
+            return ignored("the bot was unassigned since");
+        }
         if kind == TriggerKind::Reopened && !had_sandbox && !says(&facts.labelled, true) {
             return ignored("it had no sandbox and does not carry the trigger label");
         }
@@ -98,6 +105,7 @@ impl Draft<'_> {
         let newer_says_otherwise = match nudge.action.as_str() {
             "closed" => facts.open.as_ref().is_some_and(|known| known.value),
             "unlabeled" => facts.labelled.as_ref().is_some_and(|known| known.value),
+            "unassigned" => facts.assigned.as_ref().is_some_and(|known| known.value),
             _ => false,
         };
         if newer_says_otherwise {

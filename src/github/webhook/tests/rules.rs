@@ -147,7 +147,7 @@ fn each_trigger_can_be_turned_off() {
         ("issues.labeled.map", ignored("another label than the trigger label was put on")),
         ("issues.unlabeled.umlauts", ignored("another label than the trigger label was taken off")),
         ("issues.assigned", ignored("the assignee is not the configured bot")),
-        ("issues.opened.with-label", ignored("opening an issue does not trigger")),
+        ("issues.opened.with-label", Ok(Effect::Update)),
         ("issue_comment.created.command", Ok(Effect::Activity)),
     ] {
         assert_eq!(effect(changed(&off, name, |_payload| ())), meant, "{name}");

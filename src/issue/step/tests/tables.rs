@@ -389,6 +389,9 @@ fn nudge(action: &str, effect: Effect, second: i64, open: bool, labelled: bool) 
         url: None,
         open: Some(open),
         labelled: Some(labelled),
+        assigned: (effect == Effect::Trigger(TriggerKind::Assigned))
+            .then_some(true)
+            .or_else(|| (action == "unassigned").then_some(false)),
         as_of: Timestamp::from_unix_ms(1_800_000_000_000 + second * 1000),
     };
     let nudge = Nudge {
@@ -444,6 +447,21 @@ fn a_label_that_was_taken_off_since_is_no_trigger() {
     bench.apply(nudge("unlabeled", Effect::Stop("unlabelled"), 5, true, false));
     assert!(!applied(&bench.apply(labelled(3))));
     assert_eq!(bench.issue.state, IssueState::Absent);
+}
+
+#[test]
+fn an_assignment_that_was_taken_back_since_is_no_trigger() {
+    let mut bench = Bench::new(true);
+    bench.apply(nudge("unassigned", Effect::Stop("the bot was unassigned"), 5, true, false));
+    let assigned =
+        |second| nudge("assigned", Effect::Trigger(TriggerKind::Assigned), second, true, false);
+    assert!(!applied(&bench.apply(assigned(3))));
+    assert_eq!(bench.issue.state, IssueState::Absent);
+    assert!(applied(&bench.apply(assigned(9))));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
+    let late = nudge("unassigned", Effect::Stop("the bot was unassigned"), 5, true, false);
+    assert!(!applied(&bench.apply(late)), "older than the assignment");
+    assert_eq!(bench.issue.state.wanted(), Wanted::Running);
 }
 
 #[test]

@@ -67,6 +67,8 @@ pub(super) struct FactsPart<'a> {
     open: Option<KnownPart<bool>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     labelled: Option<KnownPart<bool>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    assigned: Option<KnownPart<bool>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     deleted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,6 +90,7 @@ impl<'a> From<&'a Facts> for FactsPart<'a> {
             url: facts.url.as_deref().map(Cow::Borrowed),
             open: facts.open.as_ref().map(known),
             labelled: facts.labelled.as_ref().map(known),
+            assigned: facts.assigned.as_ref().map(known),
             deleted: facts.deleted,
             ended_by_person_at: facts.ended_by_person_at.map(Timestamp::unix_ms),
         }
@@ -105,6 +108,7 @@ impl From<FactsPart<'_>> for Facts {
             url: part.url.map(Cow::into_owned),
             open: part.open.map(|known| known.into_known(|open| open)),
             labelled: part.labelled.map(|known| known.into_known(|labelled| labelled)),
+            assigned: part.assigned.map(|known| known.into_known(|assigned| assigned)),
             deleted: part.deleted,
             ended_by_person_at: part.ended_by_person_at.map(Timestamp::from_unix_ms),
         }
