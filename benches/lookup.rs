@@ -68,6 +68,8 @@ fn answer_len(address: SocketAddr) -> usize {
 
 fn constant_server(size: usize) -> (SocketAddr, ServerHandle) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    // As many may wait as for ours.
+    rustix::net::listen(&listener, 4096).expect("it listens");
     let address = listener.local_addr().expect("it is bound");
     let (tx, rx) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
