@@ -113,6 +113,35 @@ async fn commands_lead_through_a_life_and_refuse_what_the_phase_forbids() {
 }
 
 #[tokio::test]
+async fn who_waits_for_an_end_sees_that_very_sandbox_and_not_its_successor() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let path = format!("/v1/sandboxes/{id}");
+    server.provider.keeping.store(true, Ordering::SeqCst);
+    let delete = send(server.request(Method::DELETE, &format!("{path}?wait=15")));
+    let watch = async {
+        let deleting = server.get(&format!("{path}?until=deleting&wait=5")).await.json();
+        assert_eq!(deleting["data"]["phase"], "deleting", "{deleting}");
+        let queued = server.post("/v1/sandboxes", json!({"issueId": "1"})).await.json();
+        assert_eq!((&queued["outcome"], &queued["sandboxId"]), (&json!("queued"), &json!(id)));
+        server.provider.keeping.store(false, Ordering::SeqCst);
+        server.get(&format!("{path}?until=deleted&wait=15")).await
+    };
+    let (deleted, watched) = tokio::join!(delete, watch);
+    for answer in [deleted, watched] {
+        let body = answer.json();
+        assert_eq!((answer.status, &body["settled"]), (200, &json!(true)), "{body}");
+        assert_eq!((&body["data"]["id"], &body["data"]["phase"]), (&json!(id), &Value::Null));
+    }
+    let next = server.get("/v1/sandboxes/claude-issue-1?until=running&wait=10").await.json();
+    assert_eq!(
+        (&next["data"]["generation"], &next["data"]["phase"]),
+        (&json!(2), &json!("running"))
+    );
+    assert_eq!(server.provider.object_count(), 1);
+}
+
+#[tokio::test]
 async fn a_failed_create_is_shown_with_its_failure_and_retried_on_command() {
     let server = TestServer::start().await;
     server.provider.refusing.store(true, Ordering::SeqCst);

@@ -212,7 +212,7 @@ mod tests {
         text(&mut events).await;
         assert!(text(&mut events).await.starts_with("event: gap\nid: run-1\n"));
         publish(&feed, 2, "default");
-        assert!(text(&mut events).await.contains("id: run-2\n"));
+        assert!(text(&mut events).await.starts_with("event: sandbox.changed\nid: run-2\n"));
     }
 
     #[tokio::test(start_paused = true)]

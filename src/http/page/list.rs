@@ -1,6 +1,6 @@
 //! The list of sandboxes: counts by phase, rows, and what to do where there is none.
 //!
-//! Each part that the script may replace alone carries a `data-key`.
+//! Each part that the script may replace alone carries a `data-key`; none lies within another.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ fn tabs(view: &ListView, live: u64) -> Markup {
         }
     };
     html! {
-        nav .tabs aria-label="By phase" data-key="tabs" {
+        nav .tabs aria-label="By phase" {
             (link(None, "all", live))
             @for phase in Phase::ALL {
                 @let count = view.counts.iter().find(|(p, _)| p == phase).map_or(0, |(_, n)| *n);
@@ -270,6 +270,24 @@ mod tests {
             assert!(!page.contains(bad), "{bad:?} is live in {page}");
         }
         assert!(page.contains("&lt;script&gt;"));
+    }
+
+    #[test]
+    fn no_part_that_is_exchanged_lies_within_another() {
+        let page = render(&view(vec![sample("5"), sample("6")])).0;
+        let (mut open, mut within) = (Vec::new(), 0);
+        for tag in page.split('<').skip(1).map(|tag| tag.split('>').next().unwrap_or_default()) {
+            let name = tag.split(' ').next().unwrap_or_default();
+            if name.starts_with('/') {
+                within -= usize::from(open.pop() == Some(true));
+            } else if name != "input" {
+                let is_part = tag.contains("data-key");
+                assert!(!is_part || within == 0, "{tag} lies within another part");
+                within += usize::from(is_part);
+                open.push(is_part);
+            }
+        }
+        assert!(open.is_empty(), "the tags are balanced");
     }
 
     #[test]

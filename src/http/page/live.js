@@ -46,12 +46,14 @@
     const old = section();
     const kept = new Map();
     for (const part of old.querySelectorAll("[data-key]")) kept.set(part.dataset.key, part);
-    const searching = old.querySelector("input[type=search]");
     const focused = document.activeElement?.closest("[data-key]")?.dataset.key;
     for (const part of fresh.querySelectorAll("[data-key]")) {
       const before = kept.get(part.dataset.key);
-      const isSearch = part.contains(part.querySelector("input[type=search]"));
+      // What is being typed stays as it is.
+      const isSearch = part.dataset.key === "search";
       if (before && (isSearch || shape(before) === shape(part))) {
+        // Moved elements begin their animation again.
+        before.classList.remove("changed");
         part.replaceWith(before);
       } else if (part.matches("li.row")) {
         part.classList.add("changed");
@@ -63,7 +65,6 @@
       const again = fresh.querySelector(`[data-key="${CSS.escape(focused)}"]`);
       (again?.matches("a") ? again : again?.querySelector("a, input"))?.focus({ preventScroll: true });
     }
-    return searching;
   };
 
   let asking = false;
