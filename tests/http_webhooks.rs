@@ -2,7 +2,10 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::server::{Answer, SECRET, TestServer, opened, send};
+use futures_util::future::join_all;
 use issuebox::github::webhook::sign;
 use issuebox::types::Secret;
 use serde_json::json;
@@ -36,6 +39,26 @@ async fn a_signed_delivery_is_accepted_once_and_makes_one_sandbox() {
     let found = server.get("/v1/issues/5000000000/sandbox").await.json();
     assert_eq!(found["data"]["issueTitle"], "A title");
     assert_eq!(server.get("/v1/sandboxes").await.json()["total"], 1);
+}
+
+#[tokio::test]
+async fn a_hundred_deliveries_and_fifty_calls_at_once_give_one_sandbox() {
+    let server = TestServer::start().await;
+    server.provider.held.store(true, std::sync::atomic::Ordering::SeqCst);
+    let body = opened(7, "A title");
+    let deliveries = (0..100).map(|n| {
+        let (server, body) = (&server, &body);
+        async move { server.deliver("issues", &format!("d-{n}"), body).await }
+    });
+    let calls = (0..50).map(|_| server.post("/v1/sandboxes", json!({"issueId": "7"})));
+    let (deliveries, calls) = tokio::join!(join_all(deliveries), join_all(calls));
+    assert!(deliveries.iter().all(|answer| answer.status == 202));
+    let ids: BTreeSet<_> =
+        calls.iter().map(|answer| answer.json()["sandboxId"].to_string()).collect();
+    assert!(calls.iter().all(|answer| answer.status < 300) && ids.len() == 1, "{ids:?}");
+    server.provider.open();
+    server.get("/v1/sandboxes/claude-issue-7?until=running&wait=10").await;
+    assert_eq!(server.provider.object_count(), 1);
 }
 
 #[tokio::test]
