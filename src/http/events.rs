@@ -78,8 +78,9 @@ impl EventRing {
         }
     }
 
-    /// Takes one durable step in; `json` is its live sandbox as JSON, `is_news` whether the home
-    /// was live before: what is only taken up when the server starts is no change.
+    /// Takes one durable step in; `json` is its live sandbox as JSON, `is_news` whether it
+    /// looks different from before, which is told also where the timeline is silent. What is only
+    /// taken up when the server starts, and what only counts on, is no news.
     pub fn push(&self, change: &Change, json: Option<&str>, is_news: bool) {
         let events = encode(change, json, is_news);
         if events.is_empty() {

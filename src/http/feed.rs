@@ -9,7 +9,7 @@ use crate::engine::{Change, Publisher};
 use crate::types::Phase;
 
 use super::events::{EventRing, RING_LEN};
-use super::live::{Before, LiveMap};
+use super::live::{Before, LiveMap, look};
 use super::metrics::Metrics;
 use super::wire;
 
@@ -58,9 +58,10 @@ impl Publisher for Feed {
     fn publish(&self, change: &Change) {
         let json = change.sandbox.as_ref().map(wire::sandbox_json);
         let before = self.live.apply(change, json.as_deref());
-        let was_live = before.is_some();
+        let looked = before.as_ref().zip(change.sandbox.as_ref());
+        let is_news = looked.is_some_and(|(before, now)| before.look != look(now));
         self.measure(change, before);
-        self.events.push(change, json.as_deref(), was_live);
+        self.events.push(change, json.as_deref(), is_news);
     }
 }
 
@@ -114,7 +115,9 @@ mod tests {
         publish(&feed, 1, Phase::Creating, 0);
         assert!(feed.live.home(HomeId(1)).is_some());
         assert_eq!(feed.events.now(), start, "taken up, not changed");
-        publish(&feed, 2, Phase::Running, 0);
+        publish(&feed, 2, Phase::Creating, 0);
+        assert_eq!(feed.events.now(), start, "nothing happened to it");
+        publish(&feed, 3, Phase::Running, 0);
         assert_eq!(feed.events.now(), start.after(1));
     }
 }

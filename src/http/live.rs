@@ -14,6 +14,7 @@
 //! Between the durable commit and the publication a look-up shows the state before; the caller
 //! who made the step gets its answer only after both.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::Bytes;
@@ -49,6 +50,7 @@ struct Live {
     account: AccountName,
     id: SandboxId,
     phase: Phase,
+    look: u64,
     numbered: Option<(Repository, IssueNumber)>,
     answer: Bytes,
 }
@@ -60,6 +62,26 @@ pub struct Before {
     pub id: SandboxId,
     /// Its phase.
     pub phase: Phase,
+    /// Its [`look`].
+    pub look: u64,
+}
+
+/// A digest of what people see of a sandbox: all but its counters and its last activity, which
+/// change without anything having happened to it.
+pub fn look(sandbox: &Sandbox) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    sandbox.phase.hash(&mut hasher);
+    sandbox.wanted.hash(&mut hasher);
+    sandbox.repository.hash(&mut hasher);
+    sandbox.issue_number.hash(&mut hasher);
+    sandbox.issue_title.hash(&mut hasher);
+    sandbox.issue_url.hash(&mut hasher);
+    sandbox.external_id.hash(&mut hasher);
+    sandbox.template.hash(&mut hasher);
+    sandbox.reason.hash(&mut hasher);
+    let failure = sandbox.failure.as_ref();
+    failure.map(|failure| (failure.code, &failure.message)).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl LiveMap {
@@ -93,7 +115,7 @@ impl LiveMap {
         if entry.live.is_none() {
             slot.remove();
         }
-        before.map(|live| Before { id: live.id, phase: live.phase })
+        before.map(|live| Before { id: live.id, phase: live.phase, look: live.look })
     }
 
     /// Brings the indexes and counts from `before` to `now`, under the guard of the home's entry,
@@ -193,6 +215,7 @@ impl Live {
             account: sandbox.account.clone(),
             id: sandbox.id.clone(),
             phase: sandbox.phase?,
+            look: look(sandbox),
             numbered: sandbox.repository.clone().zip(sandbox.issue_number),
             answer: Bytes::from(wire::answer_json(sandbox, json)),
         })
@@ -285,7 +308,8 @@ mod tests {
         apply(&map, &change(1, 1, Some(with_phase("5", Phase::Creating))));
         apply(&map, &change(2, 1, Some(with_phase("6", Phase::Running))));
         let before = apply(&map, &change(1, 2, Some(with_phase("5", Phase::Running))));
-        assert_eq!(before, Some(Before { id: SandboxId::trusted("sb-5"), phase: Phase::Creating }));
+        let before = before.map(|before| (before.id, before.phase));
+        assert_eq!(before, Some((SandboxId::trusted("sb-5"), Phase::Creating)));
         let running = map.phases().find(|(phase, _)| *phase == Phase::Running);
         assert_eq!(running, Some((Phase::Running, 2)));
         assert_eq!(map.len(), 2);
