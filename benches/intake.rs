@@ -3,6 +3,10 @@
 
 mod common;
 
+/// As in the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
 
