@@ -87,22 +87,20 @@ fn deliveries(next: &mut u64, count: usize) -> Vec<Vec<u8>> {
     (0..count).map(delivery).collect()
 }
 
+/// A delivery in the shape of a real one, of the size that real ones have.
 fn body(issue: u64) -> String {
-    let mut payload = serde_json::json!({
-        "action": "labeled",
-        "label": {"id": 1, "name": "agent"},
-        "issue": {
-            "id": 4_000_000_000_u64 + issue, "number": issue, "title": format!("Issue {issue}"),
-            "html_url": format!("https://example.org/octo/hello/issues/{issue}"),
-            "state": "open", "labels": [{"id": 1, "name": "agent"}],
-            "author_association": "OWNER", "updated_at": "2026-01-31T12:00:00Z",
-            "user": {"id": 7, "login": "octo", "type": "User"}, "body": ""
-        },
-        "repository": {"id": 99, "full_name": "octo/hello", "name": "hello"},
-        "sender": {"id": 7, "login": "octo", "type": "User"}
-    });
-    let filler = BODY_LEN.saturating_sub(payload.to_string().len());
-    payload["issue"]["body"] = "x".repeat(filler).into();
+    let fixture = issuebox::github::fixtures::named("issues.labeled.agent").expect("a fixture");
+    let mut payload: serde_json::Value =
+        serde_json::from_str(fixture.body).expect("a fixture is JSON");
+    payload["issue"]["id"] = (4_000_000_000_u64 + issue).into();
+    payload["issue"]["number"] = issue.into();
+    payload["issue"]["title"] = format!("Issue {issue}").into();
+    let paragraph = "Steps to reproduce:\r\n\r\n1. `open` the \"garden\"\r\n2. wait – ünd see\r\n";
+    let mut text = String::new();
+    while payload.to_string().len() + text.len() * 11 / 10 < BODY_LEN {
+        text.push_str(paragraph);
+    }
+    payload["issue"]["body"] = text.into();
     payload.to_string()
 }
 

@@ -30,9 +30,9 @@ const REQUESTS_TIME_MAX: Duration = Duration::from_secs(5);
 const CALLS_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long the last threads may hold the store once everything has ended.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
-/// How far provider calls stand back for everything else, see `nice(2)`: at 10 a busy thread gets
-/// about a tenth of what a usual one gets.
-const PROVIDER_NICENESS: i32 = 10;
+/// How far provider calls stand back for everything else, see `nice(2)`. At 19 busy threads get a
+/// few hundredths of what usual ones get, which is still hundreds of calls a second.
+const CALLS_NICENESS: i32 = 19;
 /// Connections that may wait to be accepted; the system's own bound may be lower.
 const BACKLOG: i32 = 4096;
 
@@ -134,14 +134,19 @@ fn reload(running: &Running, load: &impl Fn() -> anyhow::Result<Loaded>) {
 
 /// The server's own thread: it lives as long as the server.
 fn run(parts: Parts, ready: mpsc::SyncSender<()>) -> anyhow::Result<()> {
-    let io = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("issuebox-io")
-        .on_thread_start(yield_to_intake)
-        .enable_all()
-        .build()
-        .context("the runtime for provider calls could not be started")?;
-    let closed = actix::System::new().block_on(build::serve(parts, io.handle().clone(), ready));
+    let runtime = |name: &str, niceness: Option<i32>| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(2).thread_name(name).enable_all();
+        if let Some(niceness) = niceness {
+            builder.on_thread_start(move || stand_back(niceness));
+        }
+        builder.build().context("a runtime could not be started")
+    };
+    let io = runtime("issuebox-io", None)?;
+    let calls = runtime("issuebox-calls", Some(CALLS_NICENESS))?;
+    let (on_io, on_calls) = (io.handle().clone(), calls.handle().clone());
+    let closed = actix::System::new().block_on(build::serve(parts, on_io, on_calls, ready));
+    calls.shutdown_timeout(Duration::from_secs(1));
     io.shutdown_timeout(Duration::from_secs(1));
     if let Some(closed) = closed?
         && closed.recv_timeout(CLOSE_TIME_MAX) == Err(mpsc::RecvTimeoutError::Timeout)
@@ -153,10 +158,10 @@ fn run(parts: Parts, ready: mpsc::SyncSender<()>) -> anyhow::Result<()> {
 }
 
 /// Deliveries must be answered within milliseconds, whatever there is to do for providers: where
-/// the processor is short, provider calls wait, and the intake does not. (Sandboxes are started
-/// from a thread of their own and do not inherit this.)
-fn yield_to_intake() {
-    if let Err(error) = rustix::process::nice(PROVIDER_NICENESS) {
+/// the processor is short, lifecycle calls wait and the intake does not. (Work in sandboxes runs
+/// elsewhere, and sandboxes themselves are started from a thread that does not stand back.)
+fn stand_back(niceness: i32) {
+    if let Err(error) = rustix::process::nice(niceness) {
         tracing::debug!(%error, "provider calls run at the usual priority");
     }
 }

@@ -40,6 +40,7 @@ type Providers = HashMap<ProviderName, Arc<dyn SandboxProvider>>;
 pub(super) async fn serve(
     parts: Parts,
     io: tokio::runtime::Handle,
+    calls: tokio::runtime::Handle,
     ready: mpsc::SyncSender<()>,
 ) -> anyhow::Result<Option<mpsc::Receiver<()>>> {
     let Parts { config, secrets, listener, mut ended, reloads } = parts;
@@ -69,6 +70,7 @@ pub(super) async fn serve(
         publisher: Arc::clone(&feed) as _,
         arbiter: arbiter.handle(),
         io,
+        calls,
     })
     .await
     .context("what is unfinished could not be taken up")?;

@@ -68,7 +68,7 @@ pub(super) struct Answered {
     /// The delivery was processed before.
     pub duplicate: bool,
     /// The issue's live sandbox after the event.
-    pub sandbox: Option<Sandbox>,
+    pub sandbox: Option<Arc<Sandbox>>,
 }
 
 /// Why an event came to nothing. Nothing of it was stored.
@@ -211,12 +211,12 @@ impl IssueActor {
     /// takes up what is unfinished.
     fn activated(&mut self, ctx: &mut Context<Self>) {
         let Some(issue) = &self.issue else { return };
-        self.core.publish(&Change {
+        self.core.publish(Change {
             home: self.home,
             account: issue.account.clone(),
             version: issue.version,
             aliases: vec![issue.facts.issue_id.clone()],
-            sandbox: issue.sandbox(),
+            sandbox: issue.sandbox().map(Arc::new),
             ended: None,
             timeline: Vec::new(),
         });
@@ -263,7 +263,7 @@ impl IssueActor {
         ctx: &mut Context<Self>,
     ) {
         let Commit { issue, changed, aliases, ended, timeline, reply: said, call } = commit;
-        let sandbox = issue.sandbox();
+        let sandbox = issue.sandbox().map(Arc::new);
         let answered = Answered { reply: said, duplicate: false, sandbox: sandbox.clone() };
         let delivery = delivery.map(|row| match &answered.reply {
             Reply::Delivered(result) => {
@@ -285,7 +285,7 @@ impl IssueActor {
             version: issue.version,
             aliases: new_ids.collect(),
             sandbox,
-            ended: ended.clone(),
+            ended: ended.clone().map(Arc::new),
             timeline: timeline.clone(),
         });
         let number = self.last_output + 1;
@@ -337,7 +337,7 @@ impl IssueActor {
     fn flush(&mut self) {
         while let Some(output) = self.outbox.pop_front_if(|output| output.durable) {
             self.core.directory.settled(&output.account, &output.settled);
-            if let Some(change) = &output.change {
+            if let Some(change) = output.change {
                 self.core.publish(change);
             }
             if let (Some(id), Reply::Delivered(result), false) =
@@ -408,7 +408,7 @@ impl IssueActor {
             account: issue.account.clone(),
             settled: Vec::new(),
             reply: None,
-            answered: Answered { reply, duplicate, sandbox: issue.sandbox() },
+            answered: Answered { reply, duplicate, sandbox: issue.sandbox().map(Arc::new) },
             change: None,
             call: None,
             due: None,

@@ -154,7 +154,7 @@ pub enum EngineError {
 /// Where the engine tells what became durable, in commit order for each home.
 pub trait Publisher: Send + Sync + 'static {
     /// Takes one change. Must not block: it runs on the engine's thread.
-    fn publish(&self, change: &Change);
+    fn publish(&self, change: Arc<Change>);
 }
 
 /// One durable step of one home, as everyone outside sees it.
@@ -169,9 +169,9 @@ pub struct Change {
     /// Every issue id that became an alias of it in this step.
     pub aliases: Vec<IssueId>,
     /// The live sandbox after the step; `None` where there is none.
-    pub sandbox: Option<Sandbox>,
+    pub sandbox: Option<Arc<Sandbox>>,
     /// The sandbox that was confirmed absent in this step.
-    pub ended: Option<Sandbox>,
+    pub ended: Option<Arc<Sandbox>>,
     /// What happened.
     pub timeline: Vec<TimelineEntry>,
 }

@@ -31,8 +31,10 @@ pub(super) struct Core {
     pub alarm: Alarm,
     /// Where actors live.
     pub arbiter: ArbiterHandle,
-    /// Where provider calls and the engine's own loops run.
+    /// Where the engine's own loops run.
     pub io: tokio::runtime::Handle,
+    /// Where provider calls run.
+    pub calls: tokio::runtime::Handle,
     /// Who waits for a home's next change. An entry lives as long as somebody waits.
     pub watchers: DashMap<HomeId, watch::Sender<u64>>,
     stopping: AtomicBool,
@@ -49,6 +51,7 @@ impl Core {
         executor: Executor,
         arbiter: ArbiterHandle,
         io: tokio::runtime::Handle,
+        calls: tokio::runtime::Handle,
     ) -> Self {
         Self {
             store,
@@ -62,6 +65,7 @@ impl Core {
             alarm: Alarm::default(),
             arbiter,
             io,
+            calls,
             watchers: DashMap::new(),
             stopping: AtomicBool::new(false),
         }
@@ -73,10 +77,11 @@ impl Core {
     }
 
     /// Tells the world outside what has become durable.
-    pub fn publish(&self, change: &Change) {
-        self.publisher.publish(change);
-        if let Some(watcher) = self.watchers.get(&change.home) {
-            watcher.send_replace(change.version);
+    pub fn publish(&self, change: Change) {
+        let (home, version) = (change.home, change.version);
+        self.publisher.publish(Arc::new(change));
+        if let Some(watcher) = self.watchers.get(&home) {
+            watcher.send_replace(version);
         }
     }
 

@@ -109,7 +109,7 @@ impl Executor {
             }
         }
         let core = Arc::clone(core);
-        let io = core.io.clone();
+        let calls = core.calls.clone();
         let task = async move {
             let result = core.executor.perform(&core, home, call).await;
             core.executor.slots.insert(home, Slot::Answering(attempt));
@@ -122,7 +122,7 @@ impl Executor {
                 .await;
             core.executor.slots.remove_if(&home, |_, slot| *slot == Slot::Answering(attempt));
         };
-        self.tasks.spawn_on(task, &io);
+        self.tasks.spawn_on(task, &calls);
     }
 
     async fn perform(

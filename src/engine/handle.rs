@@ -51,8 +51,10 @@ pub struct EngineParts {
     pub publisher: Arc<dyn Publisher>,
     /// Where actors live.
     pub arbiter: ArbiterHandle,
-    /// Where provider calls run.
+    /// Where the engine's own loops run.
     pub io: tokio::runtime::Handle,
+    /// Where provider calls run. They may stand back for everything else.
+    pub calls: tokio::runtime::Handle,
 }
 
 /// The engine, cheap to clone.
@@ -79,6 +81,7 @@ impl Engine {
             executor,
             parts.arbiter,
             parts.io,
+            parts.calls,
         ));
         let engine = Self { core, templates: Arc::new(parts.templates) };
         engine.take_up().await?;
@@ -97,12 +100,12 @@ impl Engine {
             after = Some(last.home);
             live += page.len();
             for issue in page {
-                core.publish(&Change {
+                core.publish(Change {
                     home: issue.home,
                     account: issue.account.clone(),
                     version: issue.version,
                     aliases: vec![issue.facts.issue_id.clone()],
-                    sandbox: issue.sandbox(),
+                    sandbox: issue.sandbox().map(Arc::new),
                     ended: None,
                     timeline: Vec::new(),
                 });
@@ -167,6 +170,7 @@ impl Engine {
         };
         match (answered.reply, answered.sandbox) {
             (Reply::Ensured { outcome, reason, mismatch }, Some(sandbox)) => {
+                let sandbox = Arc::unwrap_or_clone(sandbox);
                 Ok(Ensured { outcome, reason, mismatch, sandbox })
             }
             (reply, _) => Err(unfitting(&reply)),
@@ -200,7 +204,10 @@ impl Engine {
             }
         };
         match (answered.reply, answered.sandbox) {
-            (Reply::Accepted, Some(sandbox)) => Ok(Commanded { sandbox, absent: false }),
+            (Reply::Accepted, Some(sandbox)) => {
+                let sandbox = Arc::unwrap_or_clone(sandbox);
+                Ok(Commanded { sandbox, absent: false })
+            }
             (Reply::AlreadyAbsent, _) => {
                 let sandbox = self.by_id(account, &meant.id).await?;
                 Ok(Commanded { sandbox, absent: true })
@@ -322,7 +329,7 @@ impl Engine {
             }
         };
         let now = match (answered.reply, answered.sandbox) {
-            (Reply::Accepted, Some(sandbox)) => sandbox,
+            (Reply::Accepted, Some(sandbox)) => Arc::unwrap_or_clone(sandbox),
             (Reply::Refused(refusal), _) => return Err(EngineError::Refused(refusal)),
             (reply, _) => return Err(unfitting(&reply)),
         };

@@ -58,7 +58,7 @@ impl IdSource for TrapIds {
 struct Nobody;
 
 impl Publisher for Nobody {
-    fn publish(&self, _: &Change) {}
+    fn publish(&self, _: Arc<Change>) {}
 }
 
 fn account() -> AccountName {
@@ -109,6 +109,7 @@ impl Bench {
             publisher: Arc::new(Nobody),
             arbiter: arbiter.handle(),
             io: tokio::runtime::Handle::current(),
+            calls: tokio::runtime::Handle::current(),
         })
         .await
         .expect("the engine starts");

@@ -1,4 +1,5 @@
-//! The ring of events: every change of a sandbox, encoded once, in commit order.
+//! The ring of events: every change of a sandbox, in commit order, encoded once by the first who
+//! reads it.
 //!
 //! Subscribers read from the ring by position, so one that never reads costs nothing but its
 //! connection: there is no queue of its own that could fill. Who falls behind further than the
@@ -10,12 +11,12 @@
 //!   what happened before the start cannot be resumed.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::sync::watch;
 
 use crate::engine::Change;
-use crate::types::{AccountName, Phase, Sandbox};
+use crate::types::{AccountName, Phase, Sandbox, TimelineEntry};
 
 use super::wire;
 
@@ -38,13 +39,37 @@ struct Kept {
     first: u64,
 }
 
-/// One encoded event.
-#[derive(Debug, PartialEq, Eq)]
+/// One event: a row of a change's timeline, or where it has none, the change alone.
+#[derive(Debug)]
 pub struct Event {
+    change: Arc<Change>,
+    row: Option<usize>,
+    data: OnceLock<String>,
+}
+
+impl Event {
     /// Whose it is.
-    pub account: AccountName,
+    pub fn account(&self) -> &AccountName {
+        &self.change.account
+    }
+
     /// Its `data`, one line of JSON.
-    pub data: String,
+    pub fn data(&self) -> &str {
+        self.data.get_or_init(|| {
+            let change = &self.change;
+            let row = self.row.and_then(|row| change.timeline.get(row));
+            let sandbox = match row {
+                Some(row) => sandbox_of(change, row),
+                None => change.sandbox.as_deref(),
+            };
+            let Some(sandbox) = sandbox else { return String::new() };
+            let json = wire::sandbox_json(sandbox);
+            match row {
+                Some(row) => encode(&json, row.from, row.to, &row.reason, &row.cause),
+                None => encode(&json, sandbox.phase, sandbox.phase, &sandbox.reason, "update"),
+            }
+        })
+    }
 }
 
 /// Where a subscriber is: the number of the event that it reads next.
@@ -59,7 +84,7 @@ impl Position {
 }
 
 /// What there is to read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Read {
     /// These follow directly; none where the subscriber is up to date.
     Events(Vec<Arc<Event>>),
@@ -78,21 +103,26 @@ impl EventRing {
         }
     }
 
-    /// Takes one durable step in; `json` is its live sandbox as JSON, `is_news` whether it
-    /// looks different from before, which is told also where the timeline is silent. What is only
-    /// taken up when the server starts, and what only counts on, is no news.
-    pub fn push(&self, change: &Change, json: Option<&str>, is_news: bool) {
-        let events = encode(change, json, is_news);
-        if events.is_empty() {
+    /// Takes one durable step in: each timeline row that concerns a sandbox, or else the new state
+    /// alone where it `is_news`, that is, looks different from before. What is only taken up when
+    /// the server starts, and what only counts on, is no news.
+    pub fn push(&self, change: &Arc<Change>, is_news: impl FnOnce() -> bool) {
+        let concerns = |row: &usize| sandbox_of(change, &change.timeline[*row]).is_some();
+        let mut rows: Vec<_> = (0..change.timeline.len()).filter(concerns).map(Some).collect();
+        if rows.is_empty() && change.sandbox.is_some() && is_news() {
+            rows.push(None);
+        }
+        if rows.is_empty() {
             return;
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        for data in events {
+        for row in rows {
             if kept.events.len() == self.len_max {
                 kept.events.pop_front();
                 kept.first += 1;
             }
-            kept.events.push_back(Arc::new(Event { account: change.account.clone(), data }));
+            let (change, data) = (Arc::clone(change), OnceLock::new());
+            kept.events.push_back(Arc::new(Event { change, row, data }));
         }
         // Under the lock, so that the number never goes back.
         self.next.send_replace(kept.first + kept.events.len() as u64);
@@ -133,32 +163,14 @@ impl EventRing {
     }
 }
 
-/// Each timeline row of the step that concerns a sandbox, or else the new state alone.
-fn encode(change: &Change, json: Option<&str>, is_news: bool) -> Vec<String> {
-    let ended_json = change.ended.as_ref().map(wire::sandbox_json);
-    let rows: Vec<String> = change
-        .timeline
-        .iter()
-        .filter_map(|row| {
-            let of_ended = change.ended.as_ref().is_some_and(|s| s.generation == row.generation);
-            let of_live = change.sandbox.as_ref().is_some_and(|s| s.generation == row.generation);
-            let json = match (of_ended, of_live) {
-                (true, _) => ended_json.as_deref()?,
-                (false, true) => json?,
-                (false, false) => return None,
-            };
-            Some(data(json, row.from, row.to, &row.reason, &row.cause))
-        })
-        .collect();
-    match (&change.sandbox, json) {
-        (Some(Sandbox { phase, reason, .. }), Some(json)) if is_news && rows.is_empty() => {
-            vec![data(json, *phase, *phase, reason, "update")]
-        }
-        _ => rows,
-    }
+/// The sandbox that a timeline row of a change is about.
+fn sandbox_of<'a>(change: &'a Change, row: &TimelineEntry) -> Option<&'a Sandbox> {
+    let of_row = |sandbox: &&'a Arc<Sandbox>| sandbox.generation == row.generation;
+    let ended = change.ended.as_ref().filter(of_row);
+    ended.or_else(|| change.sandbox.as_ref().filter(of_row)).map(Arc::as_ref)
 }
 
-fn data(
+fn encode(
     sandbox: &str,
     from: Option<Phase>,
     to: Option<Phase>,
@@ -178,7 +190,7 @@ fn data(
 mod tests {
     use super::super::wire::tests::sample;
     use super::*;
-    use crate::types::{Generation, HomeId, TimelineEntry, Timestamp};
+    use crate::types::{Generation, HomeId, Timestamp};
 
     fn row(generation: u32, from: Option<Phase>, to: Option<Phase>) -> TimelineEntry {
         TimelineEntry {
@@ -193,24 +205,23 @@ mod tests {
 
     fn push(ring: &EventRing, timeline: Vec<TimelineEntry>, ended: Option<Sandbox>) {
         let sandbox = Sandbox { generation: Generation(2), ..sample("5") };
-        let json = wire::sandbox_json(&sandbox);
         let change = Change {
             home: HomeId(1),
             account: AccountName::default_account(),
             version: 1,
             aliases: Vec::new(),
-            sandbox: Some(sandbox),
-            ended,
+            sandbox: Some(Arc::new(sandbox)),
+            ended: ended.map(Arc::new),
             timeline,
         };
-        ring.push(&change, Some(&json), true);
+        ring.push(&Arc::new(change), || true);
     }
 
     fn events(ring: &EventRing, position: Position) -> Vec<serde_json::Value> {
         match ring.read(position, 100) {
             Read::Events(events) => events
                 .iter()
-                .map(|event| serde_json::from_str(&event.data).expect("JSON"))
+                .map(|event| serde_json::from_str(event.data()).expect("JSON"))
                 .collect(),
             Read::Gap => panic!("no gap was expected"),
         }
@@ -244,17 +255,16 @@ mod tests {
     fn what_is_only_taken_up_is_not_told() {
         let ring = EventRing::new("run", 10);
         let sandbox = sample("5");
-        let json = wire::sandbox_json(&sandbox);
         let change = Change {
             home: HomeId(1),
             account: AccountName::default_account(),
             version: 1,
             aliases: Vec::new(),
-            sandbox: Some(sandbox),
+            sandbox: Some(Arc::new(sandbox)),
             ended: None,
             timeline: Vec::new(),
         };
-        ring.push(&change, Some(&json), false);
+        ring.push(&Arc::new(change), || false);
         assert_eq!(ring.now(), Position(0));
     }
 
@@ -267,7 +277,7 @@ mod tests {
         }
         assert_eq!(events(&ring, start).len(), 3);
         push(&ring, Vec::new(), None);
-        assert_eq!(ring.read(start, 10), Read::Gap);
+        assert!(matches!(ring.read(start, 10), Read::Gap));
         assert_eq!(events(&ring, start.after(1)).len(), 3);
     }
 

@@ -1,17 +1,16 @@
 //! Where the engine's news arrive at the edge: look-ups, events and metrics from one source.
 //!
 //! The engine calls [`Feed::publish`] on its own thread for each durable step, so everything here
-//! is short: a sandbox is encoded once, for the live map and for the ring alike.
+//! is short: nothing is encoded before somebody reads it.
 
 use std::sync::Arc;
 
 use crate::engine::{Change, Publisher};
-use crate::types::Phase;
+use crate::types::{Phase, Sandbox};
 
 use super::events::{EventRing, RING_LEN};
-use super::live::{Before, LiveMap, look};
+use super::live::{LiveMap, look_alike};
 use super::metrics::Metrics;
-use super::wire;
 
 /// The edge's side of the engine's [`Publisher`] port.
 #[derive(Debug)]
@@ -36,10 +35,10 @@ impl Feed {
     }
 
     /// Measures a create that ended in this step: from its record until it was up, or failed.
-    fn measure(&self, change: &Change, before: Option<Before>) {
+    fn measure(&self, change: &Change, before: Option<&Sandbox>) {
         let Some(sandbox) = &change.sandbox else { return };
         let was_creating =
-            before.is_some_and(|before| before.phase == Phase::Creating && before.id == sandbox.id);
+            before.is_some_and(|b| b.phase == Some(Phase::Creating) && b.id == sandbox.id);
         if !was_creating {
             return;
         }
@@ -55,13 +54,13 @@ impl Feed {
 }
 
 impl Publisher for Feed {
-    fn publish(&self, change: &Change) {
-        let json = change.sandbox.as_ref().map(wire::sandbox_json);
-        let before = self.live.apply(change, json.as_deref());
-        let looked = before.as_ref().zip(change.sandbox.as_ref());
-        let is_news = looked.is_some_and(|(before, now)| before.look != look(now));
-        self.measure(change, before);
-        self.events.push(change, json.as_deref(), is_news);
+    fn publish(&self, change: Arc<Change>) {
+        let before = self.live.apply(&change);
+        self.measure(&change, before.as_deref());
+        self.events.push(&change, || {
+            let both = before.as_ref().zip(change.sandbox.as_ref());
+            both.is_some_and(|(before, now)| !look_alike(before, now))
+        });
     }
 }
 
@@ -71,20 +70,20 @@ mod tests {
 
     use super::super::wire::tests::sample;
     use super::*;
-    use crate::types::{AccountName, HomeId, Sandbox};
+    use crate::types::{AccountName, HomeId};
 
     fn publish(feed: &Feed, version: u64, phase: Phase, after_ms: u64) {
         let sandbox = sample("5");
         let since = sandbox.created_at.after(Duration::from_millis(after_ms));
-        feed.publish(&Change {
+        feed.publish(Arc::new(Change {
             home: HomeId(1),
             account: AccountName::default_account(),
             version,
             aliases: Vec::new(),
-            sandbox: Some(Sandbox { phase: Some(phase), phase_since: since, ..sandbox }),
+            sandbox: Some(Arc::new(Sandbox { phase: Some(phase), phase_since: since, ..sandbox })),
             ended: None,
             timeline: Vec::new(),
-        });
+        }));
     }
 
     #[test]

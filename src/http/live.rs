@@ -1,8 +1,9 @@
-//! The live map: what every issue with a live sandbox is answered, written out in advance.
+//! The live map: what every issue with a live sandbox is answered.
 //!
 //! A look-up must not queue behind work, so it touches neither actors nor the store where the
-//! answer is known: the engine publishes each durable step, and the JSON is written here once for
-//! all who ask. Only live sandboxes are kept; what is not found here is read from the store.
+//! answer is known: the engine publishes each durable step, and the JSON of a state is written
+//! once, by the first who asks for it, for all who do. (Written in advance it was a fifth of the
+//! engine's thread under an intake whose states nobody looks at before they change again.) Only live sandboxes are kept; what is not found here is read from the store.
 //!
 //! # Guarantees
 //! - An older step never overwrites a newer one: each carries its home's version.
@@ -14,8 +15,8 @@
 //! Between the durable commit and the publication a look-up shows the state before; the caller
 //! who made the step gets its answer only after both.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use dashmap::DashMap;
@@ -47,47 +48,27 @@ struct Entry {
 
 #[derive(Debug)]
 struct Live {
-    account: AccountName,
-    id: SandboxId,
+    sandbox: Arc<Sandbox>,
     phase: Phase,
-    look: u64,
-    numbered: Option<(Repository, IssueNumber)>,
-    answer: Bytes,
+    answer: OnceLock<Bytes>,
 }
 
-/// The phase of a sandbox before a change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Before {
-    /// Which sandbox.
-    pub id: SandboxId,
-    /// Its phase.
-    pub phase: Phase,
-    /// Its [`look`].
-    pub look: u64,
-}
-
-/// A digest of what people see of a sandbox: all but its counters and its last activity, which
-/// change without anything having happened to it.
-pub fn look(sandbox: &Sandbox) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    sandbox.phase.hash(&mut hasher);
-    sandbox.wanted.hash(&mut hasher);
-    sandbox.repository.hash(&mut hasher);
-    sandbox.issue_number.hash(&mut hasher);
-    sandbox.issue_title.hash(&mut hasher);
-    sandbox.issue_url.hash(&mut hasher);
-    sandbox.external_id.hash(&mut hasher);
-    sandbox.template.hash(&mut hasher);
-    sandbox.reason.hash(&mut hasher);
-    let failure = sandbox.failure.as_ref();
-    failure.map(|failure| (failure.code, &failure.message)).hash(&mut hasher);
-    hasher.finish()
+/// Whether people see the same of both: all but the counters and the last activity, which change
+/// without anything having happened to a sandbox.
+pub fn look_alike(one: &Sandbox, other: &Sandbox) -> bool {
+    let seen = |sandbox: &Sandbox| Sandbox {
+        attempt: other.attempt,
+        last_activity_at: other.last_activity_at,
+        phase_since: other.phase_since,
+        ..sandbox.clone()
+    };
+    seen(one) == *other
 }
 
 impl LiveMap {
-    /// Takes one durable step in; `json` is its live sandbox as JSON. Returns what was there
-    /// before, or nothing where a newer step was taken in already.
-    pub fn apply(&self, change: &Change, json: Option<&str>) -> Option<Before> {
+    /// Takes one durable step in. Returns the live sandbox that was there before, or nothing where
+    /// a newer step was taken in already.
+    pub fn apply(&self, change: &Change) -> Option<Arc<Sandbox>> {
         let mut slot = match self.homes.entry(change.home) {
             MapEntry::Occupied(slot) => {
                 if slot.get().version >= change.version {
@@ -103,53 +84,65 @@ impl LiveMap {
         };
         let entry = slot.get_mut();
         entry.version = change.version;
+        let names_before = entry.aliases.len();
         for alias in change.aliases.iter().chain(change.sandbox.as_ref().map(|s| &s.issue_id)) {
             if !entry.aliases.contains(alias) {
                 entry.aliases.push(alias.clone());
             }
         }
+        let has_new_names = entry.aliases.len() > names_before;
         let before = entry.live.take();
-        let now = change.sandbox.as_ref().zip(json).and_then(|(s, json)| Live::new(s, json));
-        self.index(change.home, &change.account, entry, before.as_ref(), now.as_ref());
+        let now = change.sandbox.as_ref().and_then(Live::new);
+        self.index(change, entry, has_new_names, before.as_ref(), now.as_ref());
         entry.live = now;
         if entry.live.is_none() {
             slot.remove();
         }
-        before.map(|live| Before { id: live.id, phase: live.phase, look: live.look })
+        before.map(|live| live.sandbox)
     }
 
     /// Brings the indexes and counts from `before` to `now`, under the guard of the home's entry,
     /// so that two steps of one home never mix. Look-ups hold no index while they read a home.
     fn index(
         &self,
-        home: HomeId,
-        account: &AccountName,
+        change: &Change,
         entry: &Entry,
+        has_new_names: bool,
         before: Option<&Live>,
         now: Option<&Live>,
     ) {
+        let (home, account) = (change.home, &change.account);
         if let Some(old) = before {
             self.phases[old.phase as usize].fetch_sub(1, Ordering::Relaxed);
-            if now.is_none_or(|live| live.id != old.id) {
-                self.by_sandbox.remove(&key(&old.account, old.id.as_str()));
+            let id = &old.sandbox.id;
+            if now.is_none_or(|live| live.sandbox.id != *id) {
+                self.by_sandbox.remove(&key(&old.sandbox.account, id.as_str()));
             }
-            if let Some((repository, number)) = &old.numbered
-                && now.is_none_or(|live| live.numbered != old.numbered)
+            if let Some((repository, number)) = old.numbered()
+                && now.is_none_or(|live| live.numbered() != old.numbered())
             {
                 // Another home may have got the number meanwhile (a transfer): leave it alone.
-                let key = number_key(&old.account, repository, *number);
+                let key = number_key(&old.sandbox.account, repository, number);
                 self.by_number.remove_if(&key, |_, owner| *owner == home);
             }
         }
         match now {
             Some(live) => {
                 self.phases[live.phase as usize].fetch_add(1, Ordering::Relaxed);
-                self.by_sandbox.insert(key(account, live.id.as_str()), home);
-                for alias in &entry.aliases {
-                    self.by_issue.insert(key(account, alias.as_str()), home);
+                let id = &live.sandbox.id;
+                if before.is_none_or(|old| old.sandbox.id != *id) {
+                    self.by_sandbox.insert(key(account, id.as_str()), home);
                 }
-                if let Some((repository, number)) = &live.numbered {
-                    self.by_number.insert(number_key(account, repository, *number), home);
+                // A name that is new, or one that another home had until now.
+                if before.is_none() || has_new_names {
+                    for alias in &entry.aliases {
+                        self.by_issue.insert(key(account, alias.as_str()), home);
+                    }
+                }
+                if let Some((repository, number)) = live.numbered()
+                    && before.is_none_or(|old| old.numbered() != live.numbered())
+                {
+                    self.by_number.insert(number_key(account, repository, number), home);
                 }
             }
             None => {
@@ -163,7 +156,7 @@ impl LiveMap {
 
     /// The answer for a home, if it is live.
     pub fn home(&self, home: HomeId) -> Option<Bytes> {
-        self.homes.get(&home)?.live.as_ref().map(|live| live.answer.clone())
+        self.homes.get(&home)?.live.as_ref().map(Live::answer)
     }
 
     /// The answer for an issue by id, if it is live.
@@ -187,8 +180,8 @@ impl LiveMap {
     pub fn sandbox(&self, account: &AccountName, id: &SandboxId) -> Option<Bytes> {
         let home = *self.by_sandbox.get(&key(account, id.as_str()))?;
         let entry = self.homes.get(&home)?;
-        let live = entry.live.as_ref().filter(|live| live.id == *id)?;
-        Some(live.answer.clone())
+        let live = entry.live.as_ref().filter(|live| live.sandbox.id == *id)?;
+        Some(live.answer())
     }
 
     /// How many live sandboxes are in each phase.
@@ -210,15 +203,18 @@ impl LiveMap {
 }
 
 impl Live {
-    fn new(sandbox: &Sandbox, json: &str) -> Option<Self> {
-        Some(Self {
-            account: sandbox.account.clone(),
-            id: sandbox.id.clone(),
-            phase: sandbox.phase?,
-            look: look(sandbox),
-            numbered: sandbox.repository.clone().zip(sandbox.issue_number),
-            answer: Bytes::from(wire::answer_json(sandbox, json)),
-        })
+    fn new(sandbox: &Arc<Sandbox>) -> Option<Self> {
+        let phase = sandbox.phase?;
+        Some(Self { sandbox: Arc::clone(sandbox), phase, answer: OnceLock::new() })
+    }
+
+    fn numbered(&self) -> Option<(&Repository, IssueNumber)> {
+        self.sandbox.repository.as_ref().zip(self.sandbox.issue_number)
+    }
+
+    fn answer(&self) -> Bytes {
+        let write = || Bytes::from(wire::answer_json(&self.sandbox));
+        self.answer.get_or_init(write).clone()
     }
 }
 
@@ -247,15 +243,14 @@ mod tests {
             account: AccountName::default_account(),
             version,
             aliases: Vec::new(),
-            sandbox,
+            sandbox: sandbox.map(Arc::new),
             ended: None,
             timeline: Vec::new(),
         }
     }
 
-    fn apply(map: &LiveMap, change: &Change) -> Option<Before> {
-        let json = change.sandbox.as_ref().map(wire::sandbox_json);
-        map.apply(change, json.as_deref())
+    fn apply(map: &LiveMap, change: &Change) -> Option<Arc<Sandbox>> {
+        map.apply(change)
     }
 
     fn with_phase(issue: &str, phase: Phase) -> Sandbox {
@@ -308,8 +303,8 @@ mod tests {
         apply(&map, &change(1, 1, Some(with_phase("5", Phase::Creating))));
         apply(&map, &change(2, 1, Some(with_phase("6", Phase::Running))));
         let before = apply(&map, &change(1, 2, Some(with_phase("5", Phase::Running))));
-        let before = before.map(|before| (before.id, before.phase));
-        assert_eq!(before, Some((SandboxId::trusted("sb-5"), Phase::Creating)));
+        let before = before.map(|before| (before.id.clone(), before.phase));
+        assert_eq!(before, Some((SandboxId::trusted("sb-5"), Some(Phase::Creating))));
         let running = map.phases().find(|(phase, _)| *phase == Phase::Running);
         assert_eq!(running, Some((Phase::Running, 2)));
         assert_eq!(map.len(), 2);

@@ -244,6 +244,7 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
         providers: HashMap::from([(name, parts.provider as Arc<dyn SandboxProvider>)]),
         publisher: Arc::clone(&feed) as _,
         arbiter: arbiter.handle(),
+        calls: io.clone(),
         io,
     })
     .await

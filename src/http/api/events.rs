@@ -135,9 +135,9 @@ impl Subscriber {
             }
             let mut text = String::new();
             for (n, event) in events.iter().enumerate() {
-                if event.account == self.account {
+                if *event.account() == self.account {
                     let cursor = ring.cursor(self.position.after(n + 1));
-                    text.push_str(&sse::event("sandbox.changed", Some(&cursor), &event.data));
+                    text.push_str(&sse::event("sandbox.changed", Some(&cursor), event.data()));
                 }
             }
             self.position = self.position.after(events.len());
@@ -159,12 +159,12 @@ mod tests {
     use crate::types::{Generation, HomeId, Phase, TimelineEntry, Timestamp};
 
     fn publish(feed: &Feed, version: u64, account: &str) {
-        feed.publish(&Change {
+        feed.publish(Arc::new(Change {
             home: HomeId(1),
             account: AccountName::trusted(account),
             version,
             aliases: Vec::new(),
-            sandbox: Some(sample("5")),
+            sandbox: Some(Arc::new(sample("5"))),
             ended: None,
             timeline: vec![TimelineEntry {
                 at: Timestamp::from_unix_ms(0),
@@ -174,7 +174,7 @@ mod tests {
                 reason: "because".into(),
                 cause: "test".into(),
             }],
-        });
+        }));
     }
 
     async fn text(events: &mut (impl Stream<Item = Result<Bytes, Infallible>> + Unpin)) -> String {

@@ -211,6 +211,5 @@ async fn find(
             }
         }
     };
-    Ok(stored
-        .map(|sandbox| Bytes::from(wire::answer_json(&sandbox, &wire::sandbox_json(&sandbox)))))
+    Ok(stored.map(|sandbox| Bytes::from(wire::answer_json(&sandbox))))
 }
