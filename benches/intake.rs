@@ -20,7 +20,7 @@ use issuebox::types::{DeliveryId, Secret, Timestamp};
 
 const ROUNDS: usize = 5;
 const DELIVERIES: usize = 6_000;
-const CONNECTIONS: usize = 256;
+const CONNECTIONS: usize = 512;
 const BODY_LEN: usize = 11 * 1024;
 
 fn main() {
