@@ -19,7 +19,7 @@
 //! # Races it accepts
 //! - A call whose deadline passes between its last look at the clock and a rename takes effect: a
 //!   create's object can appear, half made, and a delete's can move to the trash. Both are one
-//!   system call after the look, which `SETTLE` covers also on a disk that stalls.
+//!   system call after the look, which [`Traits::settle`] covers also on a disk that stalls.
 //! - Where both server and launcher are killed at once, the lock can be free a few milliseconds
 //!   before the kernel has ended the last process (see `inside/launch.rs`).
 //! - Run by an ordinary user, a sandbox keeps that user's supplementary groups, which no one but

@@ -64,10 +64,10 @@ pub fn config(dir: &Path) -> LocalConfig {
     }
 }
 
-/// A provider and its directory.
+/// A provider and its directory. The provider is dropped first.
 pub struct Local {
-    pub dir: tempfile::TempDir,
     pub provider: LocalProvider,
+    pub dir: tempfile::TempDir,
 }
 
 impl Local {
