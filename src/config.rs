@@ -28,7 +28,7 @@ pub use secrets::{Made, Secrets, SecretsError};
 pub use source::{Origin, Overrides};
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub struct Server {
     /// `public_url`: how people reach the server.
     pub public_url: Option<String>,
     /// `trusted_proxies`: whose `X-Forwarded-For` counts.
-    pub trusted_proxies: Vec<String>,
+    pub trusted_proxies: Vec<IpAddr>,
 }
 
 /// `[auth]`

@@ -1,7 +1,7 @@
 //! The parts of a server, put together and taken down again.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
 
 use actix::Arbiter;
@@ -86,7 +86,7 @@ pub(super) async fn serve(
             triggers: TriggerPolicy::new(&config.triggers, &config.github),
             admin_token: TokenHash::of(&secrets.admin_token),
             public_url: config.server.public_url.clone(),
-            trusted_proxies: proxies(&config)?,
+            trusted_proxies: config.server.trusted_proxies.clone(),
             limits: Limits::default(),
             closing: ended.clone(),
         },
@@ -201,11 +201,4 @@ fn rules(config: &Config, providers: &Providers) -> anyhow::Result<Rules> {
         default_template: default_template.clone(),
         providers: providers.iter().map(|(name, p)| (name.clone(), of_provider(p))).collect(),
     })
-}
-
-fn proxies(config: &Config) -> anyhow::Result<Vec<IpAddr>> {
-    let parse = |text: &String| {
-        text.parse().with_context(|| format!("trusted_proxies: {text:?} is no address"))
-    };
-    config.server.trusted_proxies.iter().map(parse).collect()
 }

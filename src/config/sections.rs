@@ -1,7 +1,7 @@
 //! What each key means: its kind, bounds and default, and whether it is in force yet.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -55,10 +55,12 @@ fn server(r: &mut Reader, data_default: Option<PathBuf>) -> Server {
         PathBuf::new()
     });
     let public_url = r.parsed("public_url", None, |text| web_address(text).map(Some));
-    r.not_in_force("public_url");
-    let trusted_proxies = r.texts("trusted_proxies", &[]);
-    if !trusted_proxies.is_empty() {
-        r.not_in_force("trusted_proxies");
+    let mut trusted_proxies = Vec::new();
+    for text in r.texts("trusted_proxies", &[]) {
+        match text.parse::<IpAddr>() {
+            Ok(proxy) => trusted_proxies.push(proxy),
+            Err(_) => r.wrong("trusted_proxies", &format!("must be IP addresses, not {text:?}")),
+        }
     }
     Server { listen, data, public_url, trusted_proxies }
 }
@@ -297,7 +299,7 @@ fn template(r: &mut Reader, name: &str) -> Template {
     let processes = r.number(&key("processes"), 256, 8..=4_194_304);
     let disk_mb = r.number(&key("disk_mb"), 2048, 16..=1_073_741_824);
     if provider == "local" {
-        for limit in ["cpu", "memory_mb", "processes", "disk_mb"] {
+        for limit in ["cpu", "memory_mb", "disk_mb"] {
             r.not_in_force(&key(limit));
         }
     }
@@ -348,7 +350,7 @@ fn providers(r: &mut Reader) -> Providers {
     if r.flag("providers.local.require_limits", false) {
         r.wrong(
             "providers.local.require_limits",
-            "cannot be true yet: no limit is enforced, so no sandbox could start",
+            "cannot be true yet: memory, CPU and disk are not enforced, so no sandbox could start",
         );
     }
     let key = |name: &str| format!("providers.simulated.{name}");

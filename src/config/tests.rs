@@ -303,7 +303,7 @@ require_limits = true
     issuebox.toml:5: templates.default.network must be none (anything more is not available yet), not "allow"
     issuebox.toml:6: templates.default.allow needs network = "allow", which is not available yet
     issuebox.toml:8: providers.local.isolation must be namespaces (anything less is not available yet), not "none"
-    issuebox.toml:9: providers.local.require_limits cannot be true yet: no limit is enforced, so no sandbox could start
+    issuebox.toml:9: providers.local.require_limits cannot be true yet: memory, CPU and disk are not enforced, so no sandbox could start
     "#
     );
 }
@@ -339,8 +339,6 @@ on_limit = "stop"
     assert_eq!(loaded.config.server.public_url.as_deref(), Some("https://box.example.org"));
     let dir = loaded.warnings[0].split("issuebox.toml").next().unwrap_or_default().to_owned();
     insta::assert_snapshot!(loaded.warnings.join("\n").replace(&dir, ""), @"
-    issuebox.toml:2: public_url is accepted but not yet in force
-    issuebox.toml:3: trusted_proxies is accepted but not yet in force
     issuebox.toml:5: github.api_url is accepted but not yet in force
     issuebox.toml:7: lifecycle.idle_stop_seconds is accepted but not yet in force
     issuebox.toml:8: lifecycle.delete_after_close_seconds is accepted but not yet in force
@@ -352,7 +350,6 @@ on_limit = "stop"
     issuebox.toml:15: quota.creates_in_flight is accepted but not yet in force
     issuebox.toml:17: templates.default.cpu is accepted but not yet in force
     issuebox.toml:18: templates.default.memory_mb is accepted but not yet in force
-    issuebox.toml:19: templates.default.processes is accepted but not yet in force
     issuebox.toml:20: templates.default.disk_mb is accepted but not yet in force
     issuebox.toml:21: templates.default.ports is accepted but not yet in force
     issuebox.toml:22: templates.default.on_limit is accepted but not yet in force

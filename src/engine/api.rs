@@ -92,7 +92,7 @@ pub enum WaitFor {
     Phase(Phase),
     /// Nothing is under way: running, stopped, failed or absent.
     Settled,
-    /// This very sandbox is gone, or its delete is stuck with a failure.
+    /// This very sandbox is gone.
     Absent,
 }
 
