@@ -336,7 +336,7 @@ impl IssueActor {
     /// Lets everything leave whose commit, and every one before it, is durable.
     fn flush(&mut self) {
         while let Some(output) = self.outbox.pop_front_if(|output| output.durable) {
-            self.core.directory.settled(&output.account, &output.settled);
+            self.core.directory.settled(&output.account, self.home, &output.settled);
             if let Some(change) = output.change {
                 self.core.publish(change);
             }
@@ -365,7 +365,7 @@ impl IssueActor {
         // Before anybody is told to try again.
         self.ticket.leave();
         for mut output in self.outbox.drain(..) {
-            self.core.directory.settled(&output.account, &output.settled);
+            self.core.directory.settled(&output.account, self.home, &output.settled);
             let told = match &error {
                 _ if output.number != number => Err(Unanswered::Again),
                 CommitError::DuplicateDelivery => {
@@ -422,7 +422,7 @@ impl Drop for IssueActor {
     /// them up soon, instead of at the due time.
     fn drop(&mut self) {
         for output in &self.outbox {
-            self.core.directory.settled(&output.account, &output.settled);
+            self.core.directory.settled(&output.account, self.home, &output.settled);
         }
         let (core, home) = (Arc::clone(&self.core), self.home);
         if self.passivated || core.is_stopping() {

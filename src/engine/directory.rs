@@ -7,7 +7,10 @@
 //! # The race that is accepted
 //! Somebody may ask the store just before an alias becomes durable and look here just after it was
 //! taken out. That gives the issue a second number, whose first commit the store refuses, since the
-//! alias is taken; the caller's one retry then finds the first.
+//! alias is taken; the caller's one retry then finds the first. For this *every* event claims each
+//! alias that it did not find durable, not only the one that brought it here: the one that brought
+//! it may be refused for a reason of its own (a repeated delivery), and whoever came behind it
+//! would then be the second number's first commit.
 
 use dashmap::DashMap;
 
@@ -28,7 +31,7 @@ pub(super) struct Directory {
 pub(super) struct Place {
     pub home: HomeId,
     pub activation: Activation,
-    /// Aliases that belong to no home yet.
+    /// Aliases that are not known to be durable: the event's commit makes them so, or is refused.
     pub claims: Vec<Alias>,
     /// Whether the repository and number belong to another home than the issue id.
     pub place_elsewhere: bool,
@@ -87,22 +90,28 @@ impl Directory {
             (None, None, None) => return Err(EngineError::SandboxNotFound),
         };
         let mut claims = Vec::new();
-        if let (Some(id), Known::No) = (&key.id, by_id) {
+        if let (Some(id), Known::No | Known::Fresh(_)) = (&key.id, by_id) {
             claims.push(Alias::Issue(id.clone()));
         }
         let mut place_elsewhere = by_number.home().is_some_and(|other| other != home);
-        if let (Some(alias), Known::No) = (numbered, by_number) {
-            let claim = (account.clone(), alias.clone());
-            let first = *self.fresh.entry(claim).or_insert(home);
-            place_elsewhere = first != home;
-            if !place_elsewhere {
-                claims.push(alias);
+        match (numbered, by_number) {
+            (Some(alias), Known::No) => {
+                let claim = (account.clone(), alias.clone());
+                let first = *self.fresh.entry(claim).or_insert(home);
+                place_elsewhere = first != home;
+                if !place_elsewhere {
+                    claims.push(alias);
+                }
             }
+            (Some(alias), Known::Fresh(first)) if first == home => claims.push(alias),
+            (Some(_) | None, Known::No | Known::Fresh(_) | Known::Durable(_)) => {}
         }
         // A home that is only known here has nothing in the store: its actor begins from the id.
-        let seed = seed.or_else(|| match (by_id, &key.id) {
-            (Known::Fresh(_), Some(id)) => Some((account.clone(), id.clone())),
-            (Known::Fresh(_) | Known::Durable(_) | Known::No, _) => None,
+        let seed = seed.or_else(|| match (by_id, by_number, &key.id) {
+            (Known::Fresh(_), _, Some(id)) | (Known::No, Known::Fresh(_), Some(id)) => {
+                Some((account.clone(), id.clone()))
+            }
+            (Known::Fresh(_) | Known::Durable(_) | Known::No, _, _) => None,
         });
         let activation = Activation { seed, brand_new, after_restart: false };
         Ok(Place { home, activation, claims, place_elsewhere })
@@ -118,14 +127,15 @@ impl Directory {
         Ok(self.lookup(core, account, alias).await?.home())
     }
 
-    /// These aliases are durable, or were refused: the store answers for them from now on.
-    pub fn settled(&self, account: &AccountName, aliases: &[Alias]) {
+    /// These aliases are durable, or were refused to this home: the store answers for them from
+    /// now on. What another home claims meanwhile stays.
+    pub fn settled(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) {
         for alias in aliases {
             let alias = match alias {
                 Alias::Issue(_) => alias.clone(),
                 Alias::Numbered(repository, number) => numbered(repository, *number),
             };
-            self.fresh.remove(&(account.clone(), alias));
+            self.fresh.remove_if(&(account.clone(), alias), |_, claimed| *claimed == home);
         }
     }
 

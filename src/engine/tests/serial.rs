@@ -6,9 +6,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::{Bench, account, ensure, eventually, named};
-use crate::engine::{DeliveredStatus, EngineError, WaitFor};
+use crate::engine::actor::Message;
+use crate::engine::{DeliveredStatus, EngineError, IssueKey, WaitFor};
 use crate::issue::event::{Effect, News, Nudge, TriggerKind};
-use crate::issue::{Command, IssueState};
+use crate::issue::{Command, IssueEvent, IssueState};
 use crate::store::CommitError;
 use crate::types::{
     Cause, DeliveryId, Generation, IssueId, IssueNumber, Outcome, Phase, Repository, Timestamp,
@@ -139,6 +140,37 @@ async fn a_delivery_counts_once_in_flight_and_afterwards() {
     assert_eq!(done.status, DeliveredStatus::Duplicate);
     running(&bench, "7").await;
     assert_eq!(bench.provider.count("create"), 1);
+}
+
+#[actix::test]
+async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
+    let bench = Bench::new().await;
+    let core = bench.engine.core_arc();
+    let key = IssueKey {
+        id: Some(IssueId::from_github(7)),
+        numbered: Some((Repository::trusted("octo/hello"), IssueNumber(7))),
+    };
+    let place = async || core.directory.place(&core, &account(), &key).await.expect("a place");
+    let (first, second) = (place().await, place().await);
+    assert_eq!((second.home, &second.claims), (first.home, &first.claims));
+    // The one that brought the issue is refused; whoever placed itself behind it comes after.
+    bench.store.fail_next(CommitError::DuplicateDelivery);
+    for place in [first, second] {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        let event = Box::new(IssueEvent::Nudge {
+            nudge: nudge("guid", 7),
+            claims: place.claims,
+            place_elsewhere: place.place_elsewhere,
+        });
+        let message = Message::Event { event, reply: Some(reply) };
+        let sent = core.registry.try_send(&core, place.home, place.activation, message);
+        assert!(sent.is_ok());
+        assert!(answer.await.expect("it is answered").is_ok());
+    }
+    let made = running(&bench, "7").await;
+    let by_caller = bench.engine.ensure(&account(), ensure("7")).await.expect("it is answered");
+    assert_eq!((by_caller.outcome, by_caller.sandbox.id), (Outcome::Existing, made.id));
+    assert_eq!((bench.provider.count("create"), bench.provider.objects()), (1, 1));
 }
 
 #[actix::test]
