@@ -1,0 +1,16 @@
+//! What must hold of the whole program, seen by running it: the real binary under `serve`, asked
+//! over HTTP, counted at its provider, killed and started again.
+//!
+//! What takes long, walks `/proc` or makes real sandboxes is ignored here and run by `.ci/run`
+//! (`cargo test --test acceptance -- --include-ignored`).
+
+#[path = "acceptance/crash.rs"]
+mod crash;
+#[path = "acceptance/ensure.rs"]
+mod ensure;
+#[path = "acceptance/flood.rs"]
+mod flood;
+#[path = "common/process.rs"]
+mod process;
+#[path = "acceptance/watch.rs"]
+mod watch;
