@@ -6,11 +6,15 @@
 
 #[path = "acceptance/crash.rs"]
 mod crash;
+#[path = "acceptance/crash_local.rs"]
+mod crash_local;
 #[path = "acceptance/ensure.rs"]
 mod ensure;
 #[path = "acceptance/flood.rs"]
 mod flood;
 #[path = "common/process.rs"]
 mod process;
+#[path = "acceptance/processes.rs"]
+mod processes;
 #[path = "acceptance/watch.rs"]
 mod watch;
