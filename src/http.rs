@@ -113,6 +113,9 @@ pub struct Limits {
     /// reaches the client. At least a second: actix-web's clock for this is half a second coarse,
     /// and a moment that has passed when it is set is never noticed.
     pub linger: Duration,
+    /// How long requests in flight may take once the server is to end; whole seconds, and looked
+    /// at once a second. What takes longer is cut off.
+    pub drain_time_max: Duration,
     /// How much of each output stream an exec answers with, in bytes.
     pub exec_output_max: usize,
 }
@@ -130,6 +133,7 @@ impl Default for Limits {
             upload_silence_max: Duration::from_secs(30),
             keep_alive: Duration::from_secs(75),
             linger: Duration::from_secs(5),
+            drain_time_max: Duration::from_secs(5),
             exec_output_max: 1024 * 1024,
         }
     }

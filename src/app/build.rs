@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use actix::Arbiter;
 use anyhow::Context;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, StepBounds};
@@ -87,7 +88,7 @@ pub(super) async fn serve(
             admin_token: TokenHash::of(&secrets.admin_token),
             public_url: config.server.public_url.clone(),
             trusted_proxies: config.server.trusted_proxies.clone(),
-            limits: Limits::default(),
+            limits: Limits { drain_time_max: REQUESTS_TIME_MAX, ..Limits::default() },
             closing: ended.clone(),
         },
         listener,
@@ -97,9 +98,11 @@ pub(super) async fn serve(
     ready.send(()).context("the server was given up while it started")?;
     // An error means that the owner is gone: end as well.
     drop(ended.wait_for(|ended| *ended).await);
-    if tokio::time::timeout(REQUESTS_TIME_MAX, handle.stop(true)).await.is_err() {
-        tracing::warn!("some requests were still in flight and are cut off");
-        handle.stop(false).await;
+    // Bounded by the edge itself: a second stop, without grace, would not be heard any more.
+    let began = Instant::now();
+    handle.stop(true).await;
+    if began.elapsed() >= REQUESTS_TIME_MAX {
+        tracing::warn!("some requests were still in flight and were cut off");
     }
     drop(serving.await);
     let left = engine.stop(CALLS_TIME_MAX).await;

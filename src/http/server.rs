@@ -38,6 +38,7 @@ pub fn build(edge: Edge, listener: TcpListener) -> std::io::Result<Server> {
     let server = HttpServer::new(app)
         .workers(limits.workers)
         .disable_signals()
+        .shutdown_timeout(limits.drain_time_max.as_secs())
         .keep_alive(limits.keep_alive)
         .client_request_timeout(limits.header_time_max)
         .client_disconnect_timeout(limits.linger)
