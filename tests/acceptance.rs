@@ -16,5 +16,13 @@ mod flood;
 mod process;
 #[path = "acceptance/processes.rs"]
 mod processes;
+#[path = "acceptance/refusals.rs"]
+mod refusals;
+#[path = "acceptance/shutdown.rs"]
+mod shutdown;
+#[path = "acceptance/startup.rs"]
+mod startup;
 #[path = "acceptance/watch.rs"]
 mod watch;
+#[path = "acceptance/work.rs"]
+mod work;

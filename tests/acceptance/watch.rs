@@ -39,3 +39,21 @@ impl Watch {
         assert_eq!(*self.seen.lock().expect("not poisoned"), None, "two objects at one moment");
     }
 }
+
+#[test]
+fn two_objects_of_one_name_at_one_moment_are_seen() {
+    let place = Place::simulated("");
+    let write = |id: &str, name: &str| {
+        let labels = serde_json::json!({"issuebox.sandbox": "s", "issuebox.issue": "1"});
+        let file = serde_json::json!({"name": name, "externalId": id, "state": "running", "labels": labels});
+        let dir = place.simulated_dir();
+        std::fs::create_dir_all(&dir).expect("made");
+        std::fs::write(dir.join(format!("{id}.json")), file.to_string()).expect("written");
+    };
+    write("sim-1", "one");
+    write("sim-2", "another");
+    assert_eq!(place.coexisting(), None);
+    write("sim-3", "one");
+    let (first, second) = place.coexisting().expect("two of one name");
+    assert_eq!((first.name.as_str(), second.name.as_str()), ("one", "one"));
+}

@@ -108,7 +108,8 @@ impl Place {
         self.dir.path().join("data")
     }
 
-    fn simulated_dir(&self) -> PathBuf {
+    /// Where the simulated provider keeps its objects and its log of calls.
+    pub fn simulated_dir(&self) -> PathBuf {
         self.dir.path().join("simulated")
     }
 
