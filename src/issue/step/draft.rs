@@ -48,7 +48,14 @@ impl<'a> Draft<'a> {
     }
 
     /// Closes the draft; `before` is the issue that it began with.
+    ///
+    /// A home's first commit always claims the id that it is named after, so that the store can
+    /// refuse a second home for one issue whatever led to it.
     pub fn finish(mut self, before: &Issue) -> Commit {
+        let own = Alias::Issue(self.issue.facts.issue_id.clone());
+        if before.version == 0 && self.issue != *before && !self.aliases.contains(&own) {
+            self.aliases.push(own);
+        }
         let changed = self.issue != *before || !self.aliases.is_empty();
         if changed {
             self.issue.version += 1;

@@ -7,8 +7,8 @@ use crate::issue::event::{
 };
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
 use crate::types::{
-    Cause, DeliveryId, ExternalId, FailureCode, Generation, IssueId, IssueNumber, ObjectState,
-    Outcome, Phase, Repository, SandboxId, Timestamp, Wanted,
+    Alias, Cause, DeliveryId, ExternalId, FailureCode, Generation, IssueId, IssueNumber,
+    ObjectState, Outcome, Phase, Repository, SandboxId, Timestamp, Wanted,
 };
 
 /// An issue brought to a phase by the events that lead there.
@@ -82,6 +82,14 @@ fn ensure_answers_by_its_table() {
         };
         assert_eq!(bench.issue.state.wanted(), wanted, "wanted in {before:?}");
     }
+}
+
+#[test]
+fn the_first_commit_of_a_home_claims_its_issue_id() {
+    let mut bench = Bench::new(true);
+    let own = Alias::Issue(bench.issue.facts.issue_id.clone());
+    assert_eq!(bench.ensure().aliases, [own], "also where nobody said so");
+    assert_eq!(bench.ensure().aliases, []);
 }
 
 #[test]
