@@ -22,8 +22,8 @@ use futures_util::future::BoxFuture;
 
 use crate::issue::Issue;
 use crate::types::{
-    AccountName, Alias, DeliveryId, Epoch, ExternalId, HomeId, InstanceId, Phase, ProviderName,
-    Repository, Sandbox, SandboxId, TimelineEntry, Timestamp,
+    AccountName, Alias, DeliveryId, Epoch, ExternalId, HomeId, InstanceId, IssueId, IssueNumber,
+    Phase, ProviderName, Repository, Sandbox, SandboxId, TimelineEntry, Timestamp,
 };
 
 /// What is durable. See the [module](self) for the contract.
@@ -55,6 +55,10 @@ pub trait Store: Send + Sync + 'static {
         account: &AccountName,
         alias: &Alias,
     ) -> Result<Option<HomeId>, StoreError>;
+
+    /// What is known of a delivery and of the names of its issue: all that must be read before a
+    /// delivery is taken in, as of one moment and at the price of one read.
+    async fn look(&self, account: &AccountName, ask: LookAsk<'_>) -> Result<Look, StoreError>;
 
     /// What is stored of a delivery.
     async fn delivery(&self, id: &DeliveryId) -> Result<Option<DeliveryRow>, StoreError>;
@@ -133,6 +137,28 @@ pub struct DeliveryRow {
     pub applied: bool,
     /// What came of it, in words.
     pub reason: String,
+}
+
+/// What [`Store::look`] is asked. What is `None` is not looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LookAsk<'a> {
+    /// A delivery, by its GUID.
+    pub delivery: Option<&'a DeliveryId>,
+    /// A home, by an issue id.
+    pub issue: Option<&'a IssueId>,
+    /// A home, by repository and number; whatever the repository's case.
+    pub numbered: Option<(&'a Repository, IssueNumber)>,
+}
+
+/// What [`Store::look`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// What is stored of the delivery.
+    pub delivery: Option<DeliveryRow>,
+    /// The home that the issue id belongs to.
+    pub by_issue: Option<HomeId>,
+    /// The home that the repository and number belong to.
+    pub by_number: Option<HomeId>,
 }
 
 /// Why a write was not made durable.

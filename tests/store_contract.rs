@@ -59,6 +59,7 @@ macro_rules! keeps_the_contract {
 keeps_the_contract! {
     store_suite:
     what_was_stored_is_found_in_every_way,
+    one_look_answers_what_single_reads_do,
     what_was_never_stored_is_none,
     writing_can_be_checked,
     a_repeated_delivery_is_refused_whole,

@@ -14,8 +14,8 @@
 
 use dashmap::DashMap;
 
-use crate::store::StoreError;
-use crate::types::{AccountName, Alias, HomeId, IssueNumber, Repository};
+use crate::store::{DeliveryRow, Look, LookAsk, StoreError};
+use crate::types::{AccountName, Alias, DeliveryId, HomeId, IssueNumber, Repository};
 
 use super::actor::Activation;
 use super::api::{EngineError, IssueKey};
@@ -54,24 +54,64 @@ impl Known {
     }
 }
 
+/// Where the names of an issue stand.
+pub(super) struct Names {
+    by_id: Known,
+    by_number: Known,
+    /// The repository and number as an alias, which the store and this compare by.
+    numbered: Option<Alias>,
+}
+
 impl Directory {
-    /// Finds the home of an issue, or gives it one.
-    pub async fn place(
+    /// Looks where the names of an issue stand and, in the same read, whether a delivery was
+    /// processed before. A name that is not durable yet is found here, and the store is not asked
+    /// for it.
+    pub async fn look(
         &self,
         core: &Core,
         account: &AccountName,
         key: &IssueKey,
-    ) -> Result<Place, EngineError> {
-        let by_id = match &key.id {
-            Some(id) => self.lookup(core, account, &Alias::Issue(id.clone())).await?,
-            None => Known::No,
-        };
+        delivery: Option<&DeliveryId>,
+    ) -> Result<(Names, Option<DeliveryRow>), EngineError> {
         let numbered =
-            key.numbered.clone().map(|(repository, number)| numbered(&repository, number));
-        let by_number = match &numbered {
-            Some(alias) => self.lookup(core, account, alias).await?,
-            None => Known::No,
+            key.numbered.as_ref().map(|(repository, number)| numbered(repository, *number));
+        let by_id = key.id.as_ref().map(|id| self.fresh(account, Alias::Issue(id.clone())));
+        let by_number = numbered.as_ref().map(|alias| self.fresh(account, alias.clone()));
+        // Here before there: what is durable meanwhile is found there.
+        let unknown = |fresh: Option<Known>| fresh == Some(Known::No);
+        let ask = LookAsk {
+            delivery,
+            issue: key.id.as_ref().filter(|_| unknown(by_id)),
+            numbered: (key.numbered.as_ref())
+                .filter(|_| unknown(by_number))
+                .map(|(repository, number)| (repository, *number)),
         };
+        let found = if ask == LookAsk::default() {
+            Look::default()
+        } else {
+            core.store.look(account, ask).await.map_err(store_failed)?
+        };
+        let known = |fresh: Option<Known>, durable: Option<HomeId>| match durable {
+            Some(home) => Known::Durable(home),
+            None => fresh.unwrap_or(Known::No),
+        };
+        let names = Names {
+            by_id: known(by_id, found.by_issue),
+            by_number: known(by_number, found.by_number),
+            numbered,
+        };
+        Ok((names, found.delivery))
+    }
+
+    /// Finds the home of an issue whose names stand like this, or gives it one.
+    pub fn place(
+        &self,
+        core: &Core,
+        account: &AccountName,
+        key: &IssueKey,
+        names: Names,
+    ) -> Result<Place, EngineError> {
+        let Names { by_id, by_number, numbered } = names;
         let known = by_id.home().or(by_number.home());
         let mut brand_new = false;
         let (home, seed) = match (known, &key.id, &key.numbered) {
@@ -124,7 +164,10 @@ impl Directory {
         account: &AccountName,
         alias: &Alias,
     ) -> Result<Option<HomeId>, EngineError> {
-        Ok(self.lookup(core, account, alias).await?.home())
+        if let Some(home) = self.fresh(account, alias.clone()).home() {
+            return Ok(Some(home));
+        }
+        core.store.resolve(account, alias).await.map_err(store_failed)
     }
 
     /// These aliases are durable, or were refused to this home: the store answers for them from
@@ -139,20 +182,9 @@ impl Directory {
         }
     }
 
-    async fn lookup(
-        &self,
-        core: &Core,
-        account: &AccountName,
-        alias: &Alias,
-    ) -> Result<Known, EngineError> {
-        if let Some(home) = self.fresh.get(&(account.clone(), alias.clone())) {
-            return Ok(Known::Fresh(*home));
-        }
-        match core.store.resolve(account, alias).await {
-            Ok(Some(home)) => Ok(Known::Durable(home)),
-            Ok(None) => Ok(Known::No),
-            Err(error) => Err(store_failed(error)),
-        }
+    fn fresh(&self, account: &AccountName, alias: Alias) -> Known {
+        let home = self.fresh.get(&(account.clone(), alias));
+        home.map_or(Known::No, |home| Known::Fresh(*home))
     }
 }
 

@@ -25,7 +25,7 @@ use super::api::{
     Publisher, SandboxRef, WaitFor, Waited, Work,
 };
 use super::core::Core;
-use super::directory::store_failed;
+use super::directory::{Place, store_failed};
 use super::executor::Executor;
 use super::registry::SendError;
 use super::{scheduler, wait};
@@ -151,7 +151,7 @@ impl Engine {
         let mut attempts = Attempts::begin(&self.core)?;
         let answered = loop {
             let attempt = async {
-                let place = self.core.directory.place(&self.core, account, &ask.issue).await?;
+                let place = self.place(account, &ask.issue).await?;
                 if place.place_elsewhere {
                     return Err(Failed::For(EngineError::IssueIdConflict));
                 }
@@ -230,14 +230,20 @@ impl Engine {
             id: Some(nudge.news.issue_id.clone()),
             numbered: Some((nudge.news.repository.clone(), nudge.news.number)),
         };
-        let known = self.core.store.delivery(&nudge.delivery).await.map_err(store_failed)?;
+        let directory = &self.core.directory;
+        let (names, known) =
+            directory.look(&self.core, account, &key, Some(&nudge.delivery)).await?;
         if let Some(row) = known {
             return Ok(duplicate(Some(nudge.news.issue_id), &row));
         }
+        let mut looked = Some(names);
         let mut attempts = Attempts::begin(&self.core)?;
         let answered = loop {
             let attempt = async {
-                let place = self.core.directory.place(&self.core, account, &key).await?;
+                let place = match looked.take() {
+                    Some(names) => directory.place(&self.core, account, &key, names)?,
+                    None => self.place(account, &key).await?,
+                };
                 let event = IssueEvent::Nudge {
                     nudge: nudge.clone(),
                     claims: place.claims,
@@ -413,6 +419,12 @@ impl Engine {
         found.ok_or(EngineError::SandboxNotFound)
     }
 
+    async fn place(&self, account: &AccountName, key: &IssueKey) -> Result<Place, EngineError> {
+        let directory = &self.core.directory;
+        let (names, _) = directory.look(&self.core, account, key, None).await?;
+        directory.place(&self.core, account, key, names)
+    }
+
     async fn ask(
         &self,
         home: HomeId,
@@ -455,8 +467,7 @@ impl Engine {
 
     /// *Ensure* without the retry; whether it was answered.
     pub(super) async fn ask_once(&self, account: &AccountName, ask: EnsureIssue) -> bool {
-        let place = self.core.directory.place(&self.core, account, &ask.issue).await;
-        let Ok(place) = place else { return false };
+        let Ok(place) = self.place(account, &ask.issue).await else { return false };
         let event = IssueEvent::Ensure(EnsureAsk {
             template: None,
             title: None,

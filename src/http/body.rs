@@ -23,6 +23,10 @@ use super::Shared;
 use super::error::{ApiError, Code};
 use super::fields::Fields;
 
+/// How much is set aside for a body before any of it has come, in bytes: more than nearly every
+/// delivery has, and little enough to be set aside for everyone who only claims a length.
+const RESERVED_LEN_MAX: usize = 32 * 1024;
+
 /// The sum of bodies that are being read.
 #[derive(Debug)]
 pub struct Budget {
@@ -96,7 +100,9 @@ where
     let mut held = Held { budget: Arc::clone(budget), bytes: 0 };
     let collect = async {
         let mut body = std::pin::pin!(body);
-        let mut whole = BytesMut::new();
+        // Made once instead of grown, but on the word of a header no more than what is usual.
+        let likely = declared.map_or(0, |len| usize::try_from(len).unwrap_or(usize::MAX));
+        let mut whole = BytesMut::with_capacity(likely.min(RESERVED_LEN_MAX));
         while let Some(chunk) = body.next().await {
             let chunk = chunk.map_err(broken_off)?;
             if whole.len() + chunk.len() > len_max {

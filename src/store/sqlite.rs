@@ -36,7 +36,9 @@ pub use open::OpenError;
 use read::Readers;
 use writer::Writer;
 
-use super::{CommitError, DeliveryRow, Page, PageAsk, SandboxFilter, Store, StoreError, Write};
+use super::{
+    CommitError, DeliveryRow, Look, LookAsk, Page, PageAsk, SandboxFilter, Store, StoreError, Write,
+};
 use crate::issue::Issue;
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, HomeId, InstanceId, Phase, Sandbox, SandboxId,
@@ -116,6 +118,10 @@ impl Store for SqliteStore {
         alias: &Alias,
     ) -> Result<Option<HomeId>, StoreError> {
         self.readers.read(|conn| read::resolve(conn, account, alias))
+    }
+
+    async fn look(&self, account: &AccountName, ask: LookAsk<'_>) -> Result<Look, StoreError> {
+        self.readers.read(|conn| read::look(conn, account, &ask))
     }
 
     async fn delivery(&self, id: &DeliveryId) -> Result<Option<DeliveryRow>, StoreError> {

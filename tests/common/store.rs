@@ -87,6 +87,10 @@ impl Store for MoodyStore {
         self.read()?.resolve(account, alias).await
     }
 
+    async fn look(&self, account: &AccountName, ask: LookAsk<'_>) -> Result<Look, StoreError> {
+        self.read()?.look(account, ask).await
+    }
+
     async fn delivery(&self, id: &DeliveryId) -> Result<Option<DeliveryRow>, StoreError> {
         self.read()?.delivery(id).await
     }

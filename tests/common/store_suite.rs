@@ -79,6 +79,36 @@ pub async fn what_was_stored_is_found_in_every_way(world: &dyn World) {
     assert_eq!(timeline, Ok(Page { items, next: None, total: 1 }));
 }
 
+pub async fn one_look_answers_what_single_reads_do(world: &dyn World) {
+    let store = world.open();
+    let issue = store_first(&*store).await;
+    let home = issue.home;
+    let (id, row) = (issue_id(home), delivery(home.0, Some(home)));
+    let other_case = Repository::trusted("oCTO/hELLO");
+    let numbered = Some((&other_case, IssueNumber(1)));
+    let all = LookAsk { delivery: Some(&row.id), issue: Some(&id), numbered };
+    let found = Look { delivery: Some(row.clone()), by_issue: Some(home), by_number: Some(home) };
+    assert_eq!(store.look(&account(), all).await, Ok(found.clone()));
+
+    let names = LookAsk { delivery: None, ..all };
+    let without = Look { delivery: None, ..found.clone() };
+    assert_eq!(store.look(&account(), names).await, Ok(without));
+    let by_number = LookAsk { numbered, ..LookAsk::default() };
+    let only = Look { by_number: Some(home), ..Look::default() };
+    assert_eq!(store.look(&account(), by_number).await, Ok(only));
+
+    // Deliveries have no account; names are those of one.
+    let elsewhere = Look { delivery: Some(row), ..Look::default() };
+    assert_eq!(store.look(&AccountName::trusted("other"), all).await, Ok(elsewhere));
+    let (unknown, unknown_id) = (guid(7_777), issue_id(HomeId(7_777)));
+    let never = LookAsk {
+        delivery: Some(&unknown),
+        issue: Some(&unknown_id),
+        numbered: Some((&other_case, IssueNumber(7_777))),
+    };
+    assert_eq!(store.look(&account(), never).await, Ok(Look::default()));
+}
+
 pub async fn what_was_never_stored_is_none(world: &dyn World) {
     let store = world.open();
     let empty = || Page { items: Vec::new(), next: None, total: 0 };

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::issue::Issue;
 use crate::store::{
-    CommitError, DeliveryRow, Page, PageAsk, SandboxFilter, Store, StoreError, Write,
+    CommitError, DeliveryRow, Look, LookAsk, Page, PageAsk, SandboxFilter, Store, StoreError, Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, HomeId, InstanceId, Phase, Sandbox, SandboxId,
@@ -142,6 +142,16 @@ impl Store for HeldStore {
 
     async fn resolve(&self, _: &AccountName, alias: &Alias) -> Result<Option<HomeId>, StoreError> {
         Ok(self.rows.lock().expect("no panic holds it").aliases.get(&key(alias)).copied())
+    }
+
+    async fn look(&self, _: &AccountName, ask: LookAsk<'_>) -> Result<Look, StoreError> {
+        let rows = self.rows.lock().expect("no panic holds it");
+        let home = |alias: Alias| rows.aliases.get(&key(&alias)).copied();
+        Ok(Look {
+            delivery: ask.delivery.and_then(|id| rows.deliveries.get(id).cloned()),
+            by_issue: ask.issue.and_then(|id| home(Alias::Issue(id.clone()))),
+            by_number: ask.numbered.and_then(|(of, nr)| home(Alias::Numbered(of.clone(), nr))),
+        })
     }
 
     async fn delivery(&self, id: &DeliveryId) -> Result<Option<DeliveryRow>, StoreError> {

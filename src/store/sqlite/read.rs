@@ -6,13 +6,16 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::apply::{self, GuidKey};
 use super::{open, rows};
 use crate::issue::Issue;
-use crate::store::{DeliveryRow, StoreError};
-use crate::types::{AccountName, Alias, DeliveryId, HomeId, Phase, Sandbox, SandboxId, Timestamp};
+use crate::store::{DeliveryRow, Look, LookAsk, StoreError};
+use crate::types::{
+    AccountName, Alias, DeliveryId, HomeId, IssueId, Phase, Sandbox, SandboxId, Timestamp,
+};
 
 /// Most connections kept open while nobody reads. Readers are threads of the server, so there are
 /// never many more at once; those beyond this are closed after use.
@@ -111,6 +114,42 @@ pub(super) fn resolve(
     }
 }
 
+/// One statement for all, so that it is one read transaction: beginning and ending one costs more
+/// than a seek. What is not asked for is NULL, which equals nothing.
+pub(super) fn look(
+    conn: &Connection,
+    account: &AccountName,
+    ask: &LookAsk<'_>,
+) -> Result<Look, StoreError> {
+    let found = one(
+        conn,
+        "SELECT received_at, event, action, d.home, applied, reason,
+                (SELECT i.home FROM issue_alias AS i
+                 WHERE i.account = a.id AND i.issue_id = ?3),
+                (SELECT n.home FROM numbered_alias AS n
+                 WHERE n.account = a.id AND n.repository = ?4 AND n.number = ?5)
+         FROM (SELECT (SELECT id FROM account WHERE name = ?1) AS id) AS a
+         LEFT JOIN delivery AS d ON d.guid = ?2",
+        params![
+            account.as_str(),
+            ask.delivery.map(GuidKey::of),
+            ask.issue.map(IssueId::as_str),
+            ask.numbered.map(|(repository, _)| repository.folded()),
+            ask.numbered.map(|(_, number)| number.0.cast_signed()),
+        ],
+        |row| {
+            let is_stored = row.get_ref(0)? != ValueRef::Null;
+            let delivery = ask.delivery.filter(|_| is_stored).map(|id| delivery_row(row, id));
+            Ok(Look {
+                delivery: delivery.transpose()?,
+                by_issue: row.get::<_, Option<i64>>(6)?.map(HomeId),
+                by_number: row.get::<_, Option<i64>>(7)?.map(HomeId),
+            })
+        },
+    )?;
+    Ok(found.unwrap_or_default())
+}
+
 pub(super) fn delivery(
     conn: &Connection,
     id: &DeliveryId,
@@ -119,18 +158,21 @@ pub(super) fn delivery(
         conn,
         "SELECT received_at, event, action, home, applied, reason FROM delivery WHERE guid = ?1",
         [GuidKey::of(id)],
-        |row| {
-            Ok(DeliveryRow {
-                id: id.clone(),
-                received_at: Timestamp::from_unix_ms(row.get(0)?),
-                event: row.get(1)?,
-                action: row.get(2)?,
-                home: row.get::<_, Option<i64>>(3)?.map(HomeId),
-                applied: row.get(4)?,
-                reason: row.get(5)?,
-            })
-        },
+        |row| delivery_row(row, id),
     )
+}
+
+/// Reads the first six columns of a row of `delivery`, as they are selected above.
+fn delivery_row(row: &Row<'_>, id: &DeliveryId) -> rusqlite::Result<DeliveryRow> {
+    Ok(DeliveryRow {
+        id: id.clone(),
+        received_at: Timestamp::from_unix_ms(row.get(0)?),
+        event: row.get(1)?,
+        action: row.get(2)?,
+        home: row.get::<_, Option<i64>>(3)?.map(HomeId),
+        applied: row.get(4)?,
+        reason: row.get(5)?,
+    })
 }
 
 pub(super) fn due(
