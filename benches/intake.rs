@@ -71,10 +71,11 @@ fn timed(address: SocketAddr, requests: &[Vec<u8>]) -> (f64, f64) {
 
 /// Signed deliveries that each trigger a sandbox for an issue of its own.
 fn deliveries(next: &mut u64, count: usize) -> Vec<Vec<u8>> {
-    let secret = Secret::new(SECRET);
+    let (secret, template) = (Secret::new(SECRET), template());
     let delivery = |_| {
         *next += 1;
-        let body = body(*next);
+        let body = template.replace("\"#id\"", &(4_000_000_000_u64 + *next).to_string());
+        let body = body.replace("\"#number\"", &next.to_string());
         let signature = sign(&secret, body.as_bytes());
         let head = format!(
             "POST /webhooks/github HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n\
@@ -87,14 +88,14 @@ fn deliveries(next: &mut u64, count: usize) -> Vec<Vec<u8>> {
     (0..count).map(delivery).collect()
 }
 
-/// A delivery in the shape of a real one, of the size that real ones have.
-fn body(issue: u64) -> String {
+/// A delivery in the shape of a real one, of the size that real ones have, with `"#id"` and
+/// `"#number"` where the issue's numbers belong.
+fn template() -> String {
     let fixture = issuebox::github::fixtures::named("issues.labeled.agent").expect("a fixture");
     let mut payload: serde_json::Value =
         serde_json::from_str(fixture.body).expect("a fixture is JSON");
-    payload["issue"]["id"] = (4_000_000_000_u64 + issue).into();
-    payload["issue"]["number"] = issue.into();
-    payload["issue"]["title"] = format!("Issue {issue}").into();
+    payload["issue"]["id"] = "#id".into();
+    payload["issue"]["number"] = "#number".into();
     let paragraph = "Steps to reproduce:\r\n\r\n1. `open` the \"garden\"\r\n2. wait – ünd see\r\n";
     let mut text = String::new();
     while payload.to_string().len() + text.len() * 11 / 10 < BODY_LEN {
@@ -113,8 +114,10 @@ fn bare_server() -> (SocketAddr, ServerHandle) {
     let (tx, rx) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         actix::System::new().block_on(async move {
-            let app = || {
+            let parts = web::Data::new((vec![Secret::new(SECRET)], policy()));
+            let app = move || {
                 App::new()
+                    .app_data(parts.clone())
                     .app_data(web::PayloadConfig::new(25 * 1024 * 1024))
                     .route("/webhooks/github", web::post().to(bare))
             };
@@ -127,14 +130,19 @@ fn bare_server() -> (SocketAddr, ServerHandle) {
     (address, rx.recv().expect("it starts"))
 }
 
-async fn bare(request: HttpRequest, body: web::Bytes) -> HttpResponse {
+async fn bare(
+    parts: web::Data<(Vec<Secret>, TriggerPolicy)>,
+    request: HttpRequest,
+    body: web::Bytes,
+) -> HttpResponse {
+    let (secrets, policy) = &**parts;
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
-    if verify(&[Secret::new(SECRET)], header("x-hub-signature-256"), &body).is_err() {
+    if verify(secrets, header("x-hub-signature-256"), &body).is_err() {
         return HttpResponse::Unauthorized().finish();
     }
     let delivery = DeliveryId::trusted(header("x-github-delivery").unwrap_or_default());
     let event = header("x-github-event").unwrap_or_default();
-    match interpret(&policy(), delivery, Timestamp::from_unix_ms(0), event, &body) {
+    match interpret(policy, delivery, Timestamp::from_unix_ms(0), event, &body) {
         Ok(_) => HttpResponse::Accepted().json(serde_json::json!({
             "success": true, "delivery": "bench", "status": "accepted", "issueId": "4000000000"
         })),
