@@ -24,6 +24,7 @@ use crate::types::{AccountName, Alias, DeliveryId, HomeId, IssueId, Sandbox, Tim
 
 use super::api::Change;
 use super::core::Core;
+use super::executor::HeldAnswer;
 use super::registry::{Envelope, QUEUE_LEN_MAX, Ticket};
 
 /// How many finished deliveries an actor remembers, to answer their repetition without the store.
@@ -40,8 +41,6 @@ pub(super) struct Activation {
     pub seed: Option<(AccountName, IssueId)>,
     /// Whether its number has only just been given, so that there is nothing to load.
     pub brand_new: bool,
-    /// Whether this is the pass over all unfinished issues after the server started.
-    pub after_restart: bool,
 }
 
 /// What an actor can be told.
@@ -52,6 +51,8 @@ pub(super) enum Message {
         event: Box<IssueEvent>,
         /// Who waits for the answer, where somebody does.
         reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
+        /// For a provider's answer: what keeps the home's slot until it is taken.
+        held: Option<Arc<HeldAnswer>>,
     },
     /// The state's due time may have come.
     Due,
@@ -182,7 +183,10 @@ impl StreamHandler<Envelope> for IssueActor {
         }
         let Envelope { message, pending } = envelope;
         match message {
-            Message::Event { event, reply } => self.event(*event, reply, ctx),
+            Message::Event { event, reply, held } => {
+                self.event(*event, reply, ctx);
+                drop(held);
+            }
             Message::Due => {
                 let in_flight = self.core.executor.in_flight(self.home);
                 self.event(IssueEvent::Due { in_flight }, None, ctx);
@@ -221,7 +225,7 @@ impl IssueActor {
             timeline: Vec::new(),
         });
         let in_flight = self.core.executor.in_flight(self.home);
-        let after_restart = self.activation.after_restart;
+        let after_restart = self.core.restarting.contains(&self.home);
         self.event(IssueEvent::Activated { in_flight, after_restart }, None, ctx);
     }
 
@@ -262,7 +266,13 @@ impl IssueActor {
         reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
         ctx: &mut Context<Self>,
     ) {
-        let Commit { issue, changed, aliases, ended, timeline, reply: said, call } = commit;
+        let Commit { mut issue, changed, aliases, ended, timeline, reply: said, call } = commit;
+        let stores = changed || delivery.is_some();
+        if stores && !changed {
+            // Also a delivery that changes nothing follows the state it was judged on: where a
+            // commit before it is refused, it is refused too, and judged again.
+            issue.version += 1;
+        }
         let sandbox = issue.sandbox().map(Arc::new);
         let answered = Answered { reply: said, duplicate: false, sandbox: sandbox.clone() };
         let delivery = delivery.map(|row| match &answered.reply {
@@ -291,7 +301,7 @@ impl IssueActor {
         let number = self.last_output + 1;
         self.push(Output {
             number,
-            durable: !changed && delivery.is_none(),
+            durable: !stores,
             delivery: delivery.as_ref().map(|row| row.id.clone()),
             account: issue.account.clone(),
             settled: aliases.clone(),
@@ -301,8 +311,8 @@ impl IssueActor {
             call,
             due: issue.state.due_at(),
         });
-        if changed || delivery.is_some() {
-            let stored = changed.then(|| issue.clone());
+        if stores {
+            let stored = Some(issue.clone());
             let write = Write { issue: stored, aliases, ended, timeline, delivery };
             let durable = self.core.store.commit(write);
             ctx.spawn(
@@ -347,6 +357,10 @@ impl IssueActor {
                     self.recent.pop_front();
                 }
                 self.recent.push_back((id, result.clone()));
+            }
+            // The first step after the restart is durable now, or there was nothing to it.
+            if !self.core.restarting.is_empty() {
+                self.core.restarting.remove(&self.home);
             }
             if let Some(call) = output.call {
                 self.core.executor.submit(&self.core, self.home, call);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use actix::ArbiterHandle;
-use dashmap::DashMap;
+use dashmap::{DashMap, DashSet};
 use tokio::sync::watch;
 
 use crate::clock::{Clock, IdSource};
@@ -37,6 +37,9 @@ pub(super) struct Core {
     pub calls: tokio::runtime::Handle,
     /// Who waits for a home's next change. An entry lives as long as somebody waits.
     pub watchers: DashMap<HomeId, watch::Sender<u64>>,
+    /// Homes whose first step after the server's start is not durable yet: whoever activates one
+    /// of them takes it up as after a restart.
+    pub restarting: DashSet<HomeId>,
     stopping: AtomicBool,
 }
 
@@ -67,6 +70,7 @@ impl Core {
             io,
             calls,
             watchers: DashMap::new(),
+            restarting: DashSet::new(),
             stopping: AtomicBool::new(false),
         }
     }

@@ -153,7 +153,7 @@ impl Directory {
             }
             (Known::Fresh(_) | Known::Durable(_) | Known::No, _, _) => None,
         });
-        let activation = Activation { seed, brand_new, after_restart: false };
+        let activation = Activation { seed, brand_new };
         Ok(Place { home, activation, claims, place_elsewhere })
     }
 

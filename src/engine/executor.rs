@@ -4,7 +4,7 @@
 //! sees by [`Executor::in_flight`] that a call is still held, so that it waits instead of asking
 //! twice. Each call has a deadline; at it the provider's future is dropped, which by the provider's
 //! contract gives up, and the answer says that the outcome is unknown. A provider that panics has
-//! failed, nothing more.
+//! answered nothing, and is looked at.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -26,9 +26,11 @@ use crate::types::{AccountName, Attempt, ExternalId, HomeId, InstanceId, IssueId
 use super::actor::Message;
 use super::core::Core;
 
-/// Lifecycle calls under way at once for one provider. More wait for their turn, within their
-/// deadline.
-const CALLS_MAX: usize = 64;
+/// Creates under way at once for one provider. More wait for their turn, at most half of the time
+/// that they have; then they queue up again, and no try is spent.
+const CREATES_MAX: usize = 64;
+/// The same for all other calls, so that a slow create never holds up a look, a stop or a delete.
+const OTHERS_MAX: usize = 64;
 
 /// Makes the provider calls.
 pub(super) struct Executor {
@@ -40,7 +42,8 @@ pub(super) struct Executor {
 
 struct Bounded {
     provider: Arc<dyn SandboxProvider>,
-    turns: Arc<Semaphore>,
+    creates: Semaphore,
+    others: Semaphore,
 }
 
 /// A home's slot.
@@ -52,12 +55,31 @@ enum Slot {
     Answering(Attempt),
 }
 
+/// Keeps a home's slot until its answer was taken: an actor that the answer builds sees that it
+/// is on its way. Dropped with the queue of an actor that ends, it frees the slot as well.
+pub(super) struct HeldAnswer {
+    core: Arc<Core>,
+    home: HomeId,
+    attempt: Attempt,
+}
+
+impl Drop for HeldAnswer {
+    fn drop(&mut self) {
+        let answering = Slot::Answering(self.attempt);
+        self.core.executor.slots.remove_if(&self.home, |_, slot| *slot == answering);
+    }
+}
+
 impl Executor {
     pub fn new(
         providers: HashMap<ProviderName, Arc<dyn SandboxProvider>>,
         instance: InstanceId,
     ) -> Self {
-        let bounded = |provider| Bounded { provider, turns: Arc::new(Semaphore::new(CALLS_MAX)) };
+        let bounded = |provider| Bounded {
+            provider,
+            creates: Semaphore::new(CREATES_MAX),
+            others: Semaphore::new(OTHERS_MAX),
+        };
         Self {
             providers: providers.into_iter().map(|(name, p)| (name, bounded(p))).collect(),
             instance,
@@ -88,6 +110,10 @@ impl Executor {
 
     /// Makes a call. Its answer comes to the home's actor as an event.
     pub fn submit(&self, core: &Arc<Core>, home: HomeId, call: ProviderCall) {
+        if core.is_stopping() {
+            // It is recorded as asked: the next start looks.
+            return;
+        }
         let attempt = call.attempt;
         match self.slots.entry(home) {
             Entry::Occupied(mut slot) => {
@@ -113,14 +139,15 @@ impl Executor {
         let task = async move {
             let result = core.executor.perform(&core, home, call).await;
             core.executor.slots.insert(home, Slot::Answering(attempt));
+            let held = Arc::new(HeldAnswer { core: Arc::clone(&core), home, attempt });
             let answer = Answer { attempt, result };
             core.registry
                 .send(&core, home, || Message::Event {
                     event: Box::new(IssueEvent::Answered(answer.clone())),
                     reply: None,
+                    held: Some(Arc::clone(&held)),
                 })
                 .await;
-            core.executor.slots.remove_if(&home, |_, slot| *slot == Slot::Answering(attempt));
         };
         self.tasks.spawn_on(task, &calls);
     }
@@ -132,20 +159,27 @@ impl Executor {
         call: ProviderCall,
     ) -> Result<Done, Trouble> {
         let name = call.provider.clone();
-        let Some(Bounded { provider, turns }) = self.providers.get(&name) else {
+        let Some(Bounded { provider, creates, others }) = self.providers.get(&name) else {
             return Err(Trouble::Unknown(name));
         };
         let deadline = call.deadline;
-        let work = async {
-            let _turn = turns.acquire().await;
-            ask(provider.as_ref(), &self.instance, home, call).await
+        // Half of the time may go by waiting for a turn; the other half is the provider's.
+        let left = deadline.since(core.now());
+        let turns = if call.verb == Verb::Create { creates } else { others };
+        let Ok(_turn) = tokio::time::timeout(left / 2, turns.acquire()).await else {
+            return Err(Trouble::NotAsked);
         };
+        let work = ask(provider.as_ref(), &self.instance, home, call);
         let guarded = AssertUnwindSafe(work).catch_unwind();
         tokio::select! {
             biased;
             result = guarded => result.unwrap_or_else(|_| {
                 tracing::error!(home = home.0, provider = %name, "a provider call panicked");
-                Err(Trouble::Broken("the call to it ended in a panic; see the log".into()))
+                // It may have got as far as asking: what came of it is unknown.
+                Err(Trouble::Unavailable {
+                    message: "the call to it ended in a panic; see the log".into(),
+                    retry_after: None,
+                })
             }),
             () = core.clock.sleep_until(deadline) => Err(Trouble::Unavailable {
                 message: "no answer in time".into(),

@@ -117,7 +117,8 @@ impl Engine {
                 let transitional = phase.is_some_and(Phase::is_transitional);
                 if transitional || (dies && phase == Some(Phase::Running)) {
                     unfinished += 1;
-                    let activation = Activation { after_restart: true, ..Activation::default() };
+                    core.restarting.insert(issue.home);
+                    let activation = Activation::default();
                     // A new actor's queue has room; closed means that the arbiter has ended.
                     if core.registry.try_send(core, issue.home, activation, Message::Wake).is_err()
                     {
@@ -342,7 +343,7 @@ impl Engine {
         let sandbox = if now.phase == Some(Phase::Running) {
             now
         } else {
-            let until = WaitFor::Phase(Phase::Running);
+            let until = WaitFor::Settled;
             let waited =
                 wait::follow(&self.core, meant.home, Some(&meant.id), until, at_most).await?;
             waited.sandbox.ok_or(EngineError::SandboxNotFound)?
@@ -432,7 +433,7 @@ impl Engine {
         event: IssueEvent,
     ) -> Result<Answered, Failed> {
         let (reply, answer) = oneshot::channel();
-        let message = Message::Event { event: Box::new(event), reply: Some(reply) };
+        let message = Message::Event { event: Box::new(event), reply: Some(reply), held: None };
         let activation = match self.core.registry.try_send(&self.core, home, activation, message) {
             Ok(activation) => activation,
             Err(SendError::Full) => return Err(Failed::For(EngineError::Overloaded)),

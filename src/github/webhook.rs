@@ -126,8 +126,11 @@ fn news(
         repository: facts.repository,
         repository_id: facts.repository_id,
         number: facts.number,
-        title: text(|issue| issue.title.as_ref()).unwrap_or_default(),
-        url: text(|issue| issue.html_url.as_ref()).filter(|url| is_web_address(url)),
+        title: text(|issue| issue.title.as_ref())
+            .map(|title| title.chars().take(TITLE_LEN_MAX).collect())
+            .unwrap_or_default(),
+        url: text(|issue| issue.html_url.as_ref())
+            .filter(|url| url.len() <= URL_LEN_MAX && is_web_address(url)),
         open,
         labelled: effect::labelled(policy, act, payload),
         assigned: effect::assigned(policy, act, payload),
@@ -143,6 +146,10 @@ fn is_web_address(url: &str) -> bool {
     url.starts_with("https://") || url.starts_with("http://")
 }
 
+/// Longest title that is kept, in characters; GitHub's own limit is 256.
+const TITLE_LEN_MAX: usize = 1024;
+/// Longest address that is kept, in bytes.
+const URL_LEN_MAX: usize = 2048;
 /// Longest event name, in bytes; GitHub's longest has 39.
 const EVENT_LEN_MAX: usize = 64;
 

@@ -261,6 +261,8 @@ pub struct Seen {
 /// Why a provider call did not do what was asked; the lifecycle's view of the provider's errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
+    /// There was no turn for the call before its deadline: the provider was not asked at all.
+    NotAsked,
     /// The provider has no such object.
     Absent,
     /// Another object is there.

@@ -402,6 +402,19 @@ impl IssueState {
         }
     }
 
+    /// The same, to change.
+    pub const fn step_mut(&mut self) -> Option<&mut Step> {
+        match self {
+            Self::Absent | Self::Running { .. } | Self::Stopped { .. } | Self::Failed { .. } => {
+                None
+            }
+            Self::Creating { step, .. }
+            | Self::Stopping { step, .. }
+            | Self::Starting { step, .. }
+            | Self::Deleting { step, .. } => Some(step),
+        }
+    }
+
     /// What failed, or stands in the way of a delete.
     pub const fn failure(&self) -> Option<&Failure> {
         match self {

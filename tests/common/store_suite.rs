@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use futures_util::future::join_all;
 use issuebox::issue::state::Goal;
 use issuebox::issue::{Issue, IssueState, Step, StoppedBy, Verb};
-use issuebox::store::{CommitError, Page, PageAsk, SandboxFilter, Store, Write};
+use issuebox::store::{CommitError, Look, LookAsk, Page, PageAsk, SandboxFilter, Store, Write};
 use issuebox::types::{
     AccountName, Alias, DeliveryId, Failure, FailureCode, Generation, HomeId, IssueId, IssueNumber,
     Phase, ProviderStep, Repository, Sandbox, SandboxId,
@@ -98,7 +98,7 @@ pub async fn one_look_answers_what_single_reads_do(world: &dyn World) {
     assert_eq!(store.look(&account(), by_number).await, Ok(only));
 
     // Deliveries have no account; names are those of one.
-    let elsewhere = Look { delivery: Some(row), ..Look::default() };
+    let elsewhere = Look { delivery: Some(row.clone()), ..Look::default() };
     assert_eq!(store.look(&AccountName::trusted("other"), all).await, Ok(elsewhere));
     let (unknown, unknown_id) = (guid(7_777), issue_id(HomeId(7_777)));
     let never = LookAsk {

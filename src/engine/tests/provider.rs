@@ -25,6 +25,7 @@ struct World {
     made: u32,
     panic_next: bool,
     lose_next: bool,
+    break_slowly: bool,
 }
 
 impl Default for HeldProvider {
@@ -50,6 +51,11 @@ impl HeldProvider {
     /// The next create is done and its answer lost.
     pub fn lose_next(&self) {
         self.world.lock().expect("not poisoned").lose_next = true;
+    }
+
+    /// The next create breaks and makes nothing.
+    pub fn break_slowly(&self) {
+        self.world.lock().expect("not poisoned").break_slowly = true;
     }
 
     pub fn count(&self, verb: &str) -> usize {
@@ -98,6 +104,11 @@ impl SandboxProvider for HeldProvider {
 
     async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
         self.begin("create").await;
+        let slowly = self.world.lock().expect("not poisoned").break_slowly;
+        if slowly {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            return Err(ProviderError::Broken("it broke".into()));
+        }
         let mut world = self.world.lock().expect("not poisoned");
         if let Some(there) = world.objects.iter().find(|o| o.name == spec.name) {
             let same = there.labels.as_ref().is_some_and(|l| l.sandbox == spec.labels.sandbox);

@@ -172,3 +172,34 @@ async fn work_starts_what_no_person_stopped() {
     let work = bench.engine.work(&account(), &named("1"), Cause::Service("test"), at_most).await;
     assert!(work.is_ok());
 }
+
+#[actix::test]
+async fn the_answer_to_a_passivated_actor_counts() {
+    for _ in 0..20 {
+        let bench = Bench::new().await;
+        bench.provider.hold();
+        bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+        eventually("the create is asked", async || bench.provider.count("create") == 1).await;
+        eventually("the actor has ended", async || {
+            bench.passivate_all();
+            bench.engine.core().registry.len() == 0
+        })
+        .await;
+        bench.provider.release();
+        bench.until_running("1").await;
+        assert_eq!((bench.provider.count("create"), bench.provider.count("find")), (1, 0));
+    }
+}
+
+#[actix::test]
+async fn creating_ends_in_failed_also_when_actors_are_passivated() {
+    let bench = Bench::new().await;
+    bench.provider.break_slowly();
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    eventually("it has failed", async || {
+        bench.passivate_all();
+        bench.store.issue(1).is_some_and(|issue| issue.state.phase() == Some(Phase::Failed))
+    })
+    .await;
+    assert_eq!(bench.provider.count("create"), 3, "as many as there are attempts");
+}

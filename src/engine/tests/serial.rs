@@ -150,7 +150,10 @@ async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
         id: Some(IssueId::from_github(7)),
         numbered: Some((Repository::trusted("octo/hello"), IssueNumber(7))),
     };
-    let place = async || core.directory.place(&core, &account(), &key).await.expect("a place");
+    let place = async || {
+        let names = core.directory.look(&core, &account(), &key, None).await.expect("a look").0;
+        core.directory.place(&core, &account(), &key, names).expect("a place")
+    };
     let (first, second) = (place().await, place().await);
     assert_eq!((second.home, &second.claims), (first.home, &first.claims));
     // The one that brought the issue is refused; whoever placed itself behind it comes after.
@@ -162,7 +165,7 @@ async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
             claims: place.claims,
             place_elsewhere: place.place_elsewhere,
         });
-        let message = Message::Event { event, reply: Some(reply) };
+        let message = Message::Event { event, reply: Some(reply), held: None };
         let sent = core.registry.try_send(&core, place.home, place.activation, message);
         assert!(sent.is_ok());
         assert!(answer.await.expect("it is answered").is_ok());
@@ -233,4 +236,30 @@ async fn a_crash_in_the_middle_of_a_create_is_followed_by_a_look() {
     assert_eq!(bench.provider.objects(), 1);
     let issue = bench.store.issue(1).expect("it is stored");
     assert!(matches!(issue.state, IssueState::Running { .. }));
+}
+
+#[actix::test]
+async fn a_delivery_behind_a_failed_commit_is_judged_again() {
+    let bench = Bench::new().await;
+    bench.engine.deliver(&account(), nudge("guid-0", 7)).await.expect("taken in");
+    running(&bench, "7").await;
+    let cause = Cause::Service("test");
+    bench.engine.command(&account(), &named("7"), Command::Stop, cause).await.expect("stops");
+    let until = WaitFor::Phase(Phase::Stopped);
+    bench.engine.wait(&account(), &named("7"), until, Duration::from_secs(5)).await.expect("ok");
+    bench.store.fail_next(CommitError::Overloaded);
+    bench.store.hold();
+    let deliver = |guid| {
+        let engine = bench.engine.clone();
+        tokio::spawn(async move { engine.deliver(&account(), nudge(guid, 7)).await })
+    };
+    let first = deliver("guid-1");
+    eventually("the first is refused", async || bench.store.has_failed()).await;
+    let second = deliver("guid-2");
+    eventually("the second waits", async || bench.store.waiting() == 2).await;
+    bench.store.release();
+    first.await.expect("no panic").expect_err("it was refused");
+    second.await.expect("no panic").expect("it is judged again");
+    let phase = bench.store.issue(1).and_then(|issue| issue.state.phase());
+    assert_ne!(phase, Some(Phase::Stopped), "acknowledged and not applied");
 }

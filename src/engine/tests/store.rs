@@ -64,6 +64,16 @@ impl HeldStore {
         self.rows.lock().expect("no panic holds it").fail_next = Some(error);
     }
 
+    /// Whether the failure that was armed has struck.
+    pub fn has_failed(&self) -> bool {
+        self.rows.lock().expect("no panic holds it").fail_next.is_none()
+    }
+
+    /// How many commits wait to be told how they ended.
+    pub fn waiting(&self) -> usize {
+        self.open.receiver_count()
+    }
+
     pub fn issue(&self, home: i64) -> Option<Issue> {
         self.rows.lock().expect("no panic holds it").issues.get(&HomeId(home)).cloned()
     }

@@ -13,7 +13,7 @@ use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::wire::Failed;
 use crate::issue::Command;
-use crate::types::{Phase, Sandbox};
+use crate::types::Sandbox;
 
 /// Takes a sandbox down and keeps its workspace.
 #[utoipa::path(
@@ -37,7 +37,7 @@ pub async fn stop(
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    let until = WaitFor::Phase(Phase::Stopped);
+    let until = WaitFor::Settled;
     answer(&shared, &caller, &request, &path, Command::Stop, until).await
 }
 
@@ -63,7 +63,7 @@ pub async fn start(
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    let until = WaitFor::Phase(Phase::Running);
+    let until = WaitFor::Settled;
     answer(&shared, &caller, &request, &path, Command::Start, until).await
 }
 

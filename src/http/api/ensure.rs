@@ -14,7 +14,7 @@ use crate::http::error::{ApiError, Code};
 use crate::http::fields::Fields;
 use crate::http::query::Query;
 use crate::http::wire::{Failed, SandboxBody};
-use crate::types::{IssueId, IssueNumber, Mode, Outcome, Phase, TemplateName};
+use crate::types::{IssueId, IssueNumber, Mode, Outcome, TemplateName};
 
 /// A call to *ensure*.
 #[derive(Debug, ToSchema)]
@@ -125,7 +125,7 @@ async fn answer_ensure(
     let mut settled = sandbox.phase.is_some_and(|phase| !phase.is_transitional());
     if !settled {
         let of = SandboxRef::Id(sandbox.id.clone());
-        let until = WaitFor::Phase(Phase::Running);
+        let until = WaitFor::Settled;
         if let Some(waited) = shared.wait(caller, &of, until, at_most).await? {
             settled = waited.settled;
             sandbox = waited.sandbox.unwrap_or(sandbox);

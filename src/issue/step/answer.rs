@@ -21,6 +21,9 @@ impl Draft<'_> {
             (Verb::Create, Ok(_) | Err(_))
             | (Verb::Look | Verb::Start | Verb::Stop | Verb::Delete { .. }, _) => None,
         };
+        if answer.result == Err(Trouble::NotAsked) {
+            return self.not_asked();
+        }
         let mut state = self.take_state();
         if let (Some(until), Some(record)) = (may_land, state.record_mut()) {
             self.may_land(record, until);
@@ -57,10 +60,11 @@ impl Draft<'_> {
                 record,
                 external_id,
                 step: Step::Asked { verb, tries_left, .. },
+                failure,
                 next,
-                ..
             } => {
-                let deleting = super::deleting::Deleting { record, external_id, tries_left, next };
+                let deleting =
+                    super::deleting::Deleting { record, external_id, tries_left, failure, next };
                 self.deleting_answered(deleting, verb, answer.result);
             }
             // Nothing is in flight in these; the check above let none of them through.
@@ -96,6 +100,7 @@ impl Draft<'_> {
             Verdict::TryAgain(tries_left) => {
                 let step = self.wait(Verb::Start, rules, tries_left, Some(&trouble));
                 self.keep(IssueState::Starting { record, external_id, goal, step });
+                self.tell_try(ProviderStep::Start, &trouble);
             }
             Verdict::Lost(failure) => self.fail(Phase::Starting, record, None, goal, failure),
             Verdict::GiveUp(failure) => {
@@ -123,12 +128,19 @@ impl Draft<'_> {
             Verdict::TryAgain(tries_left) => {
                 let step = self.wait(Verb::Stop, rules, tries_left, Some(&trouble));
                 self.keep(IssueState::Stopping { record, external_id, by, goal, step });
+                self.tell_try(ProviderStep::Stop, &trouble);
             }
             Verdict::Lost(failure) => self.fail(Phase::Stopping, record, None, goal, failure),
             Verdict::GiveUp(failure) => {
                 self.fail(Phase::Stopping, record, Some(external_id), goal, failure);
             }
         }
+    }
+
+    /// Tells of a try that failed and is followed by another.
+    pub fn tell_try(&mut self, step: ProviderStep, trouble: &Trouble) {
+        let message = self.failure_of(step, trouble).message;
+        self.tell(format!("{step} is tried again: {message}"));
     }
 
     /// What trouble with an object that was there means for its phase.
@@ -145,7 +157,9 @@ impl Draft<'_> {
             Trouble::Unavailable { .. } | Trouble::Broken(_) if tries_left == 0 => {
                 Verdict::GiveUp(self.failure_of(step, trouble))
             }
-            Trouble::Unavailable { .. } | Trouble::Broken(_) => Verdict::TryAgain(tries_left),
+            Trouble::NotAsked | Trouble::Unavailable { .. } | Trouble::Broken(_) => {
+                Verdict::TryAgain(tries_left)
+            }
         }
     }
 }

@@ -73,7 +73,15 @@ impl Draft<'_> {
                 self.start(creating, record, found.external_id, goal, reason);
             }
             ObjectState::Partial if self.provider_rules(&record).names_enforced => {
-                self.creating_create(record, goal, tries_left);
+                // Costs a try: what is completed and found half made again must come to an end.
+                match tries_left.checked_sub(1) {
+                    Some(tries_left) => self.creating_create(record, goal, tries_left),
+                    None => {
+                        let half = Trouble::Broken("it stays half made".to_owned());
+                        let failure = self.failure_of(ProviderStep::Create, &half);
+                        self.give_up(record, goal, failure);
+                    }
+                }
             }
             ObjectState::Partial | ObjectState::Destroying => {
                 self.creating_remove(record, goal, tries_left, &found);
@@ -108,11 +116,20 @@ impl Draft<'_> {
             let failure = self.failure_of(ProviderStep::Create, &Trouble::Present(seen.clone()));
             return self.give_up(record, goal, failure);
         };
-        let step = match removal(seen) {
-            Some(verb) => self.ask(&mut record, None, verb, tries_left),
-            None => self.wait(Verb::Look, self.moment.rules.create, tries_left, None),
-        };
+        let step = self.remove_or_wait(&mut record, seen, tries_left);
         self.keep(IssueState::Creating { record, goal, step, giving_up: None });
+    }
+
+    /// Asks for the removal of an object of this home; for one that is being removed already it
+    /// asks again later, since whoever began may not be there to end it.
+    fn remove_or_wait(&mut self, record: &mut Record, seen: &Seen, tries_left: u32) -> Step {
+        match removal(seen) {
+            Some(verb) if seen.state == ObjectState::Destroying => {
+                self.wait(verb, self.moment.rules.create, tries_left, None)
+            }
+            Some(verb) => self.ask(record, None, verb, tries_left),
+            None => self.wait(Verb::Look, self.moment.rules.create, tries_left, None),
+        }
     }
 
     fn creating_trouble(
@@ -131,6 +148,7 @@ impl Draft<'_> {
         }
         let step = self.wait(Verb::Look, self.moment.rules.create, tries_left, Some(&trouble));
         self.keep(IssueState::Creating { record, goal, step, giving_up: None });
+        self.tell_try(asked, &trouble);
     }
 
     /// The tries are used up: remove what they may have left, then say *failed*.
@@ -154,26 +172,32 @@ impl Draft<'_> {
         let leftover = match result {
             Ok(Done::Seen(seen)) => seen.into_iter().find(|seen| is_ours(&record, seen)),
             Ok(Done::Up(seen)) if is_ours(&record, &seen) => Some(seen),
-            Ok(Done::Removing | Done::Up(_) | Done::Down)
-            | Err(Trouble::Absent | Trouble::Present(_)) => {
+            Ok(Done::Removing | Done::Up(_) | Done::Down) => {
+                let step = self.ask(&mut record, None, Verb::Look, tries_left);
+                let giving_up = Some(failure);
+                return self.keep(IssueState::Creating { record, goal, step, giving_up });
+            }
+            Err(trouble @ (Trouble::Absent | Trouble::Present(_))) => {
+                // Gone, as far as a removal is concerned; a look that answers so costs a try.
+                let Some(tries_left) = tries_left.checked_sub(1) else {
+                    return self.leftovers_unclear(record, goal, 0, failure, &trouble);
+                };
                 let step = self.ask(&mut record, None, Verb::Look, tries_left);
                 let giving_up = Some(failure);
                 return self.keep(IssueState::Creating { record, goal, step, giving_up });
             }
             Err(
-                trouble @ (Trouble::Unavailable { .. }
+                trouble @ (Trouble::NotAsked
+                | Trouble::Unavailable { .. }
                 | Trouble::Broken(_)
                 | Trouble::Refused(_)
                 | Trouble::Unknown(_)),
             ) => return self.leftovers_unclear(record, goal, tries_left, failure, &trouble),
         };
         let step = match (leftover, record.may_land_until) {
-            (Some(seen), _) => match (removal(&seen), tries_left.checked_sub(1)) {
-                (Some(verb), Some(tries_left)) => self.ask(&mut record, None, verb, tries_left),
-                (None, Some(tries_left)) => {
-                    self.wait(Verb::Look, self.moment.rules.create, tries_left, None)
-                }
-                (_, None) => {
+            (Some(seen), _) => match tries_left.checked_sub(1) {
+                Some(tries_left) => self.remove_or_wait(&mut record, &seen, tries_left),
+                None => {
                     let trouble = Trouble::Broken(format!("{} is still there", seen.external_id));
                     return self.leftovers_unclear(record, goal, 0, failure, &trouble);
                 }
@@ -214,17 +238,10 @@ fn is_ours(record: &Record, seen: &Seen) -> bool {
     seen.owner.as_ref().is_some_and(|(sandbox, _)| *sandbox == record.id)
 }
 
-/// The call that removes an object of this home; `None` where it is being removed already.
+/// The call that removes an object of this home; `None` for anybody else's.
 pub(super) fn removal(seen: &Seen) -> Option<Verb> {
-    match (&seen.owner, seen.state) {
-        (_, ObjectState::Destroying) | (None, _) => None,
-        (
-            Some((expected, _)),
-            ObjectState::Partial | ObjectState::Running | ObjectState::Stopped,
-        ) => {
-            Some(Verb::Delete { external_id: seen.external_id.clone(), expected: expected.clone() })
-        }
-    }
+    let (expected, _) = seen.owner.clone()?;
+    Some(Verb::Delete { external_id: seen.external_id.clone(), expected })
 }
 
 /// The step that a call is, for failures.

@@ -1,7 +1,7 @@
 //! *Deleting*: accepted deletes are final. It stays *deleting*, with the failure shown, until the
 //! provider no longer has any object of this home, and is tried again for as long as that takes.
 
-use crate::issue::event::{Done, Seen, Trouble};
+use crate::issue::event::{Done, Seen, StepRules, Trouble};
 use crate::issue::state::{IssueState, Record, Step, Verb};
 use crate::types::{ExternalId, Failure, ObjectState, Template};
 
@@ -9,11 +9,15 @@ use super::answer::unexpected;
 use super::creating::{removal, step_of};
 use super::draft::Draft;
 
+/// How often the wait between two tries is doubled at least.
+const WAITS_GROWING: u32 = 8;
+
 /// The parts of *deleting* that an answer decides about.
 pub(super) struct Deleting {
     pub record: Record,
     pub external_id: Option<ExternalId>,
     pub tries_left: u32,
+    pub failure: Option<Failure>,
     pub next: Option<Template>,
 }
 
@@ -24,7 +28,13 @@ impl Draft<'_> {
             Some(id) => Verb::Delete { external_id: id.clone(), expected: record.id.clone() },
             None => Verb::Look,
         };
-        self.ask(record, external_id, verb, self.moment.rules.delete.attempts)
+        self.ask(record, external_id, verb, self.patience().attempts)
+    }
+
+    /// A delete is tried for as long as it takes; its tries only say how far its waits have grown.
+    pub fn patience(&self) -> StepRules {
+        let rules = self.moment.rules.delete;
+        StepRules { attempts: rules.attempts.max(WAITS_GROWING), ..rules }
     }
 
     /// An answer while deleting: of the removal, or of the call that was in flight when the
@@ -43,7 +53,11 @@ impl Draft<'_> {
             }
             (Verb::Stop, Ok(Done::Down)) => self.deleting_remove_known(deleting),
             // Accepted is not gone: look.
-            (Verb::Delete { .. }, Ok(Done::Removing)) => self.deleting_look(deleting),
+            (Verb::Delete { .. }, Ok(Done::Removing)) => {
+                deleting.tries_left = deleting.tries_left.min(self.patience().attempts - 1);
+                deleting.failure = None;
+                self.deleting_look(deleting);
+            }
             // Where a create's outcome was ever unknown, a second object may have landed behind this
             // one: then only a look tells.
             (Verb::Delete { expected, .. }, Err(Trouble::Absent | Trouble::Present(_)))
@@ -70,57 +84,61 @@ impl Draft<'_> {
     }
 
     /// Removes the first object of this home that is there; with none, it is gone, unless a
-    /// create may still land.
+    /// create may still land. The first removal is asked at once, each further one after a wait:
+    /// an object that is still there, or being destroyed, may take its time.
     fn deleting_found(&mut self, deleting: Deleting, seen: &[Seen]) {
-        let Deleting { mut record, mut external_id, tries_left, next } = deleting;
-        let ours = seen.iter().find(|seen| seen.owner.is_some());
-        let step = match ours {
+        let Deleting { mut record, mut external_id, tries_left, failure, next } = deleting;
+        let found = seen.iter().find_map(|seen| Some((seen, removal(seen)?)));
+        let step = match found {
             None => match record.may_land_until {
                 Some(until) if self.now() < until => {
                     Step::Waiting { verb: Verb::Look, due: until, tries_left }
                 }
                 Some(_) | None => return self.gone(record, next),
             },
-            Some(found) => {
+            Some((found, verb)) => {
                 if found.owner.as_ref().is_some_and(|(sandbox, _)| *sandbox == record.id) {
                     external_id = Some(found.external_id.clone());
                 }
-                match removal(found) {
-                    Some(verb) => self.ask(&mut record, external_id.as_ref(), verb, tries_left),
-                    None => {
-                        debug_assert_eq!(found.state, ObjectState::Destroying);
-                        let rules = self.moment.rules.delete;
-                        self.wait(Verb::Look, rules, tries_left.saturating_sub(1), None)
-                    }
+                let is_first = tries_left == self.patience().attempts;
+                let tries_left = tries_left.saturating_sub(1);
+                if is_first && found.state != ObjectState::Destroying {
+                    self.ask(&mut record, external_id.as_ref(), verb, tries_left)
+                } else {
+                    self.wait(verb, self.patience(), tries_left, None)
                 }
             }
         };
-        self.keep(IssueState::Deleting { record, external_id, step, failure: None, next });
+        self.keep(IssueState::Deleting { record, external_id, step, failure, next });
     }
 
     fn deleting_look(&mut self, deleting: Deleting) {
-        let Deleting { mut record, external_id, tries_left, next } = deleting;
+        let Deleting { mut record, external_id, tries_left, failure, next } = deleting;
         let step = self.ask(&mut record, external_id.as_ref(), Verb::Look, tries_left);
-        self.keep(IssueState::Deleting { record, external_id, step, failure: None, next });
+        self.keep(IssueState::Deleting { record, external_id, step, failure, next });
     }
 
     fn deleting_remove_known(&mut self, deleting: Deleting) {
-        let Deleting { mut record, external_id, next, .. } = deleting;
+        let Deleting { mut record, external_id, failure, next, .. } = deleting;
         let step = self.ask_removal(&mut record, external_id.as_ref());
-        self.keep(IssueState::Deleting { record, external_id, step, failure: None, next });
+        self.keep(IssueState::Deleting { record, external_id, step, failure, next });
     }
 
     /// Something stands in the way: say so, and look again later, for ever.
     fn deleting_stuck(&mut self, deleting: Deleting, verb: &Verb, trouble: &Trouble) {
-        let Deleting { record, external_id, tries_left, next } = deleting;
+        let Deleting { record, external_id, tries_left, failure: before, next } = deleting;
         let failure = Failure { retryable: true, ..self.failure_of(step_of(verb), trouble) };
-        let rules = self.moment.rules.delete;
+        let is_news = before.as_ref().map(|failure| failure.code) != Some(failure.code);
         let again = match verb {
             Verb::Delete { .. } => verb.clone(),
             Verb::Look | Verb::Create | Verb::Start | Verb::Stop => Verb::Look,
         };
-        let step = self.wait(again, rules, tries_left.saturating_sub(1), Some(trouble));
+        let step = self.wait(again, self.patience(), tries_left.saturating_sub(1), Some(trouble));
         let failure = Some(failure);
         self.keep(IssueState::Deleting { record, external_id, step, failure, next });
+        // Once for each kind of trouble: it is tried for ever.
+        if is_news {
+            self.tell_try(step_of(verb), trouble);
+        }
     }
 }

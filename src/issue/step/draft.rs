@@ -17,6 +17,8 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 /// The longest wait between two tries.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// The longest that a provider is believed when it asks to be left alone.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// Activity closer together than this is recorded once, so that a busy sandbox does not write on
 /// every request.
 const ACTIVITY_RESOLUTION: Duration = Duration::from_secs(30);
@@ -99,6 +101,15 @@ impl<'a> Draft<'a> {
         self.timeline.push(TimelineEntry { at: now, generation, from, to, reason, cause });
     }
 
+    /// Tells something on the timeline that leaves the phase as it is.
+    pub fn tell(&mut self, reason: String) {
+        let phase = self.issue.state.phase();
+        let record = self.issue.state.record();
+        let generation = record.map_or(self.issue.generation, |record| record.generation);
+        let (at, cause) = (self.moment.now, self.cause.clone());
+        self.timeline.push(TimelineEntry { at, generation, from: phase, to: phase, reason, cause });
+    }
+
     /// The rules of the record's provider. One that is no longer configured is never called, so
     /// its rules only matter for what was asked before.
     pub fn provider_rules(&self, record: &Record) -> ProviderRules {
@@ -159,9 +170,12 @@ impl<'a> Draft<'a> {
         // Half of the wait is fixed, half is chance, so that many issues do not come back at once.
         let spread = full / 2 + full.mul_f64(f64::from(self.moment.jitter_permille) / 2000.0);
         let asked = match trouble {
-            Some(Trouble::Unavailable { retry_after, .. }) => retry_after.unwrap_or(Duration::ZERO),
+            Some(Trouble::Unavailable { retry_after, .. }) => {
+                retry_after.unwrap_or(Duration::ZERO).min(RETRY_AFTER_MAX)
+            }
             Some(
-                Trouble::Absent
+                Trouble::NotAsked
+                | Trouble::Absent
                 | Trouble::Present(_)
                 | Trouble::Refused(_)
                 | Trouble::Broken(_)
@@ -300,6 +314,11 @@ impl<'a> Draft<'a> {
     /// The failure that a provider's trouble amounts to.
     pub fn failure_of(&self, step: ProviderStep, trouble: &Trouble) -> Failure {
         let (code, message, retryable) = match trouble {
+            Trouble::NotAsked => (
+                FailureCode::ProviderUnavailable,
+                "too many calls wait for the provider; it was not asked".to_owned(),
+                true,
+            ),
             Trouble::Absent => {
                 (FailureCode::ObjectLost, "the provider no longer has it".to_owned(), true)
             }

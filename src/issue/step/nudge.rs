@@ -41,7 +41,9 @@ impl Draft<'_> {
         let facts = &mut self.issue.facts;
         let as_of = news.as_of;
         if facts.title.as_ref().is_none_or(|known| known.as_of <= as_of) {
-            facts.title = Some(Known { value: news.title.clone(), as_of });
+            if !news.title.is_empty() {
+                facts.title = Some(Known { value: news.title.clone(), as_of });
+            }
             facts.repository_id = Some(news.repository_id);
             if news.url.is_some() {
                 facts.url.clone_from(&news.url);

@@ -1,10 +1,15 @@
 //! What time and restarts lead to: waits that are over, and calls whose answer nobody has.
 
+use std::time::Duration;
+
 use crate::issue::state::{IssueState, Record, Step, StoppedBy, Verb};
 use crate::types::{Attempt, Cause, ExternalId, Phase};
 
 use super::answer::stopped_reason;
 use super::draft::Draft;
+
+/// How long a call that found no turn waits before it queues up again.
+const TURN_PAUSE: Duration = Duration::from_secs(1);
 
 impl Draft<'_> {
     /// The due time may have come: make the call that waited, or look where an answer is overdue
@@ -36,6 +41,18 @@ impl Draft<'_> {
         if matches!(self.issue.state.step(), Some(Step::Asked { .. })) {
             self.answer_lost(in_flight, after_restart);
         }
+    }
+
+    /// The call found no turn, and nothing was asked: the same again a little later, at no cost.
+    pub fn not_asked(&mut self) {
+        let due = self.now().after(TURN_PAUSE);
+        let mut state = self.take_state();
+        if let Some(step) = state.step_mut()
+            && let Step::Asked { verb, tries_left, .. } = step
+        {
+            *step = Step::Waiting { verb: verb.clone(), due, tries_left: *tries_left };
+        }
+        self.keep(state);
     }
 
     fn answer_lost(&mut self, in_flight: Option<Attempt>, after_restart: bool) {

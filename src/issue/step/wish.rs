@@ -3,7 +3,7 @@
 use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{Command, CommandAsk, EnsureAsk};
 use crate::issue::state::{Goal, IssueState, Known, Record, Step, StoppedBy, Verb};
-use crate::types::{Cause, ExternalId, Outcome, Phase, ProviderStep, SandboxId, Template};
+use crate::types::{Cause, ExternalId, Outcome, Phase, ProviderStep, SandboxId, Template, Wanted};
 
 use super::draft::Draft;
 
@@ -44,23 +44,29 @@ impl Draft<'_> {
 
     /// Sets the wish to *running* by the table of *ensure*, and says what that came to.
     pub fn want_running(&mut self, template: Option<Template>, why: &str) -> (Outcome, String) {
-        match self.take_state() {
+        let wanted = self.issue.state.wanted();
+        let goal = Goal::Running;
+        let answer = match self.take_state() {
             IssueState::Absent => {
                 let template =
                     template.unwrap_or_else(|| self.moment.rules.default_template.clone());
                 self.begin(template, format!("recorded: {why}"));
-                (Outcome::Created, format!("there was none: {why}"))
+                return (Outcome::Created, format!("there was none: {why}"));
+            }
+            IssueState::Stopped { record, external_id, .. } => {
+                let reason = format!("started again: {why}");
+                self.start(Some(Phase::Stopped), record, external_id, goal, reason);
+                return (Outcome::Resumed, "it was stopped; it is being started".to_owned());
             }
             IssueState::Creating { record, step, giving_up, .. } => {
                 let reason = match &giving_up {
                     None => "it is being created".to_owned(),
                     Some(failure) => format!("its creation has failed: {}", failure.message),
                 };
-                self.keep(IssueState::Creating { record, goal: Goal::Running, step, giving_up });
+                self.keep(IssueState::Creating { record, goal, step, giving_up });
                 (Outcome::Existing, reason)
             }
             IssueState::Starting { record, external_id, step, .. } => {
-                let goal = Goal::Running;
                 self.keep(IssueState::Starting { record, external_id, goal, step });
                 (Outcome::Existing, "it is being started".to_owned())
             }
@@ -69,16 +75,10 @@ impl Draft<'_> {
                 (Outcome::Existing, "it is running".to_owned())
             }
             IssueState::Stopping { record, external_id, by, step, .. } => {
-                let goal = Goal::Running;
                 self.keep(IssueState::Stopping { record, external_id, by, goal, step });
                 (Outcome::Queued, "it is being stopped; it is started again after that".to_owned())
             }
-            IssueState::Stopped { record, external_id, .. } => {
-                let reason = format!("started again: {why}");
-                self.start(Some(Phase::Stopped), record, external_id, Goal::Running, reason);
-                (Outcome::Resumed, "it was stopped; it is being started".to_owned())
-            }
-            IssueState::Failed { record, external_id, goal, failure } => {
+            IssueState::Failed { record, external_id, failure, .. } => {
                 let reason = format!("{} failed: {}", failure.step, failure.message);
                 self.keep(IssueState::Failed { record, external_id, goal, failure });
                 (Outcome::Failed, reason)
@@ -90,7 +90,9 @@ impl Draft<'_> {
                 self.keep(IssueState::Deleting { record, external_id, step, failure, next });
                 (Outcome::Queued, "it is being deleted; a new one is made after that".to_owned())
             }
-        }
+        };
+        self.tell_wish(wanted, why);
+        answer
     }
 
     /// A command to one sandbox, by the table of commands.
@@ -128,36 +130,48 @@ impl Draft<'_> {
 
     /// Sets the wish to *stopped*.
     pub fn want_stopped(&mut self, by: StoppedBy, why: &str) {
-        let stopped = Goal::Stopped(by);
+        let wanted = self.issue.state.wanted();
         match self.take_state() {
             IssueState::Absent => {}
-            IssueState::Creating { record, step, giving_up, .. } => {
-                self.keep(IssueState::Creating { record, goal: stopped, step, giving_up });
-            }
-            IssueState::Starting { record, external_id, step, .. } => {
-                self.keep(IssueState::Starting { record, external_id, goal: stopped, step });
-            }
             IssueState::Running { record, external_id } => {
                 let reason = format!("stopping: {why}");
-                self.stop(Some(Phase::Running), record, external_id, by, reason);
+                return self.stop(Some(Phase::Running), record, external_id, by, reason);
             }
-            IssueState::Stopping { record, external_id, step, .. } => {
-                let goal = stopped;
+            IssueState::Creating { record, goal, step, giving_up } => {
+                let goal = stopped_by(goal, by);
+                self.keep(IssueState::Creating { record, goal, step, giving_up });
+            }
+            IssueState::Starting { record, external_id, goal, step } => {
+                let goal = stopped_by(goal, by);
+                self.keep(IssueState::Starting { record, external_id, goal, step });
+            }
+            IssueState::Stopping { record, external_id, by: before, goal, step } => {
+                let goal = stopped_by(goal, by);
+                let by = if before == StoppedBy::Person { before } else { by };
                 self.keep(IssueState::Stopping { record, external_id, by, goal, step });
             }
             IssueState::Stopped { record, external_id, by: before } => {
-                // A person's stop outlives GitHub's: work does not start it again by itself.
                 let by = if before == StoppedBy::Person { before } else { by };
                 self.keep(IssueState::Stopped { record, external_id, by });
             }
-            IssueState::Failed { record, external_id, failure, .. } => {
-                let goal = stopped;
+            IssueState::Failed { record, external_id, goal, failure } => {
+                let goal = stopped_by(goal, by);
                 self.keep(IssueState::Failed { record, external_id, goal, failure });
             }
             IssueState::Deleting { record, external_id, step, failure, .. } => {
                 let next = None;
                 self.keep(IssueState::Deleting { record, external_id, step, failure, next });
             }
+        }
+        self.tell_wish(wanted, why);
+    }
+
+    /// A wish that changed without a step of its own is told all the same: the step that it leads
+    /// to comes later, and would not say whose wish it was.
+    fn tell_wish(&mut self, before: Wanted, why: &str) {
+        let now = self.issue.state.wanted();
+        if now != before {
+            self.tell(format!("wanted {now} from now on: {why}"));
         }
     }
 
@@ -224,10 +238,14 @@ impl Draft<'_> {
         let from = self.issue.state.phase();
         let (record, external_id, in_flight) = match self.take_state() {
             IssueState::Absent => return,
-            IssueState::Deleting { record, external_id, step, failure, .. } => {
+            IssueState::Deleting { record, external_id, step, failure, next } => {
                 // Deleting again withdraws the generation that was queued behind it.
+                let withdrawn = next.is_some();
                 let next = None;
                 self.keep(IssueState::Deleting { record, external_id, step, failure, next });
+                if withdrawn {
+                    self.tell(format!("the next one is not made any more: {why}"));
+                }
                 return;
             }
             IssueState::Creating { record, step, .. } => (record, None, Some(step)),
@@ -242,7 +260,9 @@ impl Draft<'_> {
         let mut record = record;
         let step = match in_flight {
             // One call at a time: the answer to this one, whatever it is, leads on to the removal.
-            Some(step @ Step::Asked { .. }) => step,
+            Some(Step::Asked { verb, until, .. }) => {
+                Step::Asked { verb, until, tries_left: self.patience().attempts }
+            }
             Some(Step::Waiting { .. }) | None => {
                 self.ask_removal(&mut record, external_id.as_ref())
             }
@@ -271,5 +291,14 @@ impl Draft<'_> {
             }
         }
         self.touch();
+    }
+}
+
+/// A person's stop outlives GitHub's: work does not start the sandbox again by itself.
+fn stopped_by(before: Goal, by: StoppedBy) -> Goal {
+    match before {
+        Goal::Stopped(StoppedBy::Person) => before,
+        Goal::Stopped(StoppedBy::Issue | StoppedBy::Restart | StoppedBy::Provider)
+        | Goal::Running => Goal::Stopped(by),
     }
 }

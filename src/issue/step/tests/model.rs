@@ -128,9 +128,9 @@ impl World {
         seen
     }
 
-    /// Time has passed: late creates land, removals that were begun end.
+    /// Time has passed: late creates land. A removal that was begun ends only when it is asked
+    /// again: whoever began it may have crashed.
     pub fn settle(&mut self, now: Timestamp) {
-        self.objects.retain(|object| object.state != ObjectState::Destroying);
         let (due, later) = self.landing.drain(..).partition(|(at, ..)| *at <= now);
         self.landing = later;
         for (_, sandbox, generation) in Vec::<(Timestamp, SandboxId, Generation)>::from_iter(due) {

@@ -513,3 +513,82 @@ fn waits_grow_and_never_undercut_what_the_provider_asked() {
     let Some(Step::Waiting { due, .. }) = bench.issue.state.step() else { panic!("it waits") };
     assert_eq!(due.since(bench.now).as_secs(), 90);
 }
+
+#[test]
+fn a_removal_that_a_crash_broke_off_is_asked_again() {
+    let mut bench = bench_in(Some(Phase::Running));
+    bench.command(Command::Delete);
+    // The provider has marked it and the server died.
+    bench.apply(IssueEvent::Activated { in_flight: None, after_restart: true });
+    let seen = bench.ours(ObjectState::Destroying);
+    bench.answer(Ok(Done::Seen(vec![seen])));
+    let commit = bench.due();
+    assert!(matches!(commit.call.map(|call| call.verb), Some(Verb::Delete { .. })));
+}
+
+#[test]
+fn a_delete_that_goes_slowly_is_asked_with_pauses() {
+    let mut bench = bench_in(Some(Phase::Running));
+    bench.command(Command::Delete);
+    let mut without_pause = 0;
+    for _ in 0..50 {
+        bench.answer(Ok(Done::Removing));
+        let seen = bench.ours(ObjectState::Running);
+        bench.answer(Ok(Done::Seen(vec![seen])));
+        if matches!(bench.issue.state.step(), Some(Step::Asked { .. })) {
+            without_pause += 1
+        } else {
+            break;
+        }
+    }
+    assert!(without_pause < 10, "{without_pause} deletes in one moment");
+}
+
+#[test]
+fn the_waits_of_a_delete_grow() {
+    let mut bench = bench_in(Some(Phase::Running));
+    bench.command(Command::Delete);
+    let mut longest = 0;
+    for _ in 0..30 {
+        bench.answer(Err(super::unavailable()));
+        let due = bench.issue.state.due_at().expect("due");
+        longest = longest.max(due.unix_ms() - bench.now.unix_ms());
+        bench.due();
+    }
+    assert!(longest > 20_000, "the longest wait of 30 was {longest} ms");
+}
+
+#[test]
+fn an_object_that_stays_half_made_comes_to_an_end() {
+    let mut bench = bench_in(None);
+    bench.ensure();
+    for n in 0..50 {
+        let seen = bench.ours(ObjectState::Partial);
+        bench.answer(Err(Trouble::Present(seen)));
+        if !matches!(bench.issue.state.step(), Some(Step::Asked { verb: Verb::Create, .. })) {
+            return;
+        }
+        assert!(n < 20, "create asked {n} times in one moment");
+    }
+}
+
+#[test]
+fn a_persons_stop_outlives_githubs_also_while_stopping() {
+    let mut bench = bench_in(Some(Phase::Running));
+    bench.command(Command::Stop);
+    bench.apply(nudge("closed", Effect::Stop("closed"), 1_900_000_000, false, true));
+    bench.answer(Ok(Done::Down));
+    assert!(
+        matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. }),
+        "{:?}",
+        bench.issue.state
+    );
+}
+
+#[test]
+fn a_wish_to_run_counts_after_failed() {
+    let mut bench = bench_in(Some(Phase::Failed));
+    bench.command(Command::Stop);
+    bench.ensure();
+    assert_eq!(bench.issue.state.wanted(), crate::types::Wanted::Running);
+}
