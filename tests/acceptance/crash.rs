@@ -99,12 +99,12 @@ impl Round<'_> {
 async fn all_running(server: &Server) -> BTreeMap<String, Value> {
     let running = || async {
         let of = async |query: &str| {
-            let list = server.get(&format!("/v1/sandboxes?limit=200&{query}")).await.json();
+            let list = server.get(&format!("/v1/sandboxes?{query}")).await.json();
             list["total"].as_u64().expect("a number")
         };
-        of("phase=running").await == of("deleted=true").await
+        of("phase=running").await == of("deleted=false").await
     };
-    until("every sandbox that ever was runs", running).await;
+    until("every sandbox runs", running).await;
     let list = server.get("/v1/sandboxes?limit=200").await.json();
     let live = list["data"].as_array().expect("a list");
     let of_issue = |s: &Value| (s["issueId"].as_str().expect("an id").to_owned(), s.clone());
@@ -159,6 +159,8 @@ async fn nothing_is_lost_in(rounds: usize) {
         assert_eq!(live[&issue.to_string()]["id"], **id, "a caller was told this id");
     }
     assert!(live.values().all(|sandbox| sandbox["generation"] == 1));
+    let ever = server.get("/v1/sandboxes?deleted=true").await.json();
+    assert_eq!(ever["total"], live.len(), "none was given up");
 
     // As who finds failed deliveries would do, all are sent again.
     for (guid, issue) in &told.sent {
@@ -179,6 +181,77 @@ async fn nothing_is_lost_in(rounds: usize) {
     watch.end();
 }
 
+/// What became known of one issue's delete before the server was killed.
+struct Deleted {
+    issue: String,
+    id: String,
+    delete_accepted: bool,
+    ensure_answered: bool,
+}
+
+/// Deletes an issue's sandbox, and asks for the next one where `again`; kills the server at the
+/// `nth` accepted delete.
+async fn delete(
+    server: &Server,
+    (issue, id): (String, String),
+    again: bool,
+    accepted: &AtomicUsize,
+    nth: usize,
+) -> Deleted {
+    let path = format!("/v1/sandboxes/{id}");
+    let answer = try_send(server.request(reqwest::Method::DELETE, &path)).await;
+    let delete_accepted = answer.is_some_and(|answer| answer.is_success());
+    if delete_accepted && accepted.fetch_add(1, Ordering::Relaxed) + 1 == nth {
+        server.signal(Signal::KILL);
+    }
+    let path = format!("/v1/issues/{issue}/sandbox");
+    let ensure_answered = again
+        && delete_accepted
+        && try_send(server.request(reqwest::Method::PUT, &path))
+            .await
+            .is_some_and(|answer| answer.is_success());
+    Deleted { issue, id, delete_accepted, ensure_answered }
+}
+
+/// Kills servers that have just accepted deletes; the next one must carry them out.
+async fn deletes_are_carried_out_in(rounds: usize) {
+    const ISSUES: usize = 12;
+    let place = Arc::new(Place::simulated(""));
+    let watch = Watch::over(&place);
+    for number in 0..rounds {
+        let delay_ms = [0, 20, 100][number % 3];
+        // A create that a killed server has asked for counts as possible until its deadline.
+        let bound = "[lifecycle]\ncreate_timeout_seconds = 2";
+        place.configure(&format!("delete_delay_ms = {delay_ms}\n{bound}"));
+        let server = place.serve().await;
+        let issues: Vec<String> = (0..ISSUES).map(|n| format!("test-{n}")).collect();
+        let running = join_all(issues.iter().map(|issue| server.running(issue))).await;
+        let ids = running.iter().map(|s| s["id"].as_str().expect("an id").to_owned());
+        let (accepted, nth) = (AtomicUsize::new(0), 1 + number * 5 % ISSUES);
+        let deletes = issues.iter().cloned().zip(ids).enumerate();
+        let deletes = deletes.map(|(n, of)| delete(&server, of, n % 2 == 0, &accepted, nth));
+        let deletes = join_all(deletes).await;
+        server.kill().await;
+
+        let server = place.serve().await;
+        for deleted in deletes {
+            let gone = format!("/v1/sandboxes/{}?wait=20&until=deleted", deleted.id);
+            if deleted.delete_accepted {
+                let gone = server.get(&gone).await;
+                assert_eq!(gone.json()["data"]["phase"], Value::Null, "{gone:?}");
+            }
+            if deleted.ensure_answered {
+                let next = server.get(&format!("/v1/issues/{}/sandbox", deleted.issue)).await;
+                assert_ne!(next.sandbox_id(), deleted.id, "the next one was promised");
+            }
+        }
+        let live = all_running(&server).await;
+        each_has_its_object(&place, &live);
+        server.kill().await;
+    }
+    watch.end();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_survives_fifteen_kills() {
     nothing_is_lost_in(15).await;
@@ -188,4 +261,15 @@ async fn what_was_acknowledged_survives_fifteen_kills() {
 #[ignore = "takes long; run by .ci/run"]
 async fn what_was_acknowledged_survives_a_hundred_and_fifty_kills() {
     nothing_is_lost_in(150).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn accepted_deletes_are_carried_out_after_a_kill() {
+    deletes_are_carried_out_in(6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes long; run by .ci/run"]
+async fn accepted_deletes_are_carried_out_after_sixty_kills() {
+    deletes_are_carried_out_in(60).await;
 }
