@@ -265,7 +265,7 @@ async fn what_was_acknowledged_survives_a_hundred_and_fifty_kills() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn accepted_deletes_are_carried_out_after_a_kill() {
-    deletes_are_carried_out_in(6).await;
+    deletes_are_carried_out_in(4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
