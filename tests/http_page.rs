@@ -147,6 +147,20 @@ async fn behind_https_cookies_are_secure_and_the_public_origin_is_ours() {
 }
 
 #[tokio::test]
+async fn guesses_through_a_proxy_that_nobody_named_do_not_lock_the_machine_out() {
+    let server = TestServer::start().await;
+    let through = |token: &str| {
+        let request = server.client.get(server.url("/v1/system")).bearer_auth(token);
+        send(request.header("x-forwarded-for", "203.0.113.9"))
+    };
+    for _ in 0..31 {
+        through("guess").await;
+    }
+    assert_eq!(through(TOKEN).await.status, 429);
+    assert_eq!(server.get("/v1/system").await.status, 200, "who asks without the proxy");
+}
+
+#[tokio::test]
 async fn guesses_through_a_trusted_proxy_are_counted_by_client() {
     let server = TestServer::with(|edge| {
         edge.trusted_proxies = vec!["127.0.0.1".parse().expect("an address")];

@@ -254,14 +254,16 @@ impl IssueActor {
             fresh_id: self.core.ids.sandbox_id(),
             jitter_permille: self.core.ids.jitter_permille(),
         };
+        let claims = event.claims().to_vec();
         let commit = step(issue, event, &moment);
-        self.take(commit, delivery, reply, ctx);
+        self.take(commit, claims, delivery, reply, ctx);
     }
 
     /// Takes a commit: memory changes now, the store is told now, everything else waits for it.
     fn take(
         &mut self,
         commit: Commit,
+        claims: Vec<Alias>,
         delivery: Option<DeliveryRow>,
         reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
         ctx: &mut Context<Self>,
@@ -281,6 +283,7 @@ impl IssueActor {
             }
             Reply::Nothing
             | Reply::Ensured { .. }
+            | Reply::OtherPlace
             | Reply::Accepted
             | Reply::AlreadyAbsent
             | Reply::Refused(_) => row,
@@ -304,7 +307,7 @@ impl IssueActor {
             durable: !stores,
             delivery: delivery.as_ref().map(|row| row.id.clone()),
             account: issue.account.clone(),
-            settled: aliases.clone(),
+            settled: claims,
             reply,
             answered,
             change,

@@ -174,6 +174,7 @@ impl Engine {
                 let sandbox = Arc::unwrap_or_clone(sandbox);
                 Ok(Ensured { outcome, reason, mismatch, sandbox })
             }
+            (Reply::OtherPlace, _) => Err(EngineError::IssueIdConflict),
             (reply, _) => Err(unfitting(&reply)),
         }
     }

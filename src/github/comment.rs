@@ -93,10 +93,26 @@ fn command_in(command: &str, line: &str) -> Option<Said> {
         return None;
     }
     // "start" alone manages the sandbox; "start with the login page" is meant for the agent. A
-    // closing mark does not make it a sentence: a person who writes "stop!" must not set off work.
-    let alone = rest.trim().trim_end_matches(['.', '!']);
+    // closing mark or a polite word does not make it a sentence: a person who writes "stop!" or
+    // "stop it please" must not set off work.
+    let mut words: Vec<&str> =
+        rest.split_whitespace().map(|word| word.trim_end_matches(ENDS)).collect();
+    while words.len() > 1 && words.last().is_some_and(|word| is_polite(word)) {
+        words.pop();
+    }
+    let alone = match words.as_slice() {
+        [word] => word,
+        _ => "",
+    };
     let managed = Management::ALL.into_iter().find(|m| m.as_str().eq_ignore_ascii_case(alone));
     Some(managed.map_or(Said::Work, Said::Manage))
+}
+
+/// Marks that may end a word.
+const ENDS: [char; 4] = ['.', '!', ',', ';'];
+
+fn is_polite(word: &str) -> bool {
+    ["please", "it", "this", "now", "thanks", ""].iter().any(|p| p.eq_ignore_ascii_case(word))
 }
 
 /// Columns of indentation from which on Markdown reads a line as code.

@@ -6,7 +6,7 @@
 //! needs the same origin and the session's form token as well, since a browser sends the cookie
 //! along whoever wrote the page that asks.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use actix_web::dev::Payload;
@@ -188,7 +188,10 @@ pub fn client_address(shared: &Shared, request: &HttpRequest) -> Option<IpAddr> 
     let peer = request.peer_addr()?.ip();
     let trusted = &shared.edge.trusted_proxies;
     if !trusted.contains(&peer) {
-        return Some(peer);
+        // A proxy on this machine that nobody named: whoever comes through it shares one count,
+        // which is not that of the people on the machine itself.
+        let behind = peer.to_canonical().is_loopback() && !is_local(request);
+        return Some(if behind { BEHIND_A_PROXY } else { peer });
     }
     let forwarded = request.headers().get_all("x-forwarded-for");
     let hops: Vec<IpAddr> = forwarded
@@ -198,6 +201,9 @@ pub fn client_address(shared: &Shared, request: &HttpRequest) -> Option<IpAddr> 
         .collect();
     Some(hops.into_iter().rev().find(|hop| !trusted.contains(hop)).unwrap_or(peer))
 }
+
+/// What stands for all who come through a proxy on this machine that is not trusted.
+const BEHIND_A_PROXY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Whether the request comes from this very machine, and not through a proxy on it.
 pub fn is_local(request: &HttpRequest) -> bool {

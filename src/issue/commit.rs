@@ -42,6 +42,9 @@ pub enum Reply {
         /// Which parts of what was asked differ from what is there.
         mismatch: Vec<&'static str>,
     },
+    /// To *ensure* that names another repository and number than the issue is known to have;
+    /// nothing was changed.
+    OtherPlace,
     /// To a command or work that was accepted.
     Accepted,
     /// To a delete of what is absent already.

@@ -100,6 +100,21 @@ pub enum IssueEvent {
     },
 }
 
+impl IssueEvent {
+    /// Names that belong to no home yet and are to become aliases of this one.
+    pub fn claims(&self) -> &[Alias] {
+        match self {
+            Self::Ensure(ask) => &ask.claims,
+            Self::Nudge { claims, .. } => claims,
+            Self::Command(_)
+            | Self::Worked { .. }
+            | Self::Answered(_)
+            | Self::Due { .. }
+            | Self::Activated { .. } => &[],
+        }
+    }
+}
+
 /// A wish for a running sandbox.
 #[derive(Clone, Debug)]
 pub struct EnsureAsk {

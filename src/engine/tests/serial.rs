@@ -191,6 +191,13 @@ async fn a_caller_by_number_and_a_webhook_meet_in_one_home() {
     conflict.issue.numbered = Some((Repository::trusted("octo/hello"), IssueNumber(7)));
     let conflict = bench.engine.ensure(&account(), conflict).await;
     assert_eq!(conflict, Err(EngineError::IssueIdConflict));
+    let mut moved = ensure("my-own-word");
+    moved.issue.numbered = Some((Repository::trusted("octo/hello"), IssueNumber(9)));
+    let moved = bench.engine.ensure(&account(), moved).await;
+    assert_eq!(moved, Err(EngineError::IssueIdConflict), "a known issue has one place");
+    bench.engine.deliver(&account(), nudge("guid-9", 9)).await.expect("it is answered");
+    let nine = bench.engine.ensure(&account(), ensure("9")).await.expect("it is answered");
+    assert_ne!(nine.sandbox.id, first.sandbox.id, "the refused claim left nothing behind");
 }
 
 #[actix::test]

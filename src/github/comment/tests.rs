@@ -40,6 +40,8 @@ fn the_sandboxs_own_verbs_stand_alone() {
         ("/issuebox start", Management::Start),
         ("/issuebox retry.", Management::Retry),
         ("/issuebox DELETE  ", Management::Delete),
+        ("/issuebox stop please", Management::Stop),
+        ("/issuebox delete it now, please.", Management::Delete),
         ("please\n/issuebox status\nthanks", Management::Status),
         ("/issuebox stop\n/issuebox fix it", Management::Stop),
     ] {

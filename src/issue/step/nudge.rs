@@ -31,8 +31,12 @@ impl Draft<'_> {
             }
             Effect::Activity => ignored("the issue has no sandbox and this is no trigger"),
         };
+        let mut result = result;
         if result.applied {
             self.touch();
+        }
+        if place_elsewhere {
+            result.reason.push_str("; its repository and number belong to another issue here");
         }
         self.reply = Reply::Delivered(result);
     }

@@ -11,6 +11,13 @@ impl Draft<'_> {
     /// *Ensure*: this issue wants a running sandbox; give the one it has, or make it.
     pub fn ensure(&mut self, mut ask: EnsureAsk) {
         self.cause = ask.cause.to_string();
+        let facts = &self.issue.facts;
+        if let (Some((repository, number)), Some(known)) = (&ask.numbered, &facts.repository)
+            && (repository.folded(), Some(*number)) != (known.folded(), facts.number)
+        {
+            self.reply = Reply::OtherPlace;
+            return;
+        }
         self.aliases = std::mem::take(&mut ask.claims);
         self.learn_from_caller(&ask);
         let mismatch = match (&ask.template, &self.issue.state, self.issue.state.record()) {

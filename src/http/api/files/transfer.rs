@@ -10,12 +10,14 @@ use actix_web::error::PayloadError;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::http::body;
 use crate::http::error::ApiError;
 use crate::sandbox::{ChunkReceiver, FileContent};
 
+/// The pace that an upload must keep, after a first silence, in bytes a second.
+const UPLOAD_PACE_MIN: u64 = 1024;
 /// Pieces of a file that wait for the provider at most.
 const PIECES_MAX: usize = 8;
 
@@ -62,8 +64,12 @@ impl Upload {
         silence_max: Duration,
     ) -> Result<(), ApiError> {
         let mut len = 0;
+        let began = Instant::now();
         loop {
-            let Ok(piece) = timeout(silence_max, body.next()).await else {
+            // A body that drips holds the workspace's file open: it must keep a pace as well.
+            let paced = began + silence_max + Duration::from_secs(len / UPLOAD_PACE_MIN);
+            let next = paced.min(Instant::now() + silence_max);
+            let Ok(piece) = timeout_at(next, body.next()).await else {
                 return Err(body::too_slow());
             };
             let Some(piece) = piece else { break };
@@ -94,6 +100,8 @@ impl Drop for Upload {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::timeout;
+
     use crate::http::error::Code;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -134,6 +142,19 @@ mod tests {
         let (upload, chunks) = Upload::begin();
         let silent = body(&["ab"]).chain(stream::pending());
         let (fed, got) = tokio::join!(upload.feed(silent, 3, SECOND), received(chunks));
+        assert_eq!(fed.err().map(|error| error.code()), Some(Code::RequestTimeout));
+        assert!(got.last().is_some_and(Result::is_err), "{got:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_drips_breaks_the_file_off() {
+        let (upload, chunks) = Upload::begin();
+        let drips = stream::unfold((), |()| async {
+            tokio::time::sleep(SECOND / 2).await;
+            Some((Ok(Bytes::from_static(b"x")), ()))
+        });
+        let feeding = upload.feed(Box::pin(drips), u64::MAX, SECOND);
+        let (fed, got) = tokio::join!(feeding, received(chunks));
         assert_eq!(fed.err().map(|error| error.code()), Some(Code::RequestTimeout));
         assert!(got.last().is_some_and(Result::is_err), "{got:?}");
     }
