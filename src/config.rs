@@ -71,6 +71,17 @@ pub struct Server {
     pub trusted_proxies: Vec<IpAddr>,
 }
 
+impl Server {
+    /// The name of the file in the data directory that says where the server listens.
+    pub const ADDRESS_FILE: &'static str = "address";
+
+    /// Where the server on this data directory listens, or did when it ended without a word.
+    pub fn running_at(&self) -> Option<SocketAddr> {
+        let text = std::fs::read_to_string(self.data.join(Self::ADDRESS_FILE)).ok()?;
+        text.trim().parse().ok()
+    }
+}
+
 /// `[auth]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {

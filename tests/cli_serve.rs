@@ -77,6 +77,9 @@ fn an_issues_whole_life_from_the_command_line() {
     let id = served.run(&["ensure", "test-123", "-q"]).out;
     done(&["get", "-q", "claude-issue-test-123"], &id);
     done(&["ls", "-q"], &id);
+    // On the server's own machine its data directory says where it is and which token it takes.
+    let here = Ran::of(&mut program(&["--data", path(served.data.path()), "ls", "-q"]));
+    assert_eq!((here.code, &here.out), (0, &id), "{here:?}");
     done(&["get", "-q", id.trim()], &id);
     let listed: Value = serde_json::from_str(&served.run(&["ls", "-o", "json"]).out).expect("JSON");
     assert_eq!(listed[0]["issueTitle"], "A title");

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
-use crate::config::{Config, Secrets, StepBounds};
+use crate::config::{Config, Secrets, Server, StepBounds};
 use crate::engine::{Engine, EngineParts};
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, TokenHash};
@@ -75,6 +75,7 @@ pub(super) async fn serve(
     })
     .await
     .context("what is unfinished could not be taken up")?;
+    let address = listener.local_addr()?;
     let server = crate::http::build(
         Edge {
             engine: engine.clone(),
@@ -95,6 +96,8 @@ pub(super) async fn serve(
     )?;
     let handle = server.handle();
     let serving = actix::spawn(server);
+    let address_file = config.server.data.join(Server::ADDRESS_FILE);
+    std::fs::write(&address_file, format!("{address}\n")).context("the data directory is full")?;
     ready.send(()).context("the server was given up while it started")?;
     // An error means that the owner is gone: end as well.
     drop(ended.wait_for(|ended| *ended).await);
@@ -105,6 +108,9 @@ pub(super) async fn serve(
         tracing::warn!("some requests were still in flight and were cut off");
     }
     drop(serving.await);
+    if let Err(error) = std::fs::remove_file(&address_file) {
+        tracing::debug!(%error, "the address file was gone already");
+    }
     let left = engine.stop(CALLS_TIME_MAX).await;
     if left > 0 {
         tracing::warn!(

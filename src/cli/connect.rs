@@ -64,7 +64,11 @@ fn choose(place: &Place, env: &Environment) -> anyhow::Result<(Url, Secret)> {
         }
         .into()),
         (given, token) => {
-            let config = super::config::load(place, env, None)?.config;
+            let mut config = super::config::load(place, env, None)?.config;
+            // Where the server really listens: it may have been started with another address.
+            if let Some(address) = config.server.running_at() {
+                config.server.listen = address;
+            }
             let local = local_address(config.server.listen);
             let ours = given.as_ref().is_none_or(|server| is_at(server, config.server.listen));
             let token = match token {
