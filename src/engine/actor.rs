@@ -93,7 +93,8 @@ pub(super) struct IssueActor {
     ticket: Ticket,
     messages: Option<mpsc::Receiver<Envelope>>,
     issue: Option<Issue>,
-    outbox: VecDeque<Output>,
+    /// Boxed, since a queue keeps room for several, and an actor that rests has none.
+    outbox: VecDeque<Box<Output>>,
     last_output: u64,
     recent: VecDeque<(DeliveryId, DeliveryResult)>,
     /// What is in memory is not what is stored: nothing is handled any more.
@@ -330,7 +331,7 @@ impl IssueActor {
 
     fn push(&mut self, output: Output) {
         self.last_output += 1;
-        self.outbox.push_back(Output { number: self.last_output, ..output });
+        self.outbox.push_back(Box::new(Output { number: self.last_output, ..output }));
         self.flush();
     }
 
@@ -349,6 +350,7 @@ impl IssueActor {
     /// Lets everything leave whose commit, and every one before it, is durable.
     fn flush(&mut self) {
         while let Some(output) = self.outbox.pop_front_if(|output| output.durable) {
+            let output = *output;
             self.core.directory.settled(&output.account, self.home, &output.settled);
             if let Some(change) = output.change {
                 self.core.publish(change);
@@ -381,7 +383,8 @@ impl IssueActor {
         self.ended = true;
         // Before anybody is told to try again.
         self.ticket.leave();
-        for mut output in self.outbox.drain(..) {
+        for output in self.outbox.drain(..) {
+            let mut output = *output;
             self.core.directory.settled(&output.account, self.home, &output.settled);
             let told = match &error {
                 _ if output.number != number => Err(Unanswered::Again),

@@ -169,7 +169,8 @@ impl Executor {
         let Ok(_turn) = tokio::time::timeout(left / 2, turns.acquire()).await else {
             return Err(Trouble::NotAsked);
         };
-        let work = ask(provider.as_ref(), &self.instance, home, call);
+        // Boxed, so that the many that may wait for their turn are small.
+        let work = Box::pin(ask(provider.as_ref(), &self.instance, home, call));
         let guarded = AssertUnwindSafe(work).catch_unwind();
         tokio::select! {
             biased;

@@ -116,6 +116,9 @@ async fn take_in(
     let received_at = edge.clock.now();
     let meaning = interpret(&edge.triggers, id.clone(), received_at, event, &json)
         .map_err(|malformed| ApiError::new(Code::InvalidRequest, malformed.to_string()))?;
+    // Its bytes are not needed while the store writes: what waits then is small.
+    drop(json);
+    drop(raw);
     let account = AccountName::default_account();
     let delivered = match meaning {
         Interpreted::Issue(nudge) => edge.engine.deliver(&account, *nudge).await?,
