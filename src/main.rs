@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 /// Many small pieces are made on one thread and given back on another (requests, commits,
-/// answers), which the system's allocator is slow at: 15 % of the time of an intake.
+/// answers), which the system's allocator is slow at: 15 % of the time of an intake. Without huge
+/// pages: clearing 2 MiB at a time for pieces of a few bytes took a seventh of it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

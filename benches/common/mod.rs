@@ -47,6 +47,23 @@ impl Bench {
         let running = app::start(loaded.config).expect("the server starts");
         Self { running, dir, _simulated: simulated }
     }
+
+    /// Returns once every sandbox that was asked for is made.
+    pub fn settle(&self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let url = format!("http://{}/metrics", self.running.address);
+            let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+            loop {
+                let answer = client.get(&url).bearer_auth(TOKEN).send().await.expect("it answers");
+                let text = answer.text().await.expect("a body");
+                if text.contains("issuebox_sandboxes_live{phase=\"creating\"} 0\n") {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+    }
 }
 
 /// Sends every request once over `connections` kept open, on this thread, and returns how long
