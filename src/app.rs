@@ -69,11 +69,6 @@ impl Running {
 /// # Errors
 /// What is in the way, and what to do about it.
 pub fn start(config: Config) -> anyhow::Result<Running> {
-    // The memory of a server is many small pieces on many threads. In pages of 2 MiB an idle one
-    // took 48 MB instead of 26, and a fifth of the intake's time went into zeroing them.
-    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        tracing::debug!(%error, "huge pages stay as the system has them");
-    }
     let listener = listen(config.server.listen)?;
     let address = listener.local_addr()?;
     let secrets = Secrets::ensure(&config)?;

@@ -41,9 +41,6 @@ pub fn run_hidden_command() -> Option<ExitCode> {
 }
 
 fn launch() -> ExitCode {
-    // What the server chose for its own memory is no choice for the programs in a sandbox. Where
-    // the kernel has no such setting there is nothing to undo.
-    let _ = rustix::thread::disable_transparent_huge_pages(false);
     let socket =
         match sys::close_from(3).and_then(|()| fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)) {
             Ok(socket) => socket,
