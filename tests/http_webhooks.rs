@@ -1,6 +1,8 @@
 //! Deliveries from GitHub over HTTP.
 
 mod common;
+#[path = "common/github_examples.rs"]
+mod github_examples;
 
 use std::collections::BTreeSet;
 
@@ -179,4 +181,21 @@ async fn deliveries_are_counted_by_what_became_of_them() {
         let line = format!("issuebox_deliveries_total{{result=\"{result}\"}} 1");
         assert!(text.contains(&line), "{line} is missing in {text}");
     }
+}
+
+#[tokio::test]
+#[ignore = "needs the npm package @octokit/webhooks-examples; .ci/run installs it"]
+async fn every_delivery_that_github_published_is_answered_2xx() {
+    let server = TestServer::start().await;
+    let examples = github_examples::load().expect("the package");
+    let mut refused = Vec::new();
+    for (at, example) in examples.iter().enumerate() {
+        let body = std::str::from_utf8(&example.body).expect("JSON is text");
+        let answer = server.deliver(&example.event, &format!("example-{at}"), body).await;
+        if !(200..300).contains(&answer.status) {
+            refused.push(format!("{}: {} {}", example.name, answer.status, answer.text));
+        }
+    }
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+    assert!(examples.len() > 300, "only {} examples", examples.len());
 }

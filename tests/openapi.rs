@@ -91,7 +91,8 @@ async fn a_session_changes_nothing_from_another_origin() {
 async fn an_address_that_guessed_is_refused_everywhere_under_v1() {
     let server = TestServer::start().await;
     for _ in 0..31 {
-        send(server.client.get(server.url("/v1/system")).bearer_auth("guess")).await;
+        let guess = server.client.get(server.url("/v1/system")).bearer_auth("guess");
+        send(guess.header("x-forwarded-for", "203.0.113.9")).await;
     }
     for operation in operations(&server).await {
         let request = operation.bare(&server, "x", "1").bearer_auth(TOKEN);
