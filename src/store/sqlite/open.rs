@@ -209,4 +209,14 @@ mod tests {
         let reader = reader(&opened.path).expect("opens");
         assert!(reader.execute("UPDATE meta SET probe = 1", []).is_err(), "it only reads");
     }
+
+    #[test]
+    fn plans_do_not_depend_on_what_is_bound() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let opened = open(dir.path()).expect("opens");
+        let reader = reader(&opened.path).expect("opens");
+        for conn in [&opened.writer, &reader] {
+            assert_eq!(conn.db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG), Ok(true));
+        }
+    }
 }
