@@ -14,7 +14,7 @@ use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpResponse, HttpServer, web};
 use common::{Bench, TOKEN, get, load, median, rate};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 const LOOKUPS: usize = 40_000;
 const CONNECTIONS: usize = 64;
 

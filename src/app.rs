@@ -134,16 +134,18 @@ fn reload(running: &Running, load: &impl Fn() -> anyhow::Result<Loaded>) {
 
 /// The server's own thread: it lives as long as the server.
 fn run(parts: Parts, ready: mpsc::SyncSender<()>) -> anyhow::Result<()> {
-    let runtime = |name: &str, niceness: Option<i32>| {
+    // One thread for calls: they mostly wait, and what they compute comes out of the intake's
+    // time. With two, 3 deliveries in 10 fewer were taken in a second.
+    let runtime = |name: &str, threads: usize, niceness: Option<i32>| {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(2).thread_name(name).enable_all();
+        builder.worker_threads(threads).thread_name(name).enable_all();
         if let Some(niceness) = niceness {
             builder.on_thread_start(move || stand_back(niceness));
         }
         builder.build().context("a runtime could not be started")
     };
-    let io = runtime("issuebox-io", None)?;
-    let calls = runtime("issuebox-calls", Some(CALLS_NICENESS))?;
+    let io = runtime("issuebox-io", 2, None)?;
+    let calls = runtime("issuebox-calls", 1, Some(CALLS_NICENESS))?;
     let (on_io, on_calls) = (io.handle().clone(), calls.handle().clone());
     let closed = actix::System::new().block_on(build::serve(parts, on_io, on_calls, ready));
     calls.shutdown_timeout(Duration::from_secs(1));
