@@ -22,6 +22,7 @@ mod executor;
 pub mod handle;
 mod registry;
 mod scheduler;
+mod start;
 mod wait;
 
 #[cfg(test)]
@@ -31,4 +32,5 @@ pub use api::{
     Change, Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, IssueKey,
     Publisher, SandboxRef, WaitFor, Waited, Work,
 };
-pub use handle::{Engine, EngineParts};
+pub use handle::Engine;
+pub use start::EngineParts;

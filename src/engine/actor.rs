@@ -216,15 +216,7 @@ impl IssueActor {
     /// takes up what is unfinished.
     fn activated(&mut self, ctx: &mut Context<Self>) {
         let Some(issue) = &self.issue else { return };
-        self.core.publish(Change {
-            home: self.home,
-            account: issue.account.clone(),
-            version: issue.version,
-            aliases: vec![issue.facts.issue_id.clone()],
-            sandbox: issue.sandbox().map(Arc::new),
-            ended: None,
-            timeline: Vec::new(),
-        });
+        self.core.publish(Change::as_it_is(issue));
         let in_flight = self.core.executor.in_flight(self.home);
         let after_restart = self.core.restarting.contains(&self.home);
         self.event(IssueEvent::Activated { in_flight, after_restart }, None, ctx);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::issue::Issue;
 use crate::issue::commit::CommandRefusal;
 use crate::sandbox::{SandboxProvider, Target};
 use crate::types::{
@@ -174,4 +175,19 @@ pub struct Change {
     pub ended: Option<Arc<Sandbox>>,
     /// What happened.
     pub timeline: Vec<TimelineEntry>,
+}
+
+impl Change {
+    /// An issue as it was found in the store, without anything having happened to it.
+    pub(super) fn as_it_is(issue: &Issue) -> Self {
+        Self {
+            home: issue.home,
+            account: issue.account.clone(),
+            version: issue.version,
+            aliases: vec![issue.facts.issue_id.clone()],
+            sandbox: issue.sandbox().map(Arc::new),
+            ended: None,
+            timeline: Vec::new(),
+        }
+    }
 }

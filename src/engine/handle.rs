@@ -5,13 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::ArbiterHandle;
 use tokio::sync::oneshot;
 
-use crate::clock::{Clock, IdSource};
 use crate::issue::commit::CommandRefusal;
 use crate::issue::event::{CommandAsk, EnsureAsk};
-use crate::issue::{Command, IssueEvent, Nudge, Reply, Rules};
+use crate::issue::{Command, IssueEvent, Nudge, Reply};
 use crate::sandbox::{SandboxProvider, Target};
 use crate::store::{CommitError, DeliveryRow, Store, Write};
 use crate::types::{
@@ -21,116 +19,22 @@ use crate::types::{
 
 use super::actor::{Activation, Answered, Message, Unanswered};
 use super::api::{
-    Change, Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, IssueKey,
-    Publisher, SandboxRef, WaitFor, Waited, Work,
+    Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, IssueKey, SandboxRef,
+    WaitFor, Waited, Work,
 };
 use super::core::Core;
 use super::directory::{Place, store_failed};
-use super::executor::Executor;
 use super::registry::SendError;
-use super::{scheduler, wait};
-
-/// How many issues are read at once when the server starts.
-const START_PAGE: usize = 1_000;
-
-/// What the engine is made of.
-pub struct EngineParts {
-    /// What is durable.
-    pub store: Arc<dyn Store>,
-    /// Time.
-    pub clock: Arc<dyn Clock>,
-    /// Ids and chance.
-    pub ids: Arc<dyn IdSource>,
-    /// What is configured of the lifecycle.
-    pub rules: Rules,
-    /// The templates, by name.
-    pub templates: HashMap<TemplateName, Template>,
-    /// The providers, by name.
-    pub providers: HashMap<ProviderName, Arc<dyn SandboxProvider>>,
-    /// Who is told what became durable.
-    pub publisher: Arc<dyn Publisher>,
-    /// Where actors live.
-    pub arbiter: ArbiterHandle,
-    /// Where the engine's own loops run.
-    pub io: tokio::runtime::Handle,
-    /// Where provider calls run. They may stand back for everything else.
-    pub calls: tokio::runtime::Handle,
-}
+use super::wait;
 
 /// The engine, cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
-    core: Arc<Core>,
-    templates: Arc<HashMap<TemplateName, Template>>,
+    pub(super) core: Arc<Core>,
+    pub(super) templates: Arc<HashMap<TemplateName, Template>>,
 }
 
 impl Engine {
-    /// Builds the engine, publishes every live sandbox, and takes up what is unfinished: each
-    /// issue in a transitional phase looks at its provider first.
-    ///
-    /// # Errors
-    /// [`EngineError::StoreFailed`] when the store cannot be read.
-    pub async fn start(parts: EngineParts) -> Result<Self, EngineError> {
-        let executor = Executor::new(parts.providers, parts.store.instance());
-        let core = Arc::new(Core::new(
-            parts.store,
-            parts.clock,
-            parts.ids,
-            Arc::new(parts.rules),
-            parts.publisher,
-            executor,
-            parts.arbiter,
-            parts.io,
-            parts.calls,
-        ));
-        let engine = Self { core, templates: Arc::new(parts.templates) };
-        engine.take_up().await?;
-        engine.core.io.spawn(scheduler::run(Arc::clone(&engine.core)));
-        engine.core.io.spawn(scheduler::passivate(Arc::clone(&engine.core)));
-        Ok(engine)
-    }
-
-    async fn take_up(&self) -> Result<(), EngineError> {
-        let core = &self.core;
-        let mut after = None;
-        let (mut live, mut unfinished) = (0_usize, 0_usize);
-        loop {
-            let page = core.store.live(after, START_PAGE).await.map_err(store_failed)?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.home);
-            live += page.len();
-            for issue in page {
-                core.publish(Change {
-                    home: issue.home,
-                    account: issue.account.clone(),
-                    version: issue.version,
-                    aliases: vec![issue.facts.issue_id.clone()],
-                    sandbox: issue.sandbox().map(Arc::new),
-                    ended: None,
-                    timeline: Vec::new(),
-                });
-                let dies = issue.state.record().is_some_and(|record| {
-                    let rules = core.rules.providers.get(&record.template.provider);
-                    rules.is_some_and(|rules| rules.dies_with_server)
-                });
-                let phase = issue.state.phase();
-                let transitional = phase.is_some_and(Phase::is_transitional);
-                if transitional || (dies && phase == Some(Phase::Running)) {
-                    unfinished += 1;
-                    core.restarting.insert(issue.home);
-                    let activation = Activation::default();
-                    // A new actor's queue has room; closed means that the arbiter has ended.
-                    if core.registry.try_send(core, issue.home, activation, Message::Wake).is_err()
-                    {
-                        return Err(EngineError::ShuttingDown);
-                    }
-                }
-            }
-        }
-        tracing::info!(live, unfinished, "sandboxes were taken up from the store");
-        Ok(())
-    }
-
     /// Gives the issue's one sandbox, or records a new one. Durable when it returns.
     ///
     /// # Errors
@@ -383,20 +287,6 @@ impl Engine {
         alias: &Alias,
     ) -> Result<Option<HomeId>, EngineError> {
         self.core.directory.find(&self.core, account, alias).await
-    }
-
-    /// Stops taking anything in, and waits up to `at_most` for provider calls in flight. What is
-    /// left is looked for at the next start. Returns how many calls were left.
-    pub async fn stop(&self, at_most: Duration) -> usize {
-        self.core.begin_stop();
-        for watcher in &self.core.watchers {
-            watcher.send_modify(|version| *version += 1);
-        }
-        let tasks = &self.core.executor.tasks;
-        tasks.close();
-        // Past the bound the calls go on until the process ends.
-        drop(tokio::time::timeout(at_most, tasks.wait()).await);
-        tasks.len()
     }
 
     async fn find(

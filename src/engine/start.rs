@@ -1,0 +1,123 @@
+//! How an engine begins and ends: what is live is published, what is unfinished is taken up, and
+//! at the end provider calls in flight have their time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::ArbiterHandle;
+
+use crate::clock::{Clock, IdSource};
+use crate::issue::Rules;
+use crate::sandbox::SandboxProvider;
+use crate::store::Store;
+use crate::types::{Phase, ProviderName, Template, TemplateName};
+
+use super::actor::{Activation, Message};
+use super::api::{Change, EngineError, Publisher};
+use super::core::Core;
+use super::directory::store_failed;
+use super::executor::Executor;
+use super::handle::Engine;
+use super::scheduler;
+
+/// How many issues are read at once when the server starts.
+const START_PAGE: usize = 1_000;
+
+/// What the engine is made of.
+pub struct EngineParts {
+    /// What is durable.
+    pub store: Arc<dyn Store>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Ids and chance.
+    pub ids: Arc<dyn IdSource>,
+    /// What is configured of the lifecycle.
+    pub rules: Rules,
+    /// The templates, by name.
+    pub templates: HashMap<TemplateName, Template>,
+    /// The providers, by name.
+    pub providers: HashMap<ProviderName, Arc<dyn SandboxProvider>>,
+    /// Who is told what became durable.
+    pub publisher: Arc<dyn Publisher>,
+    /// Where actors live.
+    pub arbiter: ArbiterHandle,
+    /// Where the engine's own loops run.
+    pub io: tokio::runtime::Handle,
+    /// Where provider calls run. They may stand back for everything else.
+    pub calls: tokio::runtime::Handle,
+}
+
+impl Engine {
+    /// Builds the engine, publishes every live sandbox, and takes up what is unfinished: each
+    /// issue in a transitional phase looks at its provider first.
+    ///
+    /// # Errors
+    /// [`EngineError::StoreFailed`] when the store cannot be read.
+    pub async fn start(parts: EngineParts) -> Result<Self, EngineError> {
+        let executor = Executor::new(parts.providers, parts.store.instance());
+        let core = Arc::new(Core::new(
+            parts.store,
+            parts.clock,
+            parts.ids,
+            Arc::new(parts.rules),
+            parts.publisher,
+            executor,
+            parts.arbiter,
+            parts.io,
+            parts.calls,
+        ));
+        let engine = Self { core, templates: Arc::new(parts.templates) };
+        engine.take_up().await?;
+        engine.core.io.spawn(scheduler::run(Arc::clone(&engine.core)));
+        engine.core.io.spawn(scheduler::passivate(Arc::clone(&engine.core)));
+        Ok(engine)
+    }
+
+    async fn take_up(&self) -> Result<(), EngineError> {
+        let core = &self.core;
+        let mut after = None;
+        let (mut live, mut unfinished) = (0_usize, 0_usize);
+        loop {
+            let page = core.store.live(after, START_PAGE).await.map_err(store_failed)?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.home);
+            live += page.len();
+            for issue in page {
+                core.publish(Change::as_it_is(&issue));
+                let dies = issue.state.record().is_some_and(|record| {
+                    let rules = core.rules.providers.get(&record.template.provider);
+                    rules.is_some_and(|rules| rules.dies_with_server)
+                });
+                let phase = issue.state.phase();
+                let transitional = phase.is_some_and(Phase::is_transitional);
+                if transitional || (dies && phase == Some(Phase::Running)) {
+                    unfinished += 1;
+                    core.restarting.insert(issue.home);
+                    let activation = Activation::default();
+                    // A new actor's queue has room; closed means that the arbiter has ended.
+                    if core.registry.try_send(core, issue.home, activation, Message::Wake).is_err()
+                    {
+                        return Err(EngineError::ShuttingDown);
+                    }
+                }
+            }
+        }
+        tracing::info!(live, unfinished, "sandboxes were taken up from the store");
+        Ok(())
+    }
+
+    /// Stops taking anything in, and waits up to `at_most` for provider calls in flight. What is
+    /// left is looked for at the next start. Returns how many calls were left.
+    pub async fn stop(&self, at_most: Duration) -> usize {
+        self.core.begin_stop();
+        for watcher in &self.core.watchers {
+            watcher.send_modify(|version| *version += 1);
+        }
+        let tasks = &self.core.executor.tasks;
+        tasks.close();
+        // Past the bound the calls go on until the process ends.
+        drop(tokio::time::timeout(at_most, tasks.wait()).await);
+        tasks.len()
+    }
+}
