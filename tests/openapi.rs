@@ -485,6 +485,12 @@ async fn every_code_that_is_described_is_provoked_by_a_test_here() {
         "shutting_down",
     ];
     let server = TestServer::start().await;
+    let document = server.get("/openapi.json").await.json();
+    let listed = &document["components"]["schemas"]["Error"]["properties"]["code"]["enum"];
+    for code in provoked {
+        let is_listed = listed.as_array().is_some_and(|all| all.contains(&code.into()));
+        assert!(is_listed, "{code} is not among the codes of the schema");
+    }
     let described: BTreeSet<String> = operations(&server)
         .await
         .into_iter()

@@ -8,7 +8,8 @@
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{
-    Content, Info, OpenApi, Ref, RefOr, Response, ResponseBuilder, SecurityRequirement,
+    Components, Content, Info, OpenApi, Ref, RefOr, Response, ResponseBuilder, Schema,
+    SecurityRequirement,
 };
 
 use super::error::Code;
@@ -20,6 +21,7 @@ pub fn complete(mut document: OpenApi) -> OpenApi {
     let components = document.components.get_or_insert_default();
     components
         .add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    list_codes(components);
     for (path, item) in &mut document.paths.paths {
         let is_v1 = path.starts_with("/v1/");
         for (is_change, operation) in operations(item) {
@@ -38,6 +40,15 @@ pub fn complete(mut document: OpenApi) -> OpenApi {
         }
     }
     document
+}
+
+/// Says in the schema of errors which codes there are.
+fn list_codes(components: &mut Components) {
+    if let Some(RefOr::T(Schema::Object(error))) = components.schemas.get_mut("Error")
+        && let Some(RefOr::T(Schema::Object(code))) = error.properties.get_mut("code")
+    {
+        code.enum_values = Some(Code::ALL.iter().map(|code| code.as_str().into()).collect());
+    }
 }
 
 fn head() -> String {
