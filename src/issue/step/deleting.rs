@@ -89,9 +89,11 @@ impl Draft<'_> {
     fn deleting_found(&mut self, deleting: Deleting, seen: &[Seen]) {
         let Deleting { mut record, mut external_id, tries_left, failure, next } = deleting;
         let found = seen.iter().find_map(|seen| Some((seen, removal(seen)?)));
+        let mut waits_for_create = None;
         let step = match found {
             None => match record.may_land_until {
                 Some(until) if self.now() < until => {
+                    waits_for_create = Some(until);
                     Step::Waiting { verb: Verb::Look, due: until, tries_left }
                 }
                 Some(_) | None => return self.gone(record, next),
@@ -110,6 +112,12 @@ impl Draft<'_> {
             }
         };
         self.keep(IssueState::Deleting { record, external_id, step, failure, next });
+        if let Some(until) = waits_for_create {
+            self.tell(format!(
+                "the provider has nothing; a create whose outcome is unknown may still come until \
+                 {until}"
+            ));
+        }
     }
 
     fn deleting_look(&mut self, deleting: Deleting) {

@@ -297,6 +297,20 @@ fn a_delete_during_a_create_in_flight_removes_what_it_made() {
 }
 
 #[test]
+fn a_delete_that_waits_for_a_create_to_settle_says_so() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    bench.answer(Err(unavailable()));
+    bench.command(Command::Delete);
+    let commit = bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting), "it may still land");
+    let told = commit.timeline.iter().any(|row| row.reason.contains("may still come"));
+    assert!(told, "{:?}", commit.timeline);
+    bench.due();
+    bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(bench.issue.state, IssueState::Absent);
+}
+
+#[test]
 fn a_delete_that_cannot_be_done_stays_deleting_and_says_why() {
     let mut bench = bench_in(Some(Phase::Deleting));
     for _ in 0..20 {
