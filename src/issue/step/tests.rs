@@ -1,6 +1,7 @@
 //! The lifecycle by tables, and by properties over random lives with a model of a provider.
 
 mod model;
+mod nudges;
 mod properties;
 mod tables;
 

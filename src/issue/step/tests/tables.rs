@@ -2,17 +2,15 @@
 
 use super::{Bench, template, unavailable};
 use crate::issue::commit::{CommandRefusal, Reply};
-use crate::issue::event::{
-    Command, Done, Effect, EnsureAsk, IssueEvent, News, Nudge, Seen, TriggerKind, Trouble,
-};
+use crate::issue::event::{Command, Done, EnsureAsk, IssueEvent, Seen, Trouble};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
 use crate::types::{
-    Alias, Cause, DeliveryId, ExternalId, FailureCode, Generation, IssueId, IssueNumber,
-    ObjectState, Outcome, Phase, Repository, SandboxId, Timestamp, Wanted,
+    Alias, Cause, ExternalId, FailureCode, Generation, ObjectState, Outcome, Phase, SandboxId,
+    Wanted,
 };
 
 /// An issue brought to a phase by the events that lead there.
-fn bench_in(phase: Option<Phase>) -> Bench {
+pub(super) fn bench_in(phase: Option<Phase>) -> Bench {
     let mut bench = Bench::new(true);
     let Some(phase) = phase else { return bench };
     bench.ensure();
@@ -401,121 +399,6 @@ fn what_dies_with_the_server_comes_back_stopped_and_work_starts_it() {
     assert_eq!(commit.reply, Reply::Refused(CommandRefusal::StoppedByPerson));
 }
 
-fn nudge(action: &str, effect: Effect, second: i64, open: bool, labelled: bool) -> IssueEvent {
-    let news = News {
-        issue_id: IssueId::from_github(1),
-        repository: Repository::trusted("octo/hello"),
-        repository_id: 7,
-        number: IssueNumber(1),
-        title: format!("as of {second}"),
-        url: None,
-        open: Some(open),
-        labelled: Some(labelled),
-        assigned: (effect == Effect::Trigger(TriggerKind::Assigned))
-            .then_some(true)
-            .or_else(|| (action == "unassigned").then_some(false)),
-        as_of: Timestamp::from_unix_ms(1_800_000_000_000 + second * 1000),
-    };
-    let nudge = Nudge {
-        delivery: DeliveryId::trusted(format!("{action}-{second}")),
-        received_at: Timestamp::from_unix_ms(1_800_000_000_000),
-        event: "issues".into(),
-        action: action.into(),
-        news,
-        effect,
-    };
-    IssueEvent::Nudge { nudge, claims: vec![], place_elsewhere: false }
-}
-
-fn labelled(second: i64) -> IssueEvent {
-    nudge("labeled", Effect::Trigger(TriggerKind::Label), second, true, true)
-}
-
-fn applied(commit: &crate::issue::Commit) -> bool {
-    match &commit.reply {
-        Reply::Delivered(result) => result.applied,
-        other => panic!("a delivery is answered, got {other:?}"),
-    }
-}
-
-#[test]
-fn a_close_that_arrives_before_an_older_trigger_wins() {
-    let mut bench = Bench::new(true);
-    let closed = nudge("closed", Effect::Stop("the issue was closed"), 5, false, true);
-    assert!(applied(&bench.apply(closed)));
-    assert!(!applied(&bench.apply(labelled(3))), "older than the close");
-    assert_eq!(bench.issue.state, IssueState::Absent);
-    let reopened = nudge("reopened", Effect::Trigger(TriggerKind::Reopened), 9, true, true);
-    assert!(applied(&bench.apply(reopened)));
-    assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
-    let late = nudge("closed", Effect::Stop("the issue was closed"), 5, false, true);
-    assert!(!applied(&bench.apply(late)), "older than the reopening");
-    assert_eq!(bench.issue.state.wanted(), Wanted::Running);
-}
-
-#[test]
-fn a_late_trigger_counts_behind_a_newer_edit() {
-    let mut bench = Bench::new(true);
-    assert!(applied(&bench.apply(nudge("edited", Effect::Update, 9, true, true))));
-    assert!(applied(&bench.apply(labelled(3))));
-    assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
-    let title = bench.issue.facts.title.as_ref().map(|known| known.value.as_str());
-    assert_eq!(title, Some("as of 9"), "the older title does not come back");
-}
-
-#[test]
-fn a_label_that_was_taken_off_since_is_no_trigger() {
-    let mut bench = Bench::new(true);
-    bench.apply(nudge("unlabeled", Effect::Stop("unlabelled"), 5, true, false));
-    assert!(!applied(&bench.apply(labelled(3))));
-    assert_eq!(bench.issue.state, IssueState::Absent);
-}
-
-#[test]
-fn an_assignment_that_was_taken_back_since_is_no_trigger() {
-    let mut bench = Bench::new(true);
-    bench.apply(nudge("unassigned", Effect::Stop("the bot was unassigned"), 5, true, false));
-    let assigned =
-        |second| nudge("assigned", Effect::Trigger(TriggerKind::Assigned), second, true, false);
-    assert!(!applied(&bench.apply(assigned(3))));
-    assert_eq!(bench.issue.state, IssueState::Absent);
-    assert!(applied(&bench.apply(assigned(9))));
-    assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
-    let late = nudge("unassigned", Effect::Stop("the bot was unassigned"), 5, true, false);
-    assert!(!applied(&bench.apply(late)), "older than the assignment");
-    assert_eq!(bench.issue.state.wanted(), Wanted::Running);
-}
-
-#[test]
-fn a_trigger_older_than_a_persons_stop_is_refused_and_a_newer_one_resumes() {
-    let mut bench = bench_in(Some(Phase::Stopped));
-    assert!(!applied(&bench.apply(labelled(-60))));
-    assert_eq!(bench.issue.state.phase(), Some(Phase::Stopped));
-    assert!(applied(&bench.apply(labelled(60))));
-    assert_eq!(bench.issue.state.phase(), Some(Phase::Starting));
-}
-
-#[test]
-fn a_reopening_starts_only_what_had_a_sandbox_or_the_label() {
-    let reopened = || nudge("reopened", Effect::Trigger(TriggerKind::Reopened), 1, true, false);
-    assert!(!applied(&Bench::new(true).apply(reopened())));
-    let mut bench = bench_in(Some(Phase::Deleting));
-    bench.answer(Err(Trouble::Absent));
-    bench.now = bench.now.after(std::time::Duration::from_secs(2));
-    let later = nudge("reopened", Effect::Trigger(TriggerKind::Reopened), 9, true, false);
-    assert!(applied(&bench.apply(later)));
-    assert_eq!(bench.issue.generation, Generation(2));
-}
-
-#[test]
-fn an_issue_deleted_on_github_is_deleted_here_and_never_comes_back() {
-    let mut bench = bench_in(Some(Phase::Running));
-    bench.apply(nudge("deleted", Effect::Delete, 5, true, true));
-    assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
-    assert!(!applied(&bench.apply(labelled(9))));
-    assert_eq!(bench.issue.state.wanted(), Wanted::Deleted);
-}
-
 #[test]
 fn waits_grow_and_never_undercut_what_the_provider_asked() {
     let mut bench = bench_in(Some(Phase::Creating));
@@ -584,19 +467,6 @@ fn an_object_that_stays_half_made_comes_to_an_end() {
         }
         assert!(n < 20, "create asked {n} times in one moment");
     }
-}
-
-#[test]
-fn a_persons_stop_outlives_githubs_also_while_stopping() {
-    let mut bench = bench_in(Some(Phase::Running));
-    bench.command(Command::Stop);
-    bench.apply(nudge("closed", Effect::Stop("closed"), 1_900_000_000, false, true));
-    bench.answer(Ok(Done::Down));
-    assert!(
-        matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. }),
-        "{:?}",
-        bench.issue.state
-    );
 }
 
 #[test]
