@@ -21,7 +21,9 @@ impl Draft<'_> {
             (Verb::Create, Ok(_) | Err(_))
             | (Verb::Look | Verb::Start | Verb::Stop | Verb::Delete { .. }, _) => None,
         };
-        if answer.result == Err(Trouble::NotAsked) {
+        // A delete has no use for the call that it found waiting: it goes on with its own.
+        let is_deleting = matches!(self.issue.state, IssueState::Deleting { .. });
+        if answer.result == Err(Trouble::NotAsked) && !is_deleting {
             return self.not_asked();
         }
         let mut state = self.take_state();

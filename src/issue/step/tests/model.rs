@@ -30,6 +30,8 @@ pub enum Fate {
     LandsLate,
     /// A definite failure; a create leaves half an object.
     Breaks,
+    /// There was no turn for the call.
+    NotAsked,
 }
 
 /// The provider's world: it outlives every crash of ours.
@@ -53,6 +55,7 @@ impl World {
         let record = &call.record;
         match fate {
             Fate::Unreached => return Err(unavailable()),
+            Fate::NotAsked => return Err(Trouble::NotAsked),
             Fate::Breaks => {
                 if call.verb == Verb::Create && self.objects.is_empty() {
                     self.make(&record.id, record.generation, ObjectState::Partial);

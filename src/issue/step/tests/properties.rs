@@ -7,7 +7,7 @@ use super::model::{Fate, World};
 use super::{Bench, SETTLE};
 use crate::issue::commit::{Commit, ProviderCall, Reply};
 use crate::issue::event::{Answer, Command, IssueEvent};
-use crate::issue::state::{Issue, IssueState, Step};
+use crate::issue::state::{Issue, IssueState, Step, Verb};
 use crate::types::{Attempt, Generation, Outcome, Phase, Wanted};
 
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
             1 => Just(Fate::Unreached),
             1 => Just(Fate::LandsLate),
             1 => Just(Fate::Breaks),
+            1 => Just(Fate::NotAsked),
         ]
     };
     let command = prop_oneof![
@@ -95,6 +96,9 @@ impl Life {
         }
         if let Some(call) = commit.call {
             assert!(self.in_flight.is_none(), "at most one provider call in flight");
+            let brings_up = matches!(call.verb, Verb::Create | Verb::Start);
+            let deletes = matches!(after.state, IssueState::Deleting { .. });
+            assert!(!(brings_up && deletes), "a delete makes or starts nothing");
             assert!(matches!(after.state.step(), Some(Step::Asked { .. })));
             self.in_flight = Some(call);
         }

@@ -295,6 +295,21 @@ fn a_delete_during_a_create_in_flight_removes_what_it_made() {
 }
 
 #[test]
+fn a_call_that_found_no_turn_is_made_later_at_no_cost_and_never_for_a_delete() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    for _ in 0..10 {
+        bench.answer(Err(Trouble::NotAsked));
+        let commit = bench.due();
+        assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Create), "the same again");
+    }
+    bench.command(Command::Delete);
+    let commit = bench.answer(Err(Trouble::NotAsked));
+    assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look), "nothing is made any more");
+    bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(bench.issue.state, IssueState::Absent);
+}
+
+#[test]
 fn a_delete_that_waits_for_a_create_to_settle_says_so() {
     let mut bench = bench_in(Some(Phase::Creating));
     bench.answer(Err(unavailable()));
