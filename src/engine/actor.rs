@@ -105,6 +105,7 @@ pub(super) struct IssueActor {
 
 /// What a step led to, waiting for its commit to become durable.
 struct Output {
+    /// Given by [`IssueActor::push`].
     number: u64,
     durable: bool,
     delivery: Option<DeliveryId>,
@@ -239,7 +240,8 @@ impl IssueActor {
         if let Some(delivery) = &delivery
             && let Some(output) = self.repeated(&delivery.id)
         {
-            return self.push(Output { reply, ..output });
+            self.push(Output { reply, ..output });
+            return;
         }
         let moment = Moment {
             now: self.core.now(),
@@ -294,9 +296,8 @@ impl IssueActor {
             ended: ended.clone().map(Arc::new),
             timeline: timeline.clone(),
         });
-        let number = self.last_output + 1;
-        self.push(Output {
-            number,
+        let number = self.push(Output {
+            number: 0,
             durable: !stores,
             delivery: delivery.as_ref().map(|row| row.id.clone()),
             account: issue.account.clone(),
@@ -318,13 +319,14 @@ impl IssueActor {
             );
         }
         self.issue = Some(issue);
-        self.flush();
     }
 
-    fn push(&mut self, output: Output) {
+    /// Puts an output at the end, under the next number, which is returned.
+    fn push(&mut self, output: Output) -> u64 {
         self.last_output += 1;
         self.outbox.push_back(Box::new(Output { number: self.last_output, ..output }));
         self.flush();
+        self.last_output
     }
 
     fn committed(&mut self, number: u64, result: Result<(), CommitError>, ctx: &mut Context<Self>) {

@@ -40,41 +40,11 @@ pub(super) struct Core {
     /// Homes whose first step after the server's start is not durable yet: whoever activates one
     /// of them takes it up as after a restart.
     pub restarting: DashSet<HomeId>,
-    stopping: AtomicBool,
+    /// Whether the server is shutting down.
+    pub stopping: AtomicBool,
 }
 
 impl Core {
-    #[expect(clippy::too_many_arguments, reason = "one of each, named at its only call")]
-    pub fn new(
-        store: Arc<dyn Store>,
-        clock: Arc<dyn Clock>,
-        ids: Arc<dyn IdSource>,
-        rules: Arc<Rules>,
-        publisher: Arc<dyn Publisher>,
-        executor: Executor,
-        arbiter: ArbiterHandle,
-        io: tokio::runtime::Handle,
-        calls: tokio::runtime::Handle,
-    ) -> Self {
-        Self {
-            store,
-            clock,
-            ids,
-            rules,
-            publisher,
-            registry: Registry::default(),
-            directory: Directory::default(),
-            executor,
-            alarm: Alarm::default(),
-            arbiter,
-            io,
-            calls,
-            watchers: DashMap::new(),
-            restarting: DashSet::new(),
-            stopping: AtomicBool::new(false),
-        }
-    }
-
     /// The wall clock.
     pub fn now(&self) -> Timestamp {
         self.clock.now()

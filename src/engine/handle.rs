@@ -11,7 +11,7 @@ use crate::issue::commit::CommandRefusal;
 use crate::issue::event::{CommandAsk, EnsureAsk};
 use crate::issue::{Command, IssueEvent, Nudge, Reply};
 use crate::sandbox::{SandboxProvider, Target};
-use crate::store::{CommitError, DeliveryRow, Store, Write};
+use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{
     AccountName, Alias, Cause, HomeId, IssueId, Phase, ProviderName, Sandbox, SandboxId, Template,
     TemplateName,
@@ -272,16 +272,8 @@ impl Engine {
         self.core.executor.providers()
     }
 
-    /// The store, for reads.
-    pub fn store(&self) -> &Arc<dyn Store> {
-        &self.core.store
-    }
-
     /// The home of an issue, also of one that is just becoming durable.
-    ///
-    /// # Errors
-    /// [`EngineError::StoreFailed`].
-    pub async fn home(
+    async fn home(
         &self,
         account: &AccountName,
         alias: &Alias,

@@ -3,9 +3,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use actix::ArbiterHandle;
+use dashmap::{DashMap, DashSet};
 
 use crate::clock::{Clock, IdSource};
 use crate::issue::Rules;
@@ -16,10 +18,11 @@ use crate::types::{Phase, ProviderName, Template, TemplateName};
 use super::actor::{Activation, Message};
 use super::api::{Change, EngineError, Publisher};
 use super::core::Core;
-use super::directory::store_failed;
+use super::directory::{Directory, store_failed};
 use super::executor::Executor;
 use super::handle::Engine;
-use super::scheduler;
+use super::registry::Registry;
+use super::scheduler::{self, Alarm};
 
 /// How many issues are read at once when the server starts.
 const START_PAGE: usize = 1_000;
@@ -56,17 +59,23 @@ impl Engine {
     /// [`EngineError::StoreFailed`] when the store cannot be read.
     pub async fn start(parts: EngineParts) -> Result<Self, EngineError> {
         let executor = Executor::new(parts.providers, parts.store.instance());
-        let core = Arc::new(Core::new(
-            parts.store,
-            parts.clock,
-            parts.ids,
-            Arc::new(parts.rules),
-            parts.publisher,
+        let core = Arc::new(Core {
+            store: parts.store,
+            clock: parts.clock,
+            ids: parts.ids,
+            rules: Arc::new(parts.rules),
+            publisher: parts.publisher,
+            registry: Registry::default(),
+            directory: Directory::default(),
             executor,
-            parts.arbiter,
-            parts.io,
-            parts.calls,
-        ));
+            alarm: Alarm::default(),
+            arbiter: parts.arbiter,
+            io: parts.io,
+            calls: parts.calls,
+            watchers: DashMap::new(),
+            restarting: DashSet::new(),
+            stopping: AtomicBool::new(false),
+        });
         let engine = Self { core, templates: Arc::new(parts.templates) };
         engine.take_up().await?;
         engine.core.io.spawn(scheduler::run(Arc::clone(&engine.core)));

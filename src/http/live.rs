@@ -249,10 +249,6 @@ mod tests {
         }
     }
 
-    fn apply(map: &LiveMap, change: &Change) -> Option<Arc<Sandbox>> {
-        map.apply(change)
-    }
-
     fn with_phase(issue: &str, phase: Phase) -> Sandbox {
         Sandbox { phase: Some(phase), ..sample(issue) }
     }
@@ -268,7 +264,7 @@ mod tests {
     #[test]
     fn a_live_sandbox_is_found_by_each_of_its_names() {
         let map = LiveMap::default();
-        apply(&map, &change(1, 1, Some(sample("5"))));
+        map.apply(&change(1, 1, Some(sample("5"))));
         let repository = Repository::parse("octo/HELLO").expect("a valid repository");
         let answer = map.issue(&account(), &issue("5")).expect("by issue id");
         assert_eq!(map.numbered(&account(), &repository, IssueNumber(7)), Some(answer.clone()));
@@ -279,9 +275,9 @@ mod tests {
     #[test]
     fn an_older_step_never_overwrites_a_newer_one() {
         let map = LiveMap::default();
-        apply(&map, &change(1, 2, Some(with_phase("5", Phase::Stopped))));
+        map.apply(&change(1, 2, Some(with_phase("5", Phase::Stopped))));
         let before = map.issue(&account(), &issue("5"));
-        assert_eq!(apply(&map, &change(1, 1, Some(with_phase("5", Phase::Running)))), None);
+        assert_eq!(map.apply(&change(1, 1, Some(with_phase("5", Phase::Running)))), None);
         assert_eq!(map.issue(&account(), &issue("5")), before);
     }
 
@@ -289,9 +285,9 @@ mod tests {
     fn nothing_is_left_of_an_ended_sandbox() {
         let map = LiveMap::default();
         let with_alias = Change { aliases: vec![issue("6")], ..change(1, 1, Some(sample("5"))) };
-        apply(&map, &with_alias);
+        map.apply(&with_alias);
         assert!(map.issue(&account(), &issue("6")).is_some(), "a second alias is found");
-        apply(&map, &change(1, 2, None));
+        map.apply(&change(1, 2, None));
         assert!(map.homes.is_empty() && map.by_issue.is_empty());
         assert!(map.by_number.is_empty() && map.by_sandbox.is_empty());
         assert!(map.phases().all(|(_, count)| count == 0));
@@ -300,9 +296,9 @@ mod tests {
     #[test]
     fn phases_are_counted_and_changes_say_what_was_before() {
         let map = LiveMap::default();
-        apply(&map, &change(1, 1, Some(with_phase("5", Phase::Creating))));
-        apply(&map, &change(2, 1, Some(with_phase("6", Phase::Running))));
-        let before = apply(&map, &change(1, 2, Some(with_phase("5", Phase::Running))));
+        map.apply(&change(1, 1, Some(with_phase("5", Phase::Creating))));
+        map.apply(&change(2, 1, Some(with_phase("6", Phase::Running))));
+        let before = map.apply(&change(1, 2, Some(with_phase("5", Phase::Running))));
         let before = before.map(|before| (before.id.clone(), before.phase));
         assert_eq!(before, Some((SandboxId::trusted("sb-5"), Some(Phase::Creating))));
         let running = map.phases().find(|(phase, _)| *phase == Phase::Running);
@@ -313,13 +309,13 @@ mod tests {
     #[test]
     fn the_next_generation_replaces_the_old_sandbox_id() {
         let map = LiveMap::default();
-        apply(&map, &change(1, 1, Some(sample("5"))));
+        map.apply(&change(1, 1, Some(sample("5"))));
         let next = Sandbox {
             id: SandboxId::trusted("sb-5-2"),
             created_at: Timestamp::from_unix_ms(1),
             ..sample("5")
         };
-        apply(&map, &change(1, 2, Some(next)));
+        map.apply(&change(1, 2, Some(next)));
         assert_eq!(map.sandbox(&account(), &SandboxId::trusted("sb-5")), None);
         assert!(map.sandbox(&account(), &SandboxId::trusted("sb-5-2")).is_some());
         assert_eq!(map.len(), 1);

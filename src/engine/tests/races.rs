@@ -19,6 +19,21 @@ impl Bench {
         self.engine.core().registry.passivate_idle(soon);
     }
 
+    /// Brings issue 1 to a create that is asked and held open.
+    async fn hold_a_create(&self) {
+        self.provider.hold();
+        self.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+        eventually("the create is asked", async || self.provider.count("create") == 1).await;
+    }
+
+    async fn end_all_actors(&self) {
+        eventually("the actors have ended", async || {
+            self.passivate_all();
+            self.engine.core().registry.len() == 0
+        })
+        .await;
+    }
+
     async fn until_running(&self, issue: &str) {
         let until = WaitFor::Phase(Phase::Running);
         let at_most = Duration::from_secs(10);
@@ -78,9 +93,7 @@ async fn no_message_is_lost_at_the_moment_of_passivation() {
 #[actix::test]
 async fn a_panic_in_a_handler_costs_one_retry_and_never_a_second_create() {
     let bench = Bench::new().await;
-    bench.provider.hold();
-    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
-    eventually("the create is asked", async || bench.provider.count("create") == 1).await;
+    bench.hold_a_create().await;
     bench.ids.armed.store(true, Ordering::SeqCst);
     let answer = bench.engine.ensure(&account(), ensure("1")).await.expect("the retry does it");
     assert_eq!(answer.outcome, Outcome::Existing);
@@ -112,9 +125,7 @@ async fn a_panic_with_a_commit_on_its_way_is_taken_up_at_once() {
 #[actix::test]
 async fn an_answer_that_a_panic_swallowed_is_looked_for_soon() {
     let bench = Bench::new().await;
-    bench.provider.hold();
-    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
-    eventually("the create is asked", async || bench.provider.count("create") == 1).await;
+    bench.hold_a_create().await;
     bench.ids.armed.store(true, Ordering::SeqCst);
     bench.provider.release();
     // No caller is there to try again: the successor comes by itself, long before the due time.
@@ -148,14 +159,8 @@ async fn a_caller_that_goes_away_leaves_its_wish() {
 #[actix::test]
 async fn an_actor_that_ends_during_a_call_is_built_again_by_the_answer() {
     let bench = Bench::new().await;
-    bench.provider.hold();
-    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
-    eventually("the create is asked", async || bench.provider.count("create") == 1).await;
-    eventually("the actor has ended", async || {
-        bench.passivate_all();
-        bench.engine.core().registry.len() == 0
-    })
-    .await;
+    bench.hold_a_create().await;
+    bench.end_all_actors().await;
     let answer = bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     assert_eq!(answer.outcome, Outcome::Existing);
     bench.provider.release();
@@ -177,14 +182,8 @@ async fn work_starts_what_no_person_stopped() {
 async fn the_answer_to_a_passivated_actor_counts() {
     for _ in 0..20 {
         let bench = Bench::new().await;
-        bench.provider.hold();
-        bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
-        eventually("the create is asked", async || bench.provider.count("create") == 1).await;
-        eventually("the actor has ended", async || {
-            bench.passivate_all();
-            bench.engine.core().registry.len() == 0
-        })
-        .await;
+        bench.hold_a_create().await;
+        bench.end_all_actors().await;
         bench.provider.release();
         bench.until_running("1").await;
         assert_eq!((bench.provider.count("create"), bench.provider.count("find")), (1, 0));
