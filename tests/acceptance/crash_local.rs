@@ -59,7 +59,7 @@ async fn work_in_all(server: &Server, place: &Place, mark: &str) {
     until("everything runs", all).await;
     if geteuid().is_root() {
         // The server, and for each sandbox its launcher and its first process.
-        let of_program = processes::of(place, "no such marker").len();
+        let of_program = processes::of(place, &marker()).len();
         assert!(of_program > ISSUES * 2, "only {of_program} are seen");
     }
 }
@@ -158,7 +158,7 @@ async fn every_kill_is_made_good(user: Option<u32>) {
     }
     assert_eq!(local_objects(&place).len(), ISSUES);
     server.stop().await;
-    nothing_is_left(&place, "nothing").await;
+    nothing_is_left(&place, &marker()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
