@@ -126,7 +126,7 @@ fn target(object: &Object) -> Target {
 }
 
 fn call(object: &Object) -> TargetCall {
-    TargetCall { target: target(object), deadline: deadline() }
+    TargetCall { target: target(object), force: false, deadline: deadline() }
 }
 
 fn spec(name: &str) -> CreateSpec {

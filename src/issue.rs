@@ -32,6 +32,9 @@ pub mod event;
 pub mod state;
 pub mod step;
 
-pub use commit::{Commit, DeliveryResult, ProviderCall, Reply};
-pub use event::{Answer, Command, IssueEvent, Moment, Nudge, Rules, StepRules};
-pub use state::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, Verb};
+pub use commit::{Cleanup, CleanupAction, Commit, DeliveryResult, ProviderCall, Reply};
+pub use event::{
+    Answer, Around, Bar, BarKind, Command, FanOut, IssueEvent, IssueName, Moment, Nudge, Rules,
+    Scope, StepRules,
+};
+pub use state::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};

@@ -292,6 +292,8 @@ pub struct Target {
 pub struct TargetCall {
     /// Which object.
     pub target: Target,
+    /// Without grace: what would be asked to end first is killed at once.
+    pub force: bool,
     /// When to give up.
     pub deadline: Timestamp,
 }

@@ -207,6 +207,9 @@ fn rules(config: &Config, providers: &Providers) -> anyhow::Result<Rules> {
         start: bounds(lifecycle.start),
         stop: bounds(lifecycle.stop),
         delete: bounds(lifecycle.delete),
+        idle_stop: lifecycle.idle_stop,
+        delete_after_close: lifecycle.delete_after_close,
+        ttl: lifecycle.ttl,
         default_template: default_template.clone(),
         providers: providers.iter().map(|(name, p)| (name.clone(), of_provider(p))).collect(),
     })

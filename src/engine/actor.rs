@@ -191,7 +191,7 @@ impl StreamHandler<Envelope> for IssueActor {
             }
             Message::Due => {
                 let in_flight = self.core.executor.in_flight(self.home);
-                self.event(IssueEvent::Due { in_flight }, None, ctx);
+                self.event(IssueEvent::Due { in_flight, busy: false }, None, ctx);
             }
             // Being there is all that was asked.
             Message::Wake => {}
@@ -248,6 +248,9 @@ impl IssueActor {
             rules: &self.core.rules,
             fresh_id: self.core.ids.sandbox_id(),
             jitter_permille: self.core.ids.jitter_permille(),
+            unix_ns: 0,
+            may_hurry: false,
+            bar: None,
         };
         let claims = event.claims().to_vec();
         let commit = step(issue, event, &moment);
@@ -263,7 +266,7 @@ impl IssueActor {
         reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
         ctx: &mut Context<Self>,
     ) {
-        let Commit { mut issue, changed, aliases, ended, timeline, reply: said, call } = commit;
+        let Commit { mut issue, changed, aliases, ended, timeline, reply: said, call, .. } = commit;
         let stores = changed || delivery.is_some();
         if stores && !changed {
             // Also a delivery that changes nothing follows the state it was judged on: where a
@@ -281,6 +284,7 @@ impl IssueActor {
             | Reply::OtherPlace
             | Reply::Accepted
             | Reply::AlreadyAbsent
+            | Reply::Barred(_)
             | Reply::Refused(_) => row,
         });
         let new_ids = aliases.iter().filter_map(|alias| match alias {
@@ -306,7 +310,7 @@ impl IssueActor {
             answered,
             change,
             call,
-            due: issue.state.due_at(),
+            due: issue.due_at(),
         });
         if stores {
             let stored = Some(issue.clone());
@@ -476,6 +480,12 @@ fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryRow> {
         | IssueEvent::Worked { .. }
         | IssueEvent::Answered(_)
         | IssueEvent::Due { .. }
+        | IssueEvent::Around { .. }
+        | IssueEvent::Merged { .. }
+        | IssueEvent::Observed(_)
+        | IssueEvent::Adopt(_)
+        | IssueEvent::Discard { .. }
+        | IssueEvent::Granted
         | IssueEvent::Activated { .. } => None,
     }
 }

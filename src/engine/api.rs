@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::issue::Issue;
 use crate::issue::commit::CommandRefusal;
+use crate::issue::{Bar, Issue};
 use crate::sandbox::{SandboxProvider, Target};
 use crate::types::{
     AccountName, Cause, HomeId, IssueId, IssueNumber, Outcome, Phase, Repository, Sandbox,
@@ -135,6 +135,9 @@ pub enum EngineError {
     /// The sandbox's state forbids it.
     #[error("the sandbox's state forbids it")]
     Refused(CommandRefusal),
+    /// A hold or a quota forbids it now; nothing was changed.
+    #[error("{}", .0.reason)]
+    Barred(Bar),
     /// Work needs a running sandbox, and it did not come up in the time given.
     #[error("the sandbox is not running")]
     NotRunning(Box<Sandbox>),

@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::issue::event::{Answer, Done, Seen, Trouble};
+use crate::issue::event::{Answer, Done, NotAsked, Owner, Seen, Trouble};
 use crate::issue::{IssueEvent, ProviderCall, Record, Verb};
 use crate::sandbox::{
     CreateSpec, Labels, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall,
@@ -167,7 +167,7 @@ impl Executor {
         let left = deadline.since(core.now());
         let turns = if call.verb == Verb::Create { creates } else { others };
         let Ok(_turn) = tokio::time::timeout(left / 2, turns.acquire()).await else {
-            return Err(Trouble::NotAsked);
+            return Err(Trouble::NotAsked(NotAsked::NoTurn));
         };
         // Boxed, so that the many that may wait for their turn are small.
         let work = Box::pin(ask(provider.as_ref(), &self.instance, home, call));
@@ -197,12 +197,12 @@ async fn ask(
     home: HomeId,
     call: ProviderCall,
 ) -> Result<Done, Trouble> {
-    let ProviderCall { verb, record, external_id, deadline, account, issue, .. } = call;
+    let ProviderCall { verb, record, external_id, force, deadline, account, issue, .. } = call;
     let see = |object: Object| seen(instance, home, object);
     let ours = |external_id: Option<ExternalId>| {
         let external_id = external_id.expect("start and stop are asked of a known object");
         let target = Target { external_id, expected: record.id.clone() };
-        TargetCall { target, deadline }
+        TargetCall { target, force, deadline }
     };
     let result = match verb {
         Verb::Look => {
@@ -223,7 +223,7 @@ async fn ask(
         Verb::Stop => provider.stop(ours(external_id)).await.map(|_| Done::Down),
         Verb::Delete { external_id, expected } => {
             let target = Target { external_id, expected };
-            provider.delete(TargetCall { target, deadline }).await.map(|()| Done::Removing)
+            provider.delete(TargetCall { target, force, deadline }).await.map(|()| Done::Removing)
         }
     };
     result.map_err(|error| match error {
@@ -260,6 +260,10 @@ fn seen(instance: &InstanceId, home: HomeId, object: Object) -> Seen {
     let owner = object
         .labels
         .filter(|labels| labels.instance == *instance && labels.home == home)
-        .map(|labels| (labels.sandbox, labels.generation));
+        .map(|labels| Owner {
+            sandbox: labels.sandbox,
+            generation: labels.generation,
+            mode: labels.mode,
+        });
     Seen { external_id: object.external_id, owner, state: object.state }
 }

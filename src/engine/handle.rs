@@ -62,6 +62,7 @@ impl Engine {
                 }
                 let event = IssueEvent::Ensure(EnsureAsk {
                     template: template.clone(),
+                    mode: None,
                     title: ask.title.clone(),
                     numbered: ask.issue.numbered.clone(),
                     claims: place.claims,
@@ -79,6 +80,7 @@ impl Engine {
                 Ok(Ensured { outcome, reason, mismatch, sandbox })
             }
             (Reply::OtherPlace, _) => Err(EngineError::IssueIdConflict),
+            (Reply::Barred(bar), _) => Err(EngineError::Barred(bar)),
             (reply, _) => Err(unfitting(&reply)),
         }
     }
@@ -119,6 +121,7 @@ impl Engine {
                 Ok(Commanded { sandbox, absent: true })
             }
             (Reply::Refused(refusal), _) => Err(EngineError::Refused(refusal)),
+            (Reply::Barred(bar), _) => Err(EngineError::Barred(bar)),
             (reply, _) => Err(unfitting(&reply)),
         }
     }
@@ -243,6 +246,7 @@ impl Engine {
         let now = match (answered.reply, answered.sandbox) {
             (Reply::Accepted, Some(sandbox)) => Arc::unwrap_or_clone(sandbox),
             (Reply::Refused(refusal), _) => return Err(EngineError::Refused(refusal)),
+            (Reply::Barred(bar), _) => return Err(EngineError::Barred(bar)),
             (reply, _) => return Err(unfitting(&reply)),
         };
         let sandbox = if now.phase == Some(Phase::Running) {
@@ -354,6 +358,7 @@ impl Engine {
         let Ok(place) = self.place(account, &ask.issue).await else { return false };
         let event = IssueEvent::Ensure(EnsureAsk {
             template: None,
+            mode: None,
             title: None,
             numbered: None,
             claims: place.claims,

@@ -9,6 +9,7 @@ use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpResponse, ResponseError};
 
 use crate::engine::EngineError;
+use crate::issue::BarKind;
 use crate::issue::commit::CommandRefusal;
 use crate::sandbox::WorkError;
 use crate::store::StoreError;
@@ -75,6 +76,8 @@ codes! {
     NotRunning = "not_running", CONFLICT;
     /// The issue id and the repository and number belong to different issues.
     IssueIdConflict = "issue_id_conflict", CONFLICT;
+    /// What was to be adopted or removed is not as it was shown any more.
+    DriftOver = "drift_over", CONFLICT;
     /// The configuration no longer has the sandbox's provider.
     ProviderUnknown = "provider_unknown", CONFLICT;
     /// The body is larger than accepted here.
@@ -93,6 +96,10 @@ codes! {
     CannotStart = "cannot_start", UNPROCESSABLE_ENTITY;
     /// The sandbox itself refused, for want of room or permission.
     RefusedInside = "refused_inside", UNPROCESSABLE_ENTITY;
+    /// A hold on the server, the account, the repository or the issue forbids it now.
+    Held = "held", LOCKED;
+    /// There are as many live sandboxes as are allowed.
+    QuotaExceeded = "quota_exceeded", TOO_MANY_REQUESTS;
     /// Too many wrong tokens from this address.
     TooManyAttempts = "too_many_attempts", TOO_MANY_REQUESTS;
     /// The sandbox's provider does not offer this.
@@ -228,6 +235,13 @@ impl From<EngineError> for ApiError {
                 Self::new(Code::NotRunning, format!("the sandbox is {phase}, not running"))
                     .hint("wait for it: GET /v1/sandboxes/{id}?until=running&wait=60")
             }
+            EngineError::Barred(bar) => match bar.kind {
+                BarKind::Held => Self::new(Code::Held, bar.reason)
+                    .hint("release the hold: DELETE /v1/holds/…; GET /v1/holds lists them"),
+                BarKind::Quota => Self::new(Code::QuotaExceeded, bar.reason)
+                    .hint("delete a sandbox that is not needed, or raise the quota")
+                    .retry_after(60),
+            },
             EngineError::ProviderUnknown => Self::new(Code::ProviderUnknown, message)
                 .hint("configure the provider again, then restart the server"),
             EngineError::Overloaded => {
@@ -256,6 +270,10 @@ impl From<CommandRefusal> for ApiError {
             CommandRefusal::StoppedByPerson => {
                 Self::new(Code::Stopped, "the sandbox was stopped by a person")
                     .hint("start it first: POST /v1/sandboxes/{id}/start")
+            }
+            CommandRefusal::SightOver => {
+                Self::new(Code::DriftOver, "it is not as it was shown any more")
+                    .hint("look again: GET /v1/system/drift")
             }
         }
     }

@@ -1,11 +1,11 @@
 //! What a step leads to, as data. Nothing of it leaves the actor before it is durable.
 
 use crate::types::{
-    AccountName, Alias, Attempt, ExternalId, IssueId, Outcome, ProviderName, Sandbox,
-    TimelineEntry, Timestamp,
+    AccountName, Alias, Attempt, ExternalId, HomeId, IssueId, Outcome, ProviderName, Sandbox,
+    SandboxId, TimelineEntry, Timestamp,
 };
 
-use super::event::Command;
+use super::event::{Bar, Command};
 use super::state::{Issue, Record, Verb};
 
 /// What one step leads to.
@@ -26,6 +26,35 @@ pub struct Commit {
     pub reply: Reply,
     /// The provider call to make.
     pub call: Option<ProviderCall>,
+    /// Whether that call may leave before the commit is durable: a create in fast mode.
+    pub early: bool,
+    /// Something at the provider that is no sandbox of this home any more, to be put away beside
+    /// the lifecycle.
+    pub cleanup: Option<Cleanup>,
+    /// The home that all names of this one belong to from now on.
+    pub names_go_to: Option<HomeId>,
+}
+
+/// An object without a record that is to be put away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cleanup {
+    /// Where it is.
+    pub provider: ProviderName,
+    /// Which object.
+    pub external_id: ExternalId,
+    /// The sandbox id on it.
+    pub expected: SandboxId,
+    /// What is done with it.
+    pub action: CleanupAction,
+}
+
+/// What is done with an object without a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CleanupAction {
+    /// It is taken down and kept for a person to decide about.
+    Stop,
+    /// It is removed.
+    Remove,
 }
 
 /// What to answer whoever sent the event.
@@ -51,6 +80,8 @@ pub enum Reply {
     AlreadyAbsent,
     /// To a command or work that the state forbids.
     Refused(CommandRefusal),
+    /// To *ensure*, a command or work that a hold or a quota forbids; nothing was changed.
+    Barred(Bar),
     /// To a delivery.
     Delivered(DeliveryResult),
 }
@@ -68,6 +99,8 @@ pub enum CommandRefusal {
     NotFailed(Command),
     /// A person stopped it; work does not start it again by itself.
     StoppedByPerson,
+    /// What was to be adopted or removed is not as it was shown any more.
+    SightOver,
 }
 
 /// What came of a delivery.
@@ -96,6 +129,8 @@ pub struct ProviderCall {
     pub record: Record,
     /// Its object, where known.
     pub external_id: Option<ExternalId>,
+    /// Without grace: the last try of a stop kills at once.
+    pub force: bool,
     /// When the provider gives up.
     pub deadline: Timestamp,
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::types::{
-    Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, IssueId, IssueNumber, ObjectState,
-    ProviderName, Repository, SandboxId, Template, Timestamp,
+    Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber, Mode,
+    ObjectName, ObjectState, Phase, ProviderName, Repository, SandboxId, Template, Timestamp,
 };
 
 /// The moment of a step: the time, what is configured, and chance, all from outside.
@@ -19,6 +19,31 @@ pub struct Moment<'a> {
     pub fresh_id: SandboxId,
     /// Chance in `0..=1000`, to spread retries.
     pub jitter_permille: u16,
+    /// The wall clock in nanoseconds since 1970: what the id of a sandbox in fast mode is made of.
+    pub unix_ns: i64,
+    /// Whether everything before this step is durable, so that the home's last generation is known
+    /// for certain and a create in fast mode may be asked for before its own record is written.
+    pub may_hurry: bool,
+    /// What forbids to make or start a sandbox here now; `None` where nothing does.
+    pub bar: Option<Bar>,
+}
+
+/// What forbids to make or start a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bar {
+    /// Of which kind.
+    pub kind: BarKind,
+    /// What it is and who can lift it, in words.
+    pub reason: String,
+}
+
+/// The kinds of [`Bar`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarKind {
+    /// A person put a hold on the server, the account, the repository or the issue.
+    Held,
+    /// There are as many live sandboxes as are allowed.
+    Quota,
 }
 
 /// What is configured of the lifecycle.
@@ -32,6 +57,12 @@ pub struct Rules {
     pub stop: StepRules,
     /// Bounds on removing; its tries never run out.
     pub delete: StepRules,
+    /// How long a running sandbox may be idle before it is stopped; `None` for ever.
+    pub idle_stop: Option<Duration>,
+    /// How long after its issue was closed a sandbox is deleted.
+    pub delete_after_close: Duration,
+    /// How long after it was recorded a sandbox is deleted; `None` never.
+    pub ttl: Option<Duration>,
     /// What triggers and callers that name no template get.
     pub default_template: Template,
     /// The providers that are configured.
@@ -75,6 +106,21 @@ pub enum IssueEvent {
         /// taken over.
         place_elsewhere: bool,
     },
+    /// GitHub told something of the issue's repository or App installation.
+    Around {
+        /// What, as far as one issue is concerned.
+        news: Around,
+        /// The delivery that told it.
+        delivery: DeliveryId,
+    },
+    /// This home is the same issue as another, which has the older sandbox: its names go there,
+    /// its sandbox is deleted.
+    Merged {
+        /// The home that stays.
+        into: HomeId,
+        /// Who found it out.
+        cause: Cause,
+    },
     /// Somebody worked in a certain sandbox, or is about to.
     Worked {
         /// Which.
@@ -90,7 +136,24 @@ pub enum IssueEvent {
     Due {
         /// The attempt that the executor still holds for this home, where it holds one.
         in_flight: Option<Attempt>,
+        /// Whether a command runs in the sandbox now: it is active, however silent.
+        busy: bool,
     },
+    /// What a sweep saw of this home at its provider.
+    Observed(Sight),
+    /// A person decided that an object which no record knows is this home's sandbox.
+    Adopt(AdoptAsk),
+    /// A person decided that an object, or a record whose object is lost, is to be removed.
+    Discard {
+        /// The object, where there is one.
+        object: Option<Seen>,
+        /// The sandbox whose object is lost, where that is meant.
+        lost: Option<SandboxId>,
+        /// Who.
+        cause: Cause,
+    },
+    /// A hold was released or room came free: the wish that waits may be granted.
+    Granted,
     /// The actor was built from the store.
     Activated {
         /// The attempt that the executor still holds for this home, where it holds one.
@@ -106,10 +169,16 @@ impl IssueEvent {
         match self {
             Self::Ensure(ask) => &ask.claims,
             Self::Nudge { claims, .. } => claims,
+            Self::Adopt(ask) => &ask.claims,
             Self::Command(_)
             | Self::Worked { .. }
+            | Self::Around { .. }
+            | Self::Merged { .. }
             | Self::Answered(_)
             | Self::Due { .. }
+            | Self::Observed(_)
+            | Self::Discard { .. }
+            | Self::Granted
             | Self::Activated { .. } => &[],
         }
     }
@@ -120,6 +189,8 @@ impl IssueEvent {
 pub struct EnsureAsk {
     /// The template asked for; `None` takes what is there, or the default.
     pub template: Option<Template>,
+    /// How to record a create, where asked for; `None` takes the template's.
+    pub mode: Option<Mode>,
     /// The issue's title, where the caller knows it.
     pub title: Option<String>,
     /// The issue's repository and number, where the caller knows them.
@@ -141,6 +212,8 @@ pub enum Command {
     Retry,
     /// Remove it.
     Delete,
+    /// Give the record up although the provider has not confirmed that the object is gone.
+    ForceDelete,
 }
 
 /// A command to one sandbox.
@@ -167,8 +240,66 @@ pub struct Nudge {
     pub action: String,
     /// What it says of the issue.
     pub news: News,
+    /// The other side of a transfer: a name that the same issue had before.
+    pub formerly: Option<IssueName>,
+    /// The comment that it is about, where it gives a command: it counts once.
+    pub comment: Option<u64>,
+    /// GitHub's numeric id of the App installation that sent it, where one did.
+    pub installation: Option<u64>,
     /// What it may do.
     pub effect: Effect,
+}
+
+/// What an issue is called on GitHub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssueName {
+    /// GitHub's global id of it.
+    pub issue_id: IssueId,
+    /// Its repository.
+    pub repository: Repository,
+    /// GitHub's numeric id of the repository.
+    pub repository_id: u64,
+    /// Its number there.
+    pub number: IssueNumber,
+}
+
+/// What GitHub told of a repository or an installation, to be applied to each issue of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FanOut {
+    /// The delivery's GUID.
+    pub delivery: DeliveryId,
+    /// When it arrived.
+    pub received_at: Timestamp,
+    /// GitHub's event, such as `repository`.
+    pub event: String,
+    /// Its action.
+    pub action: String,
+    /// Which issues it concerns.
+    pub scope: Scope,
+    /// What it means for each of them.
+    pub news: Around,
+}
+
+/// The issues that something concerns. Keys are numeric ids, never names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of these repositories.
+    Repositories(Vec<u64>),
+    /// Those that this App installation told of.
+    Installation(u64),
+}
+
+/// What news of a repository or an installation mean for one issue of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Around {
+    /// The repository has a new name or owner.
+    Renamed(Repository),
+    /// Its sandbox is stopped, for this reason.
+    Stop(String),
+    /// The trigger label has another name now: no issue carries it any more.
+    LabelGone,
+    /// Nothing changes for an issue; what it was, in words.
+    Noted(String),
 }
 
 /// What a payload says of its issue.
@@ -209,6 +340,10 @@ pub enum Effect {
     Update,
     /// Somebody did something on the issue.
     Activity,
+    /// A comment commands the sandbox.
+    Command(Command),
+    /// A comment asks how the sandbox is.
+    Status,
 }
 
 /// What a trigger was.
@@ -268,16 +403,79 @@ pub struct Seen {
     pub external_id: ExternalId,
     /// The sandbox it carries, where it is one of this home in this installation; `None` for
     /// anybody else's.
-    pub owner: Option<(SandboxId, Generation)>,
+    pub owner: Option<Owner>,
     /// Its state.
     pub state: ObjectState,
+}
+
+/// The sandbox that an object carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its id.
+    pub sandbox: SandboxId,
+    /// Its generation.
+    pub generation: Generation,
+    /// How its create was recorded.
+    pub mode: Mode,
+}
+
+/// What a sweep saw of one home at a provider.
+///
+/// A sweep reads the home's state first and looks at the provider after that. Where the state is
+/// still the same one when the sight arrives (no call was asked in between: same generation, same
+/// attempt, same phase), what was seen is newer than every call, and may decide. Comparing times
+/// instead would trust the clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// The provider that was looked at.
+    pub provider: ProviderName,
+    /// The home's last generation when the sweep began.
+    pub generation: Generation,
+    /// The number of the live sandbox's latest call then; 0 where there was none.
+    pub attempt: Attempt,
+    /// Its phase then.
+    pub phase: Option<Phase>,
+    /// Every object of this home, as a look after the listing showed them.
+    pub objects: Vec<Sighted>,
+}
+
+/// One object of a [`Sight`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighted {
+    /// What it is.
+    pub seen: Seen,
+    /// Whether the store has its sandbox among the deleted ones.
+    pub known_deleted: bool,
+    /// When a sweep first saw it without a record.
+    pub first_seen_at: Timestamp,
+}
+
+/// How long an object of fast mode may be without a record, counted from when a sweep first saw it.
+pub const FAST_UNRECORDED_MAX: Duration = Duration::from_secs(60);
+
+/// How long an object that no record ever knew is kept, stopped, for a person to decide about.
+pub const QUARANTINE: Duration = Duration::from_secs(24 * 3600);
+
+/// An object that a person wants to be the sandbox of its home.
+#[derive(Clone, Debug)]
+pub struct AdoptAsk {
+    /// What it is; its owner is of this home.
+    pub object: Seen,
+    /// Its name at the provider.
+    pub name: ObjectName,
+    /// What it counts as made from.
+    pub template: Template,
+    /// Names of the issue that belong to no home yet; they become aliases of this one.
+    pub claims: Vec<Alias>,
+    /// Who.
+    pub cause: Cause,
 }
 
 /// Why a provider call did not do what was asked; the lifecycle's view of the provider's errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// There was no turn for the call before its deadline: the provider was not asked at all.
-    NotAsked,
+    /// The provider was not asked at all; no try is spent.
+    NotAsked(NotAsked),
     /// The provider has no such object.
     Absent,
     /// Another object is there.
@@ -295,4 +493,18 @@ pub enum Trouble {
     Broken(String),
     /// The configuration has no provider of that name.
     Unknown(ProviderName),
+}
+
+/// Why a provider was not asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotAsked {
+    /// There was no turn for the call before its deadline.
+    NoTurn,
+    /// The provider is known to be unreachable.
+    Unreachable {
+        /// What is wrong and when it is tried next, for people.
+        message: String,
+        /// How long until then.
+        next_try: Duration,
+    },
 }

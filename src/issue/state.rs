@@ -25,6 +25,19 @@ pub struct Issue {
     pub facts: Facts,
     /// The last generation given; 0 before the first.
     pub generation: Generation,
+    /// A running sandbox that was asked for while a hold or a quota forbade it; granted once
+    /// neither does.
+    pub wish: Option<Wish>,
+    /// When the sandbox is deleted because the issue was closed, unless it is reopened before.
+    pub delete_due: Option<Timestamp>,
+    /// When something of the sandbox's life over time is due: idle stop, time to live, delete
+    /// after close. Set by each step, from what is configured then.
+    pub life_due: Option<Timestamp>,
+    /// Until when a create of a generation that was given up by force may still land.
+    pub may_land_until: Option<Timestamp>,
+    /// The home that this issue turned out to be the same issue as. Its names belong to that one
+    /// now, and nothing is made here any more.
+    pub merged_into: Option<HomeId>,
     /// The state of its sandbox.
     pub state: IssueState,
 }
@@ -38,8 +51,18 @@ impl Issue {
             version: 0,
             facts: Facts::new(issue_id),
             generation: Generation::default(),
+            wish: None,
+            delete_due: None,
+            life_due: None,
+            may_land_until: None,
+            merged_into: None,
             state: IssueState::Absent,
         }
+    }
+
+    /// When something is to be done without anybody asking.
+    pub fn due_at(&self) -> Option<Timestamp> {
+        [self.state.due_at(), self.life_due].into_iter().flatten().min()
     }
 
     /// The live sandbox as everyone outside sees it; `None` where there is none.
@@ -82,6 +105,17 @@ pub struct Known<T> {
     pub as_of: Timestamp,
 }
 
+/// A wish for a running sandbox that waits until nothing forbids it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wish {
+    /// Since when; the longest waiting is granted first.
+    pub since: Timestamp,
+    /// Who or what asked for it, in words.
+    pub why: String,
+    /// What to make, where that was said; else the default.
+    pub template: Option<Template>,
+}
+
 /// What is known of the GitHub issue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -91,6 +125,8 @@ pub struct Facts {
     pub repository: Option<Repository>,
     /// GitHub's numeric id of the repository.
     pub repository_id: Option<u64>,
+    /// GitHub's numeric id of the App installation that told of it last.
+    pub installation_id: Option<u64>,
     /// Its number there.
     pub number: Option<IssueNumber>,
     /// Its title.
@@ -107,15 +143,23 @@ pub struct Facts {
     pub deleted: bool,
     /// When a person last stopped or deleted its sandbox; a trigger older than this is refused.
     pub ended_by_person_at: Option<Timestamp>,
+    /// The comments whose commands were carried out, newest last; at most
+    /// [`Facts::COUNTED_COMMENTS_MAX`].
+    pub counted_comments: Vec<u64>,
 }
 
 impl Facts {
+    /// How many commented commands are remembered. The same comment comes again within moments
+    /// (several webhooks, redeliveries) or by an edit; 64 others in between are not to be expected.
+    pub const COUNTED_COMMENTS_MAX: usize = 64;
+
     /// Nothing but the id.
     pub fn new(issue_id: IssueId) -> Self {
         Self {
             issue_id,
             repository: None,
             repository_id: None,
+            installation_id: None,
             number: None,
             title: None,
             url: None,
@@ -124,6 +168,7 @@ impl Facts {
             assigned: None,
             deleted: false,
             ended_by_person_at: None,
+            counted_comments: Vec::new(),
         }
     }
 }
@@ -156,6 +201,11 @@ pub struct Record {
     /// Until when a create whose outcome nobody knows may still come into effect; `None` where
     /// there was none. The one in flight is not counted, see [`Step::Asked`].
     pub may_land_until: Option<Timestamp>,
+    /// By when a transitional phase must be left; `None` in the others, and while *deleting*,
+    /// which goes on until it is done.
+    pub deadline: Option<Timestamp>,
+    /// The nanoseconds since 1970 that went into the id, where it was recorded in fast mode.
+    pub made_at_ns: Option<i64>,
 }
 
 /// What a provider is asked next, or is being asked.
@@ -212,6 +262,8 @@ pub enum StoppedBy {
     Restart,
     /// It was found stopped.
     Provider,
+    /// Nothing was done in it for too long.
+    Idle,
 }
 
 /// The state of an issue's sandbox, by phase.

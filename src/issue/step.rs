@@ -31,10 +31,16 @@ pub fn step(issue: &Issue, event: IssueEvent, moment: &Moment<'_>) -> Commit {
         }
         IssueEvent::Worked { sandbox, start, cause } => draft.worked(&sandbox, start, &cause),
         IssueEvent::Answered(answer) => draft.answered(answer),
-        IssueEvent::Due { in_flight } => draft.due(in_flight),
+        IssueEvent::Due { in_flight, busy } => draft.due(in_flight, busy),
         IssueEvent::Activated { in_flight, after_restart } => {
             draft.activated(in_flight, after_restart);
         }
+        IssueEvent::Around { .. }
+        | IssueEvent::Merged { .. }
+        | IssueEvent::Observed(_)
+        | IssueEvent::Adopt(_)
+        | IssueEvent::Discard { .. }
+        | IssueEvent::Granted => {}
     }
     draft.finish(issue)
 }

@@ -141,6 +141,12 @@ worded! {
         ObjectLost = "object_lost",
         /// The configuration no longer has the provider of this sandbox.
         ProviderUnknown = "provider_unknown",
+        /// The object is there and dead, and it was not us who stopped it.
+        KilledOutside = "killed_outside",
+        /// The provider has two objects for this issue; only a person can tell which is right.
+        DuplicateObject = "duplicate_object",
+        /// The phase was not left within its deadline.
+        DeadlineExceeded = "deadline_exceeded",
     }
 }
 

@@ -107,7 +107,7 @@ pub fn target(object: &Object) -> Target {
 
 /// A call on a target that has time.
 pub fn call(target: &Target) -> TargetCall {
-    TargetCall { target: target.clone(), deadline: deadline() }
+    TargetCall { target: target.clone(), force: false, deadline: deadline() }
 }
 
 /// What a command did, in full.

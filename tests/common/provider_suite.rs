@@ -126,7 +126,7 @@ impl Suite<'_> {
             external_id: object.external_id.clone(),
             expected: SandboxId::trusted(format!("{}-s2", self.prefix)),
         };
-        let call = || TargetCall { target: other.clone(), deadline: self.deadline };
+        let call = || TargetCall { target: other.clone(), force: false, deadline: self.deadline };
         for error in [
             self.provider.start(call()).await.expect_err("another's"),
             self.provider.stop(call()).await.expect_err("another's"),
@@ -285,7 +285,7 @@ impl Suite<'_> {
     }
 
     fn call(&self, object: &Object) -> TargetCall {
-        TargetCall { target: target(object), deadline: self.deadline }
+        TargetCall { target: target(object), force: false, deadline: self.deadline }
     }
 
     /// Deletes an object and sees it gone. Until it is, it must be found.

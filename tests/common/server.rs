@@ -313,6 +313,9 @@ fn rules(provider: &ProviderName) -> Rules {
         start: step,
         stop: step,
         delete: step,
+        idle_stop: None,
+        delete_after_close: Duration::from_secs(86_400),
+        ttl: None,
         default_template: Template {
             name: TemplateName::trusted("default"),
             provider: provider.clone(),

@@ -2,7 +2,7 @@
 //! strategies are boxed, since nested by value they overflow a test thread's stack.
 
 use issuebox::issue::state::Goal;
-use issuebox::issue::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, Verb};
+use issuebox::issue::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};
 use issuebox::store::{DeliveryRow, Write};
 use issuebox::types::{
     AccountName, Alias, Attempt, DeliveryId, ExternalId, Failure, FailureCode, Generation, HomeId,
@@ -45,6 +45,8 @@ pub fn record(home: HomeId, generation: u32) -> Record {
         reason: "the trigger label was put on".into(),
         attempt: Attempt(1),
         may_land_until: None,
+        deadline: None,
+        made_at_ns: None,
     }
 }
 
@@ -176,14 +178,26 @@ fn any_facts() -> BoxedStrategy<Facts> {
         known(any::<bool>()),
         known(any::<bool>()),
         any::<bool>(),
-        of(time()),
+        (of(time()), proptest::collection::vec(any::<u64>(), 0..3)),
     )
         .prop_map(
-            |(id, repository, repository_id, number, title, url, open, labelled, deleted, by)| {
+            |(
+                id,
+                repository,
+                repository_id,
+                number,
+                title,
+                url,
+                open,
+                labelled,
+                deleted,
+                (by, counted_comments),
+            )| {
                 Facts {
                     issue_id: IssueId::trusted(id),
                     repository: repository.map(Repository::trusted),
                     repository_id,
+                    installation_id: repository_id.map(u64::reverse_bits),
                     number: number.map(IssueNumber),
                     title,
                     url,
@@ -193,6 +207,7 @@ fn any_facts() -> BoxedStrategy<Facts> {
                     assigned: flipped(labelled),
                     deleted,
                     ended_by_person_at: by,
+                    counted_comments,
                 }
             },
         )
@@ -219,7 +234,7 @@ fn any_record() -> BoxedStrategy<Record> {
         (any::<u128>(), text(), text(), any::<u32>()),
         any_template(),
         one_of(Mode::ALL),
-        (time(), time(), time(), of(time())),
+        (time(), time(), time(), of(time()), of(time()), of(any::<i64>())),
         text(),
         any::<u32>(),
     )
@@ -237,6 +252,8 @@ fn any_record() -> BoxedStrategy<Record> {
                 reason,
                 attempt: Attempt(attempt),
                 may_land_until: times.3,
+                deadline: times.4,
+                made_at_ns: times.5,
             }
         })
         .boxed()
@@ -273,7 +290,13 @@ fn any_step() -> BoxedStrategy<Step> {
 }
 
 fn any_by() -> impl Strategy<Value = StoppedBy> {
-    one_of(&[StoppedBy::Person, StoppedBy::Issue, StoppedBy::Restart, StoppedBy::Provider])
+    one_of(&[
+        StoppedBy::Person,
+        StoppedBy::Issue,
+        StoppedBy::Restart,
+        StoppedBy::Provider,
+        StoppedBy::Idle,
+    ])
 }
 
 fn any_goal() -> impl Strategy<Value = Goal> {
@@ -341,13 +364,24 @@ pub fn any_state() -> BoxedStrategy<IssueState> {
 
 /// A home in its first version, with anything in it. The home's number is for the test to give.
 pub fn any_issue() -> BoxedStrategy<Issue> {
-    ("[a-z]{1,3}", any_facts(), any::<u32>(), any_state())
-        .prop_map(|(account, facts, generation, state)| Issue {
+    let wish = (time(), text(), of(any_template())).prop_map(|(since, why, template)| Wish {
+        since,
+        why,
+        template,
+    });
+    let times = (of(time()), of(time()), of(time()), of(any::<i64>().prop_map(HomeId)));
+    ("[a-z]{1,3}", any_facts(), any::<u32>(), of(wish), times, any_state())
+        .prop_map(|(account, facts, generation, wish, times, state)| Issue {
             home: HomeId(0),
             account: AccountName::trusted(account),
             version: 1,
             facts,
             generation: Generation(generation),
+            wish,
+            delete_due: times.0,
+            may_land_until: times.1,
+            life_due: times.2,
+            merged_into: times.3,
             state,
         })
         .boxed()

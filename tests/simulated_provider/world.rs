@@ -137,7 +137,7 @@ impl World {
     }
 
     pub fn call(&self, object: &Object, expected: &str) -> TargetCall {
-        TargetCall { target: target(object, expected), deadline: self.in_an_hour() }
+        TargetCall { target: target(object, expected), force: false, deadline: self.in_an_hour() }
     }
 }
 

@@ -33,6 +33,9 @@ fn nudge(guid: &str, issue: u64) -> Nudge {
             assigned: None,
             as_of: Timestamp::from_unix_ms(1_800_000_000_000),
         },
+        formerly: None,
+        comment: None,
+        installation: None,
         effect: Effect::Trigger(TriggerKind::Label),
     }
 }

@@ -170,13 +170,13 @@ impl Store for HeldStore {
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<HomeId>, StoreError> {
         let rows = self.rows.lock().expect("no panic holds it");
-        let due = |issue: &&Issue| issue.state.due_at().is_some_and(|due| due <= now);
+        let due = |issue: &&Issue| issue.due_at().is_some_and(|due| due <= now);
         Ok(rows.issues.values().filter(due).map(|issue| issue.home).take(limit).collect())
     }
 
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         let rows = self.rows.lock().expect("no panic holds it");
-        Ok(rows.issues.values().filter_map(|issue| issue.state.due_at()).min())
+        Ok(rows.issues.values().filter_map(|issue| issue.due_at()).min())
     }
 
     async fn live(&self, after: Option<HomeId>, limit: usize) -> Result<Vec<Issue>, StoreError> {

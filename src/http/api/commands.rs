@@ -8,7 +8,7 @@ use super::sandboxes::SandboxAnswer;
 use crate::engine::{Commanded, SandboxRef, WaitFor};
 use crate::http::Shared;
 use crate::http::auth::Caller;
-use crate::http::error::{ApiError, Code};
+use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::wire::Failed;
@@ -127,7 +127,7 @@ async fn answer(
     command: Command,
     until: WaitFor,
 ) -> Result<HttpResponse, ApiError> {
-    let at_most = read_query(request, command)?;
+    let (at_most, command) = read_query(request, command)?;
     let of = sandbox_ref(id);
     let Commanded { mut sandbox, absent } =
         shared.edge.engine.command(&caller.account, &of, command, caller.cause()).await?;
@@ -139,30 +139,26 @@ async fn answer(
             settled = Some(waited.settled);
             // A delete is about this very sandbox; anything else follows the issue.
             let seen = match command {
-                Command::Delete => shared.edge.store.sandbox(&caller.account, &sandbox.id).await?,
+                Command::Delete | Command::ForceDelete => {
+                    shared.edge.store.sandbox(&caller.account, &sandbox.id).await?
+                }
                 Command::Stop | Command::Start | Command::Retry => waited.sandbox,
             };
             sandbox = seen.unwrap_or(sandbox);
         }
     }
-    let mut answer = if command == Command::Delete && is_gone(&sandbox) {
-        HttpResponse::Ok()
-    } else {
-        HttpResponse::Accepted()
-    };
+    let deletes = matches!(command, Command::Delete | Command::ForceDelete);
+    let mut answer =
+        if deletes && is_gone(&sandbox) { HttpResponse::Ok() } else { HttpResponse::Accepted() };
     Ok(answer.json(SandboxAnswer::new(&sandbox, settled)))
 }
 
-fn read_query(request: &HttpRequest, command: Command) -> Result<Duration, ApiError> {
+fn read_query(request: &HttpRequest, command: Command) -> Result<(Duration, Command), ApiError> {
     let mut query = Query::parse(request.query_string());
     let at_most = super::wait(&mut query, 0)?;
-    if command == Command::Delete && query.flag("force")? {
-        return Err(ApiError::new(Code::NotAvailable, "force is not available in this version")
-            .about("force")
-            .hint("leave force out: the delete is tried until the provider confirms it"));
-    }
+    let forced = command == Command::Delete && query.flag("force")?;
     query.finish()?;
-    Ok(at_most)
+    Ok((at_most, if forced { Command::ForceDelete } else { command }))
 }
 
 fn is_gone(sandbox: &Sandbox) -> bool {

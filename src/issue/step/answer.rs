@@ -5,6 +5,7 @@ use crate::issue::event::{Answer, Done, Trouble};
 use crate::issue::state::{Goal, IssueState, Record, Step, StoppedBy, Verb};
 use crate::types::{ExternalId, Phase, ProviderStep};
 
+use super::creating::is_ours;
 use super::draft::Draft;
 
 impl Draft<'_> {
@@ -23,8 +24,8 @@ impl Draft<'_> {
         };
         // A delete has no use for the call that it found waiting: it goes on with its own.
         let is_deleting = matches!(self.issue.state, IssueState::Deleting { .. });
-        if answer.result == Err(Trouble::NotAsked) && !is_deleting {
-            return self.not_asked();
+        if let (Err(Trouble::NotAsked(why)), false) = (&answer.result, is_deleting) {
+            return self.not_asked(why);
         }
         let mut state = self.take_state();
         if let (Some(until), Some(record)) = (may_land, state.record_mut()) {
@@ -90,7 +91,7 @@ impl Draft<'_> {
         result: Result<Done, Trouble>,
     ) {
         let trouble = match result {
-            Ok(Done::Up(seen)) if seen.owner.as_ref().is_some_and(|o| o.0 == record.id) => {
+            Ok(Done::Up(seen)) if is_ours(&record, &seen) => {
                 return self.up(Phase::Starting, record, external_id, goal, "it is up again");
             }
             Ok(Done::Up(seen)) => Trouble::Present(seen),
@@ -159,7 +160,7 @@ impl Draft<'_> {
             Trouble::Unavailable { .. } | Trouble::Broken(_) if tries_left == 0 => {
                 Verdict::GiveUp(self.failure_of(step, trouble))
             }
-            Trouble::NotAsked | Trouble::Unavailable { .. } | Trouble::Broken(_) => {
+            Trouble::NotAsked(_) | Trouble::Unavailable { .. } | Trouble::Broken(_) => {
                 Verdict::TryAgain(tries_left)
             }
         }
@@ -193,5 +194,6 @@ pub(super) const fn stopped_reason(by: StoppedBy) -> &'static str {
         StoppedBy::Issue => "stopped, as the issue asked",
         StoppedBy::Restart => "server_restarted: its provider's sandboxes end with the server",
         StoppedBy::Provider => "found stopped at the provider",
+        StoppedBy::Idle => "stopped: nothing was done in it for long",
     }
 }

@@ -50,7 +50,7 @@ impl Draft<'_> {
         // one): keep the same one at every look.
         ours.sort_by(|a, b| a.external_id.as_str().cmp(b.external_id.as_str()));
         let older = |seen: &Seen| {
-            seen.owner.as_ref().is_some_and(|(_, generation)| *generation < record.generation)
+            seen.owner.as_ref().is_some_and(|owner| owner.generation < record.generation)
         };
         if let Some(foreign) = others.iter().find(|seen| !older(seen)) {
             let trouble = Trouble::Present(foreign.clone());
@@ -187,7 +187,7 @@ impl Draft<'_> {
                 return self.keep(IssueState::Creating { record, goal, step, giving_up });
             }
             Err(
-                trouble @ (Trouble::NotAsked
+                trouble @ (Trouble::NotAsked(_)
                 | Trouble::Unavailable { .. }
                 | Trouble::Broken(_)
                 | Trouble::Refused(_)
@@ -234,13 +234,13 @@ impl Draft<'_> {
 }
 
 /// Whether an object carries this very sandbox id.
-fn is_ours(record: &Record, seen: &Seen) -> bool {
-    seen.owner.as_ref().is_some_and(|(sandbox, _)| *sandbox == record.id)
+pub(super) fn is_ours(record: &Record, seen: &Seen) -> bool {
+    seen.owner.as_ref().is_some_and(|owner| owner.sandbox == record.id)
 }
 
 /// The call that removes an object of this home; `None` for anybody else's.
 pub(super) fn removal(seen: &Seen) -> Option<Verb> {
-    let (expected, _) = seen.owner.clone()?;
+    let expected = seen.owner.as_ref()?.sandbox.clone();
     Some(Verb::Delete { external_id: seen.external_id.clone(), expected })
 }
 

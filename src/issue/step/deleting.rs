@@ -6,7 +6,7 @@ use crate::issue::state::{IssueState, Record, Step, Verb};
 use crate::types::{ExternalId, Failure, ObjectState, Template};
 
 use super::answer::unexpected;
-use super::creating::{removal, step_of};
+use super::creating::{is_ours, removal, step_of};
 use super::draft::Draft;
 
 /// How often the wait between two tries is doubled at least.
@@ -99,7 +99,7 @@ impl Draft<'_> {
                 Some(_) | None => return self.gone(record, next),
             },
             Some((found, verb)) => {
-                if found.owner.as_ref().is_some_and(|(sandbox, _)| *sandbox == record.id) {
+                if is_ours(&record, found) {
                     external_id = Some(found.external_id.clone());
                 }
                 let is_first = tries_left == self.patience().attempts;

@@ -4,7 +4,7 @@ use std::mem;
 use std::time::Duration;
 
 use crate::issue::commit::{Commit, ProviderCall, Reply};
-use crate::issue::event::{Moment, ProviderRules, StepRules, Trouble};
+use crate::issue::event::{Moment, NotAsked, ProviderRules, StepRules, Trouble};
 use crate::issue::state::{Goal, Issue, IssueState, Record, Step, StoppedBy, Verb};
 use crate::types::{
     Alias, Attempt, Cause, ExternalId, Failure, FailureCode, ObjectName, Phase, ProviderStep,
@@ -70,6 +70,9 @@ impl<'a> Draft<'a> {
             timeline: self.timeline,
             reply: self.reply,
             call: self.call,
+            early: false,
+            cleanup: None,
+            names_go_to: None,
         }
     }
 
@@ -144,6 +147,7 @@ impl<'a> Draft<'a> {
             issue: self.issue.facts.issue_id.clone(),
             record: record.clone(),
             external_id: external_id.cloned(),
+            force: false,
             deadline: until,
         });
         Step::Asked { verb, until, tries_left }
@@ -174,7 +178,7 @@ impl<'a> Draft<'a> {
                 retry_after.unwrap_or(Duration::ZERO).min(RETRY_AFTER_MAX)
             }
             Some(
-                Trouble::NotAsked
+                Trouble::NotAsked(_)
                 | Trouble::Absent
                 | Trouble::Present(_)
                 | Trouble::Refused(_)
@@ -204,6 +208,8 @@ impl<'a> Draft<'a> {
             reason: String::new(),
             attempt: Attempt::default(),
             may_land_until: None,
+            deadline: None,
+            made_at_ns: None,
         };
         self.issue.generation = generation;
         // A provider that enforces names tells by itself when something has the name already; any
@@ -314,11 +320,14 @@ impl<'a> Draft<'a> {
     /// The failure that a provider's trouble amounts to.
     pub fn failure_of(&self, step: ProviderStep, trouble: &Trouble) -> Failure {
         let (code, message, retryable) = match trouble {
-            Trouble::NotAsked => (
+            Trouble::NotAsked(NotAsked::NoTurn) => (
                 FailureCode::ProviderUnavailable,
                 "too many calls wait for the provider; it was not asked".to_owned(),
                 true,
             ),
+            Trouble::NotAsked(NotAsked::Unreachable { message, .. }) => {
+                (FailureCode::ProviderUnavailable, message.clone(), true)
+            }
             Trouble::Absent => {
                 (FailureCode::ObjectLost, "the provider no longer has it".to_owned(), true)
             }

@@ -30,6 +30,7 @@ impl Draft<'_> {
                 applied("counts as activity")
             }
             Effect::Activity => ignored("the issue has no sandbox and this is no trigger"),
+            Effect::Command(_) | Effect::Status => ignored("not available yet"),
         };
         let mut result = result;
         if result.applied {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::issue::event::NotAsked;
 use crate::issue::state::{IssueState, Record, Step, StoppedBy, Verb};
 use crate::types::{Attempt, Cause, ExternalId, Phase};
 
@@ -14,7 +15,7 @@ const TURN_PAUSE: Duration = Duration::from_secs(1);
 impl Draft<'_> {
     /// The due time may have come: make the call that waited, or look where an answer is overdue
     /// and the executor no longer holds the call.
-    pub fn due(&mut self, in_flight: Option<Attempt>) {
+    pub fn due(&mut self, in_flight: Option<Attempt>, _busy: bool) {
         self.cause = Cause::Service("scheduler").to_string();
         let now = self.now();
         match self.issue.state.step() {
@@ -43,9 +44,12 @@ impl Draft<'_> {
         }
     }
 
-    /// The call found no turn, and nothing was asked: the same again a little later, at no cost.
-    pub fn not_asked(&mut self) {
-        let due = self.now().after(TURN_PAUSE);
+    /// Nothing was asked: the same again a little later, at no cost.
+    pub fn not_asked(&mut self, why: &NotAsked) {
+        let due = self.now().after(match why {
+            NotAsked::NoTurn => TURN_PAUSE,
+            NotAsked::Unreachable { next_try, .. } => (*next_try).max(TURN_PAUSE),
+        });
         let mut state = self.take_state();
         if let Some(step) = state.step_mut()
             && let Step::Asked { verb, tries_left, .. } = step

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::issue::event::{
-    Answer, Command, CommandAsk, Done, EnsureAsk, IssueEvent, Moment, ProviderRules, Rules, Seen,
-    StepRules, Trouble,
+    Answer, Bar, Command, CommandAsk, Done, EnsureAsk, IssueEvent, Moment, Owner, ProviderRules,
+    Rules, Seen, StepRules, Trouble,
 };
 use crate::issue::{Commit, Issue, step::step};
 use crate::types::{
@@ -37,6 +37,9 @@ pub(super) fn rules(names_enforced: bool) -> Rules {
         start: step,
         stop: step,
         delete: step,
+        idle_stop: None,
+        delete_after_close: Duration::from_secs(86_400),
+        ttl: None,
         default_template: template("default"),
         providers: HashMap::from([(ProviderName::trusted("p"), provider)]),
     }
@@ -48,6 +51,8 @@ pub(super) struct Bench {
     pub issue: Issue,
     pub now: Timestamp,
     pub fresh: u32,
+    pub may_hurry: bool,
+    pub bar: Option<Bar>,
 }
 
 impl Bench {
@@ -58,6 +63,8 @@ impl Bench {
             issue: Issue::new(HomeId(1), AccountName::default_account(), id),
             now: Timestamp::from_unix_ms(1_800_000_000_000),
             fresh: 0,
+            may_hurry: false,
+            bar: None,
         }
     }
 
@@ -68,6 +75,9 @@ impl Bench {
             rules: &self.rules,
             fresh_id: SandboxId::trusted(format!("sandbox-{}", self.fresh)),
             jitter_permille: 500,
+            unix_ns: self.now.unix_ms() * 1_000_000,
+            may_hurry: self.may_hurry,
+            bar: self.bar.clone(),
         };
         let commit = step(&self.issue, event, &moment);
         self.issue = commit.issue.clone();
@@ -77,6 +87,7 @@ impl Bench {
     pub fn ensure(&mut self) -> Commit {
         self.apply(IssueEvent::Ensure(EnsureAsk {
             template: None,
+            mode: None,
             title: None,
             numbered: None,
             claims: vec![],
@@ -100,8 +111,8 @@ impl Bench {
 
     /// Lets the state's due time come.
     pub fn due(&mut self) -> Commit {
-        self.now = self.now.max(self.issue.state.due_at().expect("something is due"));
-        self.apply(IssueEvent::Due { in_flight: None })
+        self.now = self.now.max(self.issue.due_at().expect("something is due"));
+        self.apply(IssueEvent::Due { in_flight: None, busy: false })
     }
 
     /// This sandbox's object, in a state.
@@ -109,7 +120,11 @@ impl Bench {
         let record = self.issue.state.record().expect("a sandbox");
         Seen {
             external_id: ExternalId::trusted(format!("object-of-{}", record.id)),
-            owner: Some((record.id.clone(), record.generation)),
+            owner: Some(Owner {
+                sandbox: record.id.clone(),
+                generation: record.generation,
+                mode: record.mode,
+            }),
             state,
         }
     }

@@ -108,7 +108,7 @@ impl Draft<'_> {
         let current = self.issue.state.record().map(|record| &record.id);
         if current != Some(&ask.sandbox) {
             self.reply = match ask.command {
-                Command::Delete => Reply::AlreadyAbsent,
+                Command::Delete | Command::ForceDelete => Reply::AlreadyAbsent,
                 Command::Stop | Command::Start | Command::Retry => {
                     Reply::Refused(CommandRefusal::SandboxDeleted)
                 }
@@ -121,7 +121,7 @@ impl Draft<'_> {
                 self.want_stopped(StoppedBy::Person, "a caller asked for it");
                 None
             }
-            Command::Delete => {
+            Command::Delete | Command::ForceDelete => {
                 self.issue.facts.ended_by_person_at = Some(self.now());
                 self.delete("a caller asked for it");
                 None
@@ -292,7 +292,7 @@ impl Draft<'_> {
                     self.reply = Reply::Refused(CommandRefusal::StoppedByPerson);
                     return;
                 }
-                StoppedBy::Issue | StoppedBy::Restart | StoppedBy::Provider => {
+                StoppedBy::Issue | StoppedBy::Restart | StoppedBy::Provider | StoppedBy::Idle => {
                     self.want_running(None, "work in it was asked for");
                 }
             }
@@ -305,7 +305,9 @@ impl Draft<'_> {
 fn stopped_by(before: Goal, by: StoppedBy) -> Goal {
     match before {
         Goal::Stopped(StoppedBy::Person) => before,
-        Goal::Stopped(StoppedBy::Issue | StoppedBy::Restart | StoppedBy::Provider)
+        Goal::Stopped(
+            StoppedBy::Issue | StoppedBy::Restart | StoppedBy::Provider | StoppedBy::Idle,
+        )
         | Goal::Running => Goal::Stopped(by),
     }
 }

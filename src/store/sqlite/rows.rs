@@ -20,7 +20,7 @@ use crate::types::{
 mod parts;
 mod steps;
 
-use parts::{FactsPart, FailurePart, NextPart, RecordPart, Word};
+use parts::{FactsPart, FailurePart, NextPart, RecordPart, WishPart, Word};
 use steps::{By, GoalPart, StepPart};
 
 /// A row that this version cannot have written.
@@ -52,6 +52,16 @@ struct IssueBody<'a> {
     #[serde(borrow)]
     facts: FactsPart<'a>,
     generation: u32,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    wish: Option<WishPart<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delete_due: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    life_due: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    may_land_until: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    merged_into: Option<i64>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     record: Option<RecordPart<'a>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -85,7 +95,19 @@ impl<'a> IssueRow<'a> {
     /// # Errors
     /// [`BadRow::Body`] where JSON cannot express it, which no state is known to cause.
     pub(super) fn encode(issue: &'a Issue) -> Result<Self, BadRow> {
-        let Issue { facts, generation, state, home: _, account: _, version: _ } = issue;
+        let Issue {
+            facts,
+            generation,
+            wish,
+            delete_due,
+            life_due,
+            may_land_until,
+            merged_into,
+            state,
+            home: _,
+            account: _,
+            version: _,
+        } = issue;
         let (goal, by, next) = match state {
             IssueState::Absent | IssueState::Running { .. } => (None, None, None),
             IssueState::Creating { goal, .. }
@@ -99,6 +121,11 @@ impl<'a> IssueRow<'a> {
         let body = IssueBody {
             facts: facts.into(),
             generation: generation.0,
+            wish: wish.as_ref().map(Into::into),
+            delete_due: delete_due.map(Timestamp::unix_ms),
+            life_due: life_due.map(Timestamp::unix_ms),
+            may_land_until: may_land_until.map(Timestamp::unix_ms),
+            merged_into: merged_into.map(|home| home.0),
             record: record.map(Into::into),
             step: state.step().map(Into::into),
             goal: goal.map(Into::into),
@@ -107,7 +134,7 @@ impl<'a> IssueRow<'a> {
             next: next.map(Into::into),
         };
         Ok(Self {
-            due_at: state.due_at().map(Timestamp::unix_ms),
+            due_at: issue.due_at().map(Timestamp::unix_ms),
             phase: state.phase().map(Phase::as_str),
             sandbox_id: record.map(|record| record.id.as_str()),
             provider: record.map(|record| record.template.provider.as_str()),
@@ -186,6 +213,11 @@ pub(super) fn issue(row: &Row<'_>) -> rusqlite::Result<Issue> {
         version: row.get::<_, i64>(2)?.cast_unsigned(),
         facts,
         generation,
+        wish: body.wish.map(WishPart::into_wish).transpose()?,
+        delete_due: body.delete_due.map(Timestamp::from_unix_ms),
+        life_due: body.life_due.map(Timestamp::from_unix_ms),
+        may_land_until: body.may_land_until.map(Timestamp::from_unix_ms),
+        merged_into: body.merged_into.map(HomeId),
         state,
     })
 }

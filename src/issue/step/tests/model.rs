@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{Bench, SETTLE, unavailable};
 use crate::issue::commit::ProviderCall;
-use crate::issue::event::{Done, Seen, Trouble};
+use crate::issue::event::{Done, NotAsked, Owner, Seen, Trouble};
 use crate::issue::state::Verb;
-use crate::types::{ExternalId, Generation, ObjectState, SandboxId, Timestamp};
+use crate::types::{ExternalId, Generation, Mode, ObjectState, SandboxId, Timestamp};
 
 #[derive(Clone, Debug)]
 pub struct ModelObject {
@@ -55,7 +55,7 @@ impl World {
         let record = &call.record;
         match fate {
             Fate::Unreached => return Err(unavailable()),
-            Fate::NotAsked => return Err(Trouble::NotAsked),
+            Fate::NotAsked => return Err(Trouble::NotAsked(NotAsked::NoTurn)),
             Fate::Breaks => {
                 if call.verb == Verb::Create && self.objects.is_empty() {
                     self.make(&record.id, record.generation, ObjectState::Partial);
@@ -147,7 +147,11 @@ impl World {
 fn seen(object: &ModelObject) -> Seen {
     Seen {
         external_id: object.external_id.clone(),
-        owner: Some((object.sandbox.clone(), object.generation)),
+        owner: Some(Owner {
+            sandbox: object.sandbox.clone(),
+            generation: object.generation,
+            mode: Mode::Strong,
+        }),
         state: object.state,
     }
 }

@@ -30,6 +30,9 @@ fn nudge(action: &str, effect: Effect, second: i64, open: bool, labelled: bool) 
         event: "issues".into(),
         action: action.into(),
         news,
+        formerly: None,
+        comment: None,
+        installation: None,
         effect,
     };
     IssueEvent::Nudge { nudge, claims: vec![], place_elsewhere: false }

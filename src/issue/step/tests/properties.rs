@@ -152,7 +152,7 @@ impl Life {
                     Some(Step::Asked { until, .. }) if self.in_flight.is_some() => Some(*until),
                     Some(Step::Asked { .. } | Step::Waiting { .. }) | None => None,
                 };
-                let due = answered_by.or(self.bench.issue.state.due_at());
+                let due = answered_by.or(self.bench.issue.due_at());
                 let Some(due) = due else { return };
                 self.bench.now = self.bench.now.max(due);
                 self.world.settle(self.bench.now);
@@ -160,7 +160,7 @@ impl Life {
                     // A provider gives up at the deadline: the answer comes now.
                     self.answer(Fate::Unreached);
                 } else {
-                    self.event(IssueEvent::Due { in_flight: None });
+                    self.event(IssueEvent::Due { in_flight: None, busy: false });
                 }
             }
             Act::Crash(fate) => {
@@ -185,7 +185,7 @@ impl Life {
         for _ in 0..200 {
             if self.in_flight.is_some() {
                 self.answer(Fate::Good);
-            } else if self.bench.issue.state.due_at().is_some() {
+            } else if self.bench.issue.due_at().is_some() {
                 self.act(Act::Due);
             } else {
                 self.bench.now = self.bench.now.after(SETTLE + self.bench.rules.create.timeout);

@@ -2,7 +2,7 @@
 
 use super::{Bench, template, unavailable};
 use crate::issue::commit::{CommandRefusal, Reply};
-use crate::issue::event::{Command, Done, EnsureAsk, IssueEvent, Seen, Trouble};
+use crate::issue::event::{Command, Done, EnsureAsk, IssueEvent, NotAsked, Seen, Trouble};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
 use crate::types::{
     Alias, Cause, ExternalId, FailureCode, Generation, ObjectState, Outcome, Phase, SandboxId,
@@ -210,7 +210,7 @@ fn without_enforced_names_nothing_is_asked_twice_before_it_must_have_settled() {
     bench.due();
     let commit = bench.answer(Ok(Done::Seen(vec![])));
     assert_eq!(commit.call, None, "it may still land");
-    assert_eq!(bench.issue.state.due_at(), settled);
+    assert_eq!(bench.issue.due_at(), settled);
     let commit = bench.due();
     assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look));
     let commit = bench.answer(Ok(Done::Seen(vec![])));
@@ -240,7 +240,7 @@ fn an_older_generation_is_removed_first() {
     let old = bench.ours(ObjectState::Stopped);
     bench.answer(Err(Trouble::Absent));
     let commit = bench.answer(Err(Trouble::Present(old.clone())));
-    let expected = old.owner.clone().expect("an owner").0;
+    let expected = old.owner.clone().expect("an owner").sandbox;
     let removal = Verb::Delete { external_id: old.external_id, expected };
     assert_eq!(commit.call.map(|call| call.verb), Some(removal));
     bench.answer(Ok(Done::Removing));
@@ -298,12 +298,12 @@ fn a_delete_during_a_create_in_flight_removes_what_it_made() {
 fn a_call_that_found_no_turn_is_made_later_at_no_cost_and_never_for_a_delete() {
     let mut bench = bench_in(Some(Phase::Creating));
     for _ in 0..10 {
-        bench.answer(Err(Trouble::NotAsked));
+        bench.answer(Err(Trouble::NotAsked(NotAsked::NoTurn)));
         let commit = bench.due();
         assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Create), "the same again");
     }
     bench.command(Command::Delete);
-    let commit = bench.answer(Err(Trouble::NotAsked));
+    let commit = bench.answer(Err(Trouble::NotAsked(NotAsked::NoTurn)));
     assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look), "nothing is made any more");
     bench.answer(Ok(Done::Seen(vec![])));
     assert_eq!(bench.issue.state, IssueState::Absent);
@@ -357,6 +357,7 @@ fn a_template_other_than_the_existing_ones_is_told() {
     let mut bench = bench_in(Some(Phase::Running));
     let commit = bench.apply(IssueEvent::Ensure(EnsureAsk {
         template: Some(template("big")),
+        mode: None,
         title: None,
         numbered: None,
         claims: vec![],
@@ -463,7 +464,7 @@ fn the_waits_of_a_delete_grow() {
     let mut longest = 0;
     for _ in 0..30 {
         bench.answer(Err(super::unavailable()));
-        let due = bench.issue.state.due_at().expect("due");
+        let due = bench.issue.due_at().expect("due");
         longest = longest.max(due.unix_ms() - bench.now.unix_ms());
         bench.due();
     }

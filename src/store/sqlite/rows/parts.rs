@@ -9,7 +9,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::BadRow;
-use crate::issue::{Facts, Known, Record};
+use crate::issue::{Facts, Known, Record, Wish};
 use crate::types::{
     Attempt, Failure, FailureCode, Generation, IssueId, IssueNumber, Mode, ObjectName, Phase,
     ProviderName, ProviderStep, Repository, Resources, SandboxId, Template, TemplateName,
@@ -58,6 +58,8 @@ pub(super) struct FactsPart<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     repository_id: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    installation_id: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     number: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<KnownPart<Cow<'a, str>>>,
@@ -73,6 +75,8 @@ pub(super) struct FactsPart<'a> {
     deleted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_by_person_at: Option<i64>,
+    #[serde(default, skip_serializing_if = "<[u64]>::is_empty")]
+    counted_comments: Cow<'a, [u64]>,
 }
 
 impl<'a> From<&'a Facts> for FactsPart<'a> {
@@ -82,6 +86,7 @@ impl<'a> From<&'a Facts> for FactsPart<'a> {
             issue_id: Cow::Borrowed(facts.issue_id.as_str()),
             repository: facts.repository.as_ref().map(|name| Cow::Borrowed(name.as_str())),
             repository_id: facts.repository_id,
+            installation_id: facts.installation_id,
             number: facts.number.map(|number| number.0),
             title: facts
                 .title
@@ -93,6 +98,7 @@ impl<'a> From<&'a Facts> for FactsPart<'a> {
             assigned: facts.assigned.as_ref().map(known),
             deleted: facts.deleted,
             ended_by_person_at: facts.ended_by_person_at.map(Timestamp::unix_ms),
+            counted_comments: Cow::Borrowed(&facts.counted_comments),
         }
     }
 }
@@ -103,6 +109,7 @@ impl From<FactsPart<'_>> for Facts {
             issue_id: IssueId::trusted(&*part.issue_id),
             repository: part.repository.map(|name| Repository::trusted(&*name)),
             repository_id: part.repository_id,
+            installation_id: part.installation_id,
             number: part.number.map(IssueNumber),
             title: part.title.map(|known| known.into_known(Cow::into_owned)),
             url: part.url.map(Cow::into_owned),
@@ -111,6 +118,7 @@ impl From<FactsPart<'_>> for Facts {
             assigned: part.assigned.map(|known| known.into_known(|assigned| assigned)),
             deleted: part.deleted,
             ended_by_person_at: part.ended_by_person_at.map(Timestamp::from_unix_ms),
+            counted_comments: part.counted_comments.into_owned(),
         }
     }
 }
@@ -133,6 +141,10 @@ pub(super) struct RecordPart<'a> {
     attempt: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     may_land_until: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    made_at_ns: Option<i64>,
 }
 
 impl<'a> From<&'a Record> for RecordPart<'a> {
@@ -148,6 +160,8 @@ impl<'a> From<&'a Record> for RecordPart<'a> {
             reason: Cow::Borrowed(&record.reason),
             attempt: record.attempt.0,
             may_land_until: record.may_land_until.map(Timestamp::unix_ms),
+            deadline: record.deadline.map(Timestamp::unix_ms),
+            made_at_ns: record.made_at_ns,
         }
     }
 }
@@ -172,6 +186,8 @@ impl RecordPart<'_> {
             reason: self.reason.into_owned(),
             attempt: Attempt(self.attempt),
             may_land_until: self.may_land_until.map(Timestamp::from_unix_ms),
+            deadline: self.deadline.map(Timestamp::from_unix_ms),
+            made_at_ns: self.made_at_ns,
         })
     }
 }
@@ -217,6 +233,36 @@ impl TemplatePart<'_> {
                 processes: self.processes,
                 disk_mb: self.disk_mb,
             },
+        })
+    }
+}
+
+/// A wish that waits.
+#[derive(Serialize, Deserialize)]
+pub(super) struct WishPart<'a> {
+    since: i64,
+    #[serde(borrow)]
+    why: Cow<'a, str>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    template: Option<NextPart<'a>>,
+}
+
+impl<'a> From<&'a Wish> for WishPart<'a> {
+    fn from(wish: &'a Wish) -> Self {
+        Self {
+            since: wish.since.unix_ms(),
+            why: Cow::Borrowed(&wish.why),
+            template: wish.template.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl WishPart<'_> {
+    pub(super) fn into_wish(self) -> Result<Wish, BadRow> {
+        Ok(Wish {
+            since: Timestamp::from_unix_ms(self.since),
+            why: self.why.into_owned(),
+            template: self.template.map(NextPart::into_template).transpose()?,
         })
     }
 }

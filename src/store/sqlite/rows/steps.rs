@@ -41,6 +41,7 @@ pub(super) enum By {
     Issue,
     Restart,
     Provider,
+    Idle,
 }
 
 impl From<StoppedBy> for By {
@@ -50,6 +51,7 @@ impl From<StoppedBy> for By {
             StoppedBy::Issue => Self::Issue,
             StoppedBy::Restart => Self::Restart,
             StoppedBy::Provider => Self::Provider,
+            StoppedBy::Idle => Self::Idle,
         }
     }
 }
@@ -61,6 +63,7 @@ impl From<By> for StoppedBy {
             By::Issue => Self::Issue,
             By::Restart => Self::Restart,
             By::Provider => Self::Provider,
+            By::Idle => Self::Idle,
         }
     }
 }
