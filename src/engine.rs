@@ -22,6 +22,7 @@ mod executor;
 pub mod handle;
 mod registry;
 mod scheduler;
+pub mod spawner;
 mod start;
 mod wait;
 
@@ -33,4 +34,5 @@ pub use api::{
     Publisher, SandboxRef, WaitFor, Waited, Work,
 };
 pub use handle::Engine;
+pub use spawner::{Spawner, Threads};
 pub use start::EngineParts;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, Server, StepBounds};
-use crate::engine::{Engine, EngineParts};
+use crate::engine::{Engine, EngineParts, Threads};
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, TokenHash};
 use crate::issue::event::ProviderRules;
@@ -69,9 +69,7 @@ pub(super) async fn serve(
         templates: config.templates.clone().into_iter().collect(),
         providers,
         publisher: Arc::clone(&feed) as _,
-        arbiter: arbiter.handle(),
-        io,
-        calls,
+        spawner: Arc::new(Threads { arbiter: arbiter.handle(), io, calls }),
     })
     .await
     .context("what is unfinished could not be taken up")?;

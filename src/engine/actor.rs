@@ -118,7 +118,7 @@ struct Output {
     due: Option<Timestamp>,
 }
 
-/// Starts an actor on the engine's arbiter.
+/// Starts an actor where actors live.
 pub(super) fn start(
     core: &Arc<Core>,
     home: HomeId,
@@ -127,20 +127,24 @@ pub(super) fn start(
     messages: mpsc::Receiver<Envelope>,
 ) {
     let core = Arc::clone(core);
-    let arbiter = core.arbiter.clone();
-    IssueActor::start_in_arbiter(&arbiter, move |_| IssueActor {
-        core,
-        home,
-        activation,
-        ticket,
-        messages: Some(messages),
-        issue: None,
-        outbox: VecDeque::new(),
-        last_output: 0,
-        recent: VecDeque::new(),
-        ended: false,
-        passivated: false,
-    });
+    let spawner = Arc::clone(&core.spawner);
+    let start = move || {
+        let actor = IssueActor {
+            core,
+            home,
+            activation,
+            ticket,
+            messages: Some(messages),
+            issue: None,
+            outbox: VecDeque::new(),
+            last_output: 0,
+            recent: VecDeque::new(),
+            ended: false,
+            passivated: false,
+        };
+        actor.start();
+    };
+    spawner.actor(Box::new(start));
 }
 
 impl Actor for IssueActor {
@@ -446,11 +450,11 @@ impl Drop for IssueActor {
         if self.passivated || core.is_stopping() {
             return;
         }
-        let io = core.io.clone();
-        io.spawn(async move {
+        let spawner = Arc::clone(&core.spawner);
+        spawner.io(Box::pin(async move {
             core.clock.sleep_until(core.now().after(WAKE_PAUSE)).await;
             core.registry.send(&core, home, || Message::Wake).await;
-        });
+        }));
     }
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use actix::ArbiterHandle;
 use dashmap::{DashMap, DashSet};
 use tokio::sync::watch;
 
@@ -17,6 +16,7 @@ use super::directory::Directory;
 use super::executor::Executor;
 use super::registry::Registry;
 use super::scheduler::Alarm;
+use super::spawner::Spawner;
 
 /// One of each for the whole server.
 pub(super) struct Core {
@@ -29,12 +29,8 @@ pub(super) struct Core {
     pub directory: Directory,
     pub executor: Executor,
     pub alarm: Alarm,
-    /// Where actors live.
-    pub arbiter: ArbiterHandle,
-    /// Where the engine's own loops run.
-    pub io: tokio::runtime::Handle,
-    /// Where provider calls run.
-    pub calls: tokio::runtime::Handle,
+    /// Where all work runs.
+    pub spawner: Arc<dyn Spawner>,
     /// Who waits for a home's next change. An entry lives as long as somebody waits.
     pub watchers: DashMap<HomeId, watch::Sender<u64>>,
     /// Homes whose first step after the server's start is not durable yet: whoever activates one

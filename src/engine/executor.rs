@@ -135,7 +135,7 @@ impl Executor {
             }
         }
         let core = Arc::clone(core);
-        let calls = core.calls.clone();
+        let spawner = Arc::clone(&core.spawner);
         let task = async move {
             let result = core.executor.perform(&core, home, call).await;
             core.executor.slots.insert(home, Slot::Answering(attempt));
@@ -149,7 +149,7 @@ impl Executor {
                 })
                 .await;
         };
-        self.tasks.spawn_on(task, &calls);
+        spawner.call(Box::pin(self.tasks.track_future(task)));
     }
 
     async fn perform(

@@ -180,13 +180,18 @@ impl Registry {
 
     /// Asks every activation that was not used since `before` to end. It decides by itself.
     pub fn passivate_idle(&self, before: Timestamp) {
+        let mut idle: Vec<_> = Vec::new();
         for entry in &self.map {
             let spoken_to = entry.pending.load(Ordering::SeqCst) > 0;
             if !spoken_to && entry.last_used.load(Ordering::Relaxed) < before.unix_ms() {
-                let pending = Pending::count(&entry.pending);
-                // Full or closed: then it is not idle, or gone already.
-                drop(entry.queue.try_send(Envelope { message: Message::Passivate, pending }));
+                idle.push((*entry.key(), entry.queue.clone(), Pending::count(&entry.pending)));
             }
+        }
+        // By home, since a map's own order differs from run to run.
+        idle.sort_unstable_by_key(|(home, ..)| *home);
+        for (_, queue, pending) in idle {
+            // Full or closed: then it is not idle, or gone already.
+            drop(queue.try_send(Envelope { message: Message::Passivate, pending }));
         }
     }
 }

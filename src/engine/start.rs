@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use actix::ArbiterHandle;
 use dashmap::{DashMap, DashSet};
 
 use crate::clock::{Clock, IdSource};
@@ -23,6 +22,7 @@ use super::executor::Executor;
 use super::handle::Engine;
 use super::registry::Registry;
 use super::scheduler::{self, Alarm};
+use super::spawner::Spawner;
 
 /// How many issues are read at once when the server starts.
 const START_PAGE: usize = 1_000;
@@ -43,12 +43,8 @@ pub struct EngineParts {
     pub providers: HashMap<ProviderName, Arc<dyn SandboxProvider>>,
     /// Who is told what became durable.
     pub publisher: Arc<dyn Publisher>,
-    /// Where actors live.
-    pub arbiter: ArbiterHandle,
-    /// Where the engine's own loops run.
-    pub io: tokio::runtime::Handle,
-    /// Where provider calls run. They may stand back for everything else.
-    pub calls: tokio::runtime::Handle,
+    /// Where all work runs.
+    pub spawner: Arc<dyn Spawner>,
 }
 
 impl Engine {
@@ -69,17 +65,16 @@ impl Engine {
             directory: Directory::default(),
             executor,
             alarm: Alarm::default(),
-            arbiter: parts.arbiter,
-            io: parts.io,
-            calls: parts.calls,
+            spawner: parts.spawner,
             watchers: DashMap::new(),
             restarting: DashSet::new(),
             stopping: AtomicBool::new(false),
         });
         let engine = Self { core, templates: Arc::new(parts.templates) };
         engine.take_up().await?;
-        engine.core.io.spawn(scheduler::run(Arc::clone(&engine.core)));
-        engine.core.io.spawn(scheduler::passivate(Arc::clone(&engine.core)));
+        let spawner = &engine.core.spawner;
+        spawner.io(Box::pin(scheduler::run(Arc::clone(&engine.core))));
+        spawner.io(Box::pin(scheduler::passivate(Arc::clone(&engine.core))));
         Ok(engine)
     }
 
@@ -120,7 +115,11 @@ impl Engine {
     /// left is looked for at the next start. Returns how many calls were left.
     pub async fn stop(&self, at_most: Duration) -> usize {
         self.core.begin_stop();
-        for watcher in &self.core.watchers {
+        let watchers = &self.core.watchers;
+        let mut watched: Vec<_> = watchers.iter().map(|entry| *entry.key()).collect();
+        // By home, since a map's own order differs from run to run.
+        watched.sort_unstable();
+        for watcher in watched.iter().filter_map(|home| watchers.get(home)) {
             watcher.send_modify(|version| *version += 1);
         }
         let tasks = &self.core.executor.tasks;

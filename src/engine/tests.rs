@@ -14,7 +14,9 @@ use std::time::Duration;
 use actix::Arbiter;
 
 use crate::clock::{IdSource, SystemClock, SystemIds};
-use crate::engine::{Change, Engine, EngineParts, EnsureIssue, IssueKey, Publisher, SandboxRef};
+use crate::engine::{
+    Change, Engine, EngineParts, EnsureIssue, IssueKey, Publisher, SandboxRef, Threads,
+};
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
 use crate::sandbox::SandboxProvider;
@@ -110,9 +112,11 @@ impl Bench {
             templates: HashMap::from([(template().name, template())]),
             providers: HashMap::from([(name, Arc::clone(&provider) as _)]),
             publisher: Arc::new(Nobody),
-            arbiter: arbiter.handle(),
-            io: tokio::runtime::Handle::current(),
-            calls: tokio::runtime::Handle::current(),
+            spawner: Arc::new(Threads {
+                arbiter: arbiter.handle(),
+                io: tokio::runtime::Handle::current(),
+                calls: tokio::runtime::Handle::current(),
+            }),
         })
         .await
         .expect("the engine starts");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use actix_web::dev::ServerHandle;
 use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::config::RepositoryPattern;
-use issuebox::engine::{Engine, EngineParts};
+use issuebox::engine::{Engine, EngineParts, Threads};
 use issuebox::github::policy::TriggerPolicy;
 use issuebox::github::webhook::sign;
 use issuebox::http::{Edge, Feed, Limits, TokenHash};
@@ -243,9 +243,7 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
         rules,
         providers: HashMap::from([(name, parts.provider as Arc<dyn SandboxProvider>)]),
         publisher: Arc::clone(&feed) as _,
-        arbiter: arbiter.handle(),
-        calls: io.clone(),
-        io,
+        spawner: Arc::new(Threads { arbiter: arbiter.handle(), calls: io.clone(), io }),
     })
     .await
     .expect("the engine starts");
