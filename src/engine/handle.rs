@@ -156,6 +156,7 @@ impl Engine {
                 let event = IssueEvent::Nudge {
                     nudge: nudge.clone(),
                     claims: place.claims,
+                    takes: Vec::new(),
                     place_elsewhere: place.place_elsewhere,
                 };
                 self.ask(place.home, place.activation, event).await

@@ -31,6 +31,8 @@ pub struct Commit {
     /// Something at the provider that is no sandbox of this home any more, to be put away beside
     /// the lifecycle.
     pub cleanup: Option<Cleanup>,
+    /// Names that from now on belong to the home although another one had them.
+    pub taken_over: Vec<Alias>,
     /// The home that all names of this one belong to from now on.
     pub names_go_to: Option<HomeId>,
 }

@@ -102,6 +102,9 @@ pub enum IssueEvent {
         nudge: Nudge,
         /// Names of the issue that belong to no home yet; they become aliases of this one.
         claims: Vec<Alias>,
+        /// Names that another home has, which was in a repository of the same name before; they
+        /// become aliases of this one.
+        takes: Vec<Alias>,
         /// Whether the issue's repository and number belong to another home; then they are not
         /// taken over.
         place_elsewhere: bool,
@@ -145,6 +148,8 @@ pub enum IssueEvent {
     Adopt(AdoptAsk),
     /// A person decided that an object, or a record whose object is lost, is to be removed.
     Discard {
+        /// At which provider.
+        provider: ProviderName,
         /// The object, where there is one.
         object: Option<Seen>,
         /// The sandbox whose object is lost, where that is meant.
@@ -293,7 +298,12 @@ pub enum Scope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Around {
     /// The repository has a new name or owner.
-    Renamed(Repository),
+    Renamed {
+        /// What it is called now.
+        repository: Repository,
+        /// As of when: `repository.updated_at`, or when the delivery arrived.
+        as_of: Timestamp,
+    },
     /// Its sandbox is stopped, for this reason.
     Stop(String),
     /// The trigger label has another name now: no issue carries it any more.

@@ -129,6 +129,8 @@ pub struct Facts {
     pub installation_id: Option<u64>,
     /// Its number there.
     pub number: Option<IssueNumber>,
+    /// As of when its repository and number are known.
+    pub placed_as_of: Option<Timestamp>,
     /// Its title.
     pub title: Option<Known<String>>,
     /// Its page.
@@ -161,6 +163,7 @@ impl Facts {
             repository_id: None,
             installation_id: None,
             number: None,
+            placed_as_of: None,
             title: None,
             url: None,
             open: None,
@@ -481,12 +484,31 @@ impl IssueState {
         }
     }
 
-    /// When something is to be done without anybody asking: a waiting call's time, or the time by
-    /// which the answer to a call in flight must have come ([`ANSWER_GRACE`] after its deadline).
+    /// By when the phase must be left. A delete whose trouble is shown already goes on without
+    /// one.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        match self {
+            Self::Deleting { failure: Some(_), .. } => None,
+            Self::Absent
+            | Self::Creating { .. }
+            | Self::Running { .. }
+            | Self::Stopping { .. }
+            | Self::Stopped { .. }
+            | Self::Starting { .. }
+            | Self::Failed { .. }
+            | Self::Deleting { failure: None, .. } => self.record()?.deadline,
+        }
+    }
+
+    /// When something is to be done without anybody asking: a waiting call's time or the phase's
+    /// deadline, or the time by which the answer to a call in flight must have come
+    /// ([`ANSWER_GRACE`] after its deadline).
     pub fn due_at(&self) -> Option<Timestamp> {
         match self.step()? {
             Step::Asked { until, .. } => Some(until.after(ANSWER_GRACE)),
-            Step::Waiting { due, .. } => Some(*due),
+            Step::Waiting { due, .. } => {
+                Some(self.deadline().map_or(*due, |deadline| deadline.min(*due)))
+            }
         }
     }
 }

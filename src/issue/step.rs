@@ -1,14 +1,20 @@
 //! The whole lifecycle, synchronous and pure: one event in, one [`Commit`] out.
 //!
-//! This file only dispatches. What callers may want is in `wish` (ensure, commands, work) and
-//! `nudge` (GitHub); what providers answer is in `answer`, by phase; `draft` holds the pieces that
-//! all of them are made of.
+//! This file only dispatches. What callers may want is in `wish` (ensure, commands, work), what
+//! GitHub tells in `nudge` (of the issue) and `around` (of its repository, and of other homes that
+//! are the same issue); what providers answer is in `answer`, by phase, and what sweeps see in
+//! `observed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow) and
+//! `recover` (waits that are over, restarts). `draft` holds the pieces that all are made of.
 
 mod answer;
+mod around;
 mod creating;
+mod deadline;
 mod deleting;
 mod draft;
+mod life;
 mod nudge;
+mod observed;
 mod recover;
 mod wish;
 
@@ -16,6 +22,7 @@ use super::commit::Commit;
 use super::event::{IssueEvent, Moment};
 use super::state::Issue;
 use draft::Draft;
+pub use life::life_due;
 
 /// Decides what an event leads to.
 ///
@@ -26,21 +33,24 @@ pub fn step(issue: &Issue, event: IssueEvent, moment: &Moment<'_>) -> Commit {
     match event {
         IssueEvent::Ensure(ask) => draft.ensure(ask),
         IssueEvent::Command(ask) => draft.command(ask),
-        IssueEvent::Nudge { nudge, claims, place_elsewhere } => {
+        IssueEvent::Nudge { nudge, claims, takes, place_elsewhere } => {
+            draft.taken_over = takes;
             draft.nudge(nudge, claims, place_elsewhere);
         }
+        IssueEvent::Around { news, delivery } => draft.around(news, &delivery),
+        IssueEvent::Merged { into, cause } => draft.merged(into, &cause),
+        IssueEvent::Observed(sight) => draft.observed(&sight),
+        IssueEvent::Adopt(ask) => draft.adopt(ask),
+        IssueEvent::Discard { provider, object, lost, cause } => {
+            draft.discard(&provider, object, lost, &cause);
+        }
+        IssueEvent::Granted => draft.granted(),
         IssueEvent::Worked { sandbox, start, cause } => draft.worked(&sandbox, start, &cause),
         IssueEvent::Answered(answer) => draft.answered(answer),
         IssueEvent::Due { in_flight, busy } => draft.due(in_flight, busy),
         IssueEvent::Activated { in_flight, after_restart } => {
             draft.activated(in_flight, after_restart);
         }
-        IssueEvent::Around { .. }
-        | IssueEvent::Merged { .. }
-        | IssueEvent::Observed(_)
-        | IssueEvent::Adopt(_)
-        | IssueEvent::Discard { .. }
-        | IssueEvent::Granted => {}
     }
     draft.finish(issue)
 }

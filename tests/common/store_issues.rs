@@ -1,6 +1,8 @@
 //! Issues to store in tests: plain ones to build on, and arbitrary ones for properties. Their
 //! strategies are boxed, since nested by value they overflow a test thread's stack.
 
+use std::time::Duration;
+
 use issuebox::issue::state::Goal;
 use issuebox::issue::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};
 use issuebox::store::{DeliveryRow, Write};
@@ -199,6 +201,7 @@ fn any_facts() -> BoxedStrategy<Facts> {
                     repository_id,
                     installation_id: repository_id.map(u64::reverse_bits),
                     number: number.map(IssueNumber),
+                    placed_as_of: by.map(|by| by.after(Duration::from_secs(1))),
                     title,
                     url,
                     open,

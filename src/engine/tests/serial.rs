@@ -166,6 +166,7 @@ async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
         let event = Box::new(IssueEvent::Nudge {
             nudge: nudge("guid", 7),
             claims: place.claims,
+            takes: Vec::new(),
             place_elsewhere: place.place_elsewhere,
         });
         let message = Message::Event { event, reply: Some(reply), held: None };

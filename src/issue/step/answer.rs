@@ -24,7 +24,8 @@ impl Draft<'_> {
         };
         // A delete has no use for the call that it found waiting: it goes on with its own.
         let is_deleting = matches!(self.issue.state, IssueState::Deleting { .. });
-        if let (Err(Trouble::NotAsked(why)), false) = (&answer.result, is_deleting) {
+        let overdue = self.issue.state.deadline().is_some_and(|deadline| deadline <= self.now());
+        if let (Err(Trouble::NotAsked(why)), false) = (&answer.result, is_deleting || overdue) {
             return self.not_asked(why);
         }
         let mut state = self.take_state();
@@ -99,6 +100,7 @@ impl Draft<'_> {
             Err(trouble) => trouble,
         };
         let rules = self.moment.rules.start;
+        let tries_left = self.tries_in_time(&record, tries_left);
         match self.after_trouble(ProviderStep::Start, &trouble, tries_left) {
             Verdict::TryAgain(tries_left) => {
                 let step = self.wait(Verb::Start, rules, tries_left, Some(&trouble));
@@ -119,6 +121,11 @@ impl Draft<'_> {
                 let state = IssueState::Stopped { record, external_id, by };
                 return self.enter(Some(Phase::Stopping), state, stopped_reason(by).to_owned());
             }
+            (Ok(Done::Down), Goal::Running) if self.moment.bar.is_some() => {
+                let state = IssueState::Stopped { record, external_id, by };
+                self.enter(Some(Phase::Stopping), state, stopped_reason(by).to_owned());
+                return self.wish("asked for while it was being stopped", None);
+            }
             (Ok(Done::Down), Goal::Running) => {
                 let reason = "it is down; it was asked for meanwhile".to_owned();
                 return self.start(Some(Phase::Stopping), record, external_id, goal, reason);
@@ -127,6 +134,7 @@ impl Draft<'_> {
             (Err(trouble), _) => trouble,
         };
         let rules = self.moment.rules.stop;
+        let tries_left = self.tries_in_time(&record, tries_left);
         match self.after_trouble(ProviderStep::Stop, &trouble, tries_left) {
             Verdict::TryAgain(tries_left) => {
                 let step = self.wait(Verb::Stop, rules, tries_left, Some(&trouble));
@@ -146,6 +154,11 @@ impl Draft<'_> {
         self.tell(format!("{step} is tried again: {message}"));
     }
 
+    /// Past the phase's deadline the try that just ended was the last.
+    pub fn tries_in_time(&self, record: &Record, tries_left: u32) -> u32 {
+        if self.is_overdue(record) { tries_left.min(1) } else { tries_left }
+    }
+
     /// What trouble with an object that was there means for its phase.
     fn after_trouble(&self, step: ProviderStep, trouble: &Trouble, tries_left: u32) -> Verdict {
         let tries_left = tries_left.saturating_sub(1);
@@ -157,7 +170,9 @@ impl Draft<'_> {
             Trouble::Refused(_) | Trouble::Unknown(_) => {
                 Verdict::GiveUp(self.failure_of(step, trouble))
             }
-            Trouble::Unavailable { .. } | Trouble::Broken(_) if tries_left == 0 => {
+            Trouble::NotAsked(_) | Trouble::Unavailable { .. } | Trouble::Broken(_)
+                if tries_left == 0 =>
+            {
                 Verdict::GiveUp(self.failure_of(step, trouble))
             }
             Trouble::NotAsked(_) | Trouble::Unavailable { .. } | Trouble::Broken(_) => {

@@ -6,7 +6,7 @@
 
 use crate::issue::event::{Done, Seen, Trouble};
 use crate::issue::state::{Goal, IssueState, Record, Step, Verb};
-use crate::types::{Failure, FailureCode, ObjectState, Phase, ProviderStep};
+use crate::types::{Failure, FailureCode, Mode, ObjectState, Phase, ProviderStep};
 
 use super::answer::unexpected;
 use super::draft::Draft;
@@ -49,8 +49,13 @@ impl Draft<'_> {
         // Several objects of one sandbox id (a provider that does not enforce names made a second
         // one): keep the same one at every look.
         ours.sort_by(|a, b| a.external_id.as_str().cmp(b.external_id.as_str()));
+        // An older generation; or one of fast mode whose record was never written, so that this
+        // record was given the same generation.
         let older = |seen: &Seen| {
-            seen.owner.as_ref().is_some_and(|owner| owner.generation < record.generation)
+            seen.owner.as_ref().is_some_and(|owner| {
+                owner.generation < record.generation
+                    || owner.generation == record.generation && owner.mode == Mode::Fast
+            })
         };
         if let Some(foreign) = others.iter().find(|seen| !older(seen)) {
             let trouble = Trouble::Present(foreign.clone());
@@ -91,6 +96,10 @@ impl Draft<'_> {
 
     /// There is nothing: ask for it, unless a create that was asked before may still land.
     fn creating_absent(&mut self, record: Record, goal: Goal, tries_left: u32) {
+        if self.is_overdue(&record) {
+            let failure = self.too_slow(ProviderStep::Create, &record);
+            return self.give_up(record, goal, failure);
+        }
         match record.may_land_until {
             Some(until) if !self.provider_rules(&record).names_enforced && self.now() < until => {
                 let step = Step::Waiting { verb: Verb::Look, due: until, tries_left };
@@ -140,7 +149,7 @@ impl Draft<'_> {
         asked: ProviderStep,
         trouble: Trouble,
     ) {
-        let tries_left = tries_left.saturating_sub(1);
+        let tries_left = self.tries_in_time(&record, tries_left).saturating_sub(1);
         let hopeless = matches!(trouble, Trouble::Refused(_) | Trouble::Unknown(_));
         if hopeless || tries_left == 0 {
             let failure = self.failure_of(asked, &trouble);
@@ -152,10 +161,14 @@ impl Draft<'_> {
     }
 
     /// The tries are used up: remove what they may have left, then say *failed*.
-    fn give_up(&mut self, mut record: Record, goal: Goal, failure: Failure) {
+    pub fn give_up(&mut self, mut record: Record, goal: Goal, failure: Failure) {
         if failure.code == FailureCode::ProviderUnknown {
             return self.fail(Phase::Creating, record, None, goal, failure);
         }
+        // Clearing up has a time of its own, which begins once nothing can land any more.
+        let from = record.may_land_until.map_or(self.now(), |until| until.max(self.now()));
+        let span = self.deadline_of(Phase::Deleting, &record).map(|end| end.since(self.now()));
+        record.deadline = span.map(|span| from.after(span));
         let step = self.ask(&mut record, None, Verb::Look, self.moment.rules.create.attempts);
         self.keep(IssueState::Creating { record, goal, step, giving_up: Some(failure) });
     }
@@ -211,7 +224,7 @@ impl Draft<'_> {
     }
 
     /// Leftovers could not be looked for or removed: try again, and in the end say so.
-    fn leftovers_unclear(
+    pub fn leftovers_unclear(
         &mut self,
         record: Record,
         goal: Goal,

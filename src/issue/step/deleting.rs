@@ -55,7 +55,9 @@ impl Draft<'_> {
             // Accepted is not gone: look.
             (Verb::Delete { .. }, Ok(Done::Removing)) => {
                 deleting.tries_left = deleting.tries_left.min(self.patience().attempts - 1);
-                deleting.failure = None;
+                if !self.is_overdue(&deleting.record) {
+                    deleting.failure = None;
+                }
                 self.deleting_look(deleting);
             }
             // Where a create's outcome was ever unknown, a second object may have landed behind this

@@ -3,22 +3,24 @@
 use std::mem;
 use std::time::Duration;
 
-use crate::issue::commit::{Commit, ProviderCall, Reply};
+use crate::issue::commit::{Cleanup, Commit, ProviderCall, Reply};
 use crate::issue::event::{Moment, NotAsked, ProviderRules, StepRules, Trouble};
 use crate::issue::state::{Goal, Issue, IssueState, Record, Step, StoppedBy, Verb};
 use crate::types::{
-    Alias, Attempt, Cause, ExternalId, Failure, FailureCode, ObjectName, Phase, ProviderStep,
-    Sandbox, Template, TimelineEntry, Timestamp,
+    Alias, Attempt, Cause, ExternalId, Failure, FailureCode, HomeId, Mode, ObjectName, Phase,
+    ProviderStep, Sandbox, SandboxId, Template, TimelineEntry, Timestamp,
 };
 
+use super::life::life_due;
+
 /// How long one look at a provider may take.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 /// The wait after the first failed try; doubled with each further one.
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 /// The longest wait between two tries.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// The longest that a provider is believed when it asks to be left alone.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// Activity closer together than this is recorded once, so that a busy sandbox does not write on
 /// every request.
 const ACTIVITY_RESOLUTION: Duration = Duration::from_secs(30);
@@ -29,7 +31,11 @@ pub(super) struct Draft<'a> {
     pub moment: &'a Moment<'a>,
     pub cause: String,
     pub aliases: Vec<Alias>,
+    pub taken_over: Vec<Alias>,
+    pub names_go_to: Option<HomeId>,
     pub reply: Reply,
+    pub cleanup: Option<Cleanup>,
+    early: bool,
     ended: Option<Sandbox>,
     timeline: Vec<TimelineEntry>,
     call: Option<ProviderCall>,
@@ -42,7 +48,11 @@ impl<'a> Draft<'a> {
             moment,
             cause: Cause::Service("provider").to_string(),
             aliases: Vec::new(),
+            taken_over: Vec::new(),
+            names_go_to: None,
             reply: Reply::Nothing,
+            cleanup: None,
+            early: false,
             ended: None,
             timeline: Vec::new(),
             call: None,
@@ -58,7 +68,11 @@ impl<'a> Draft<'a> {
         if before.version == 0 && self.issue != *before && !self.aliases.contains(&own) {
             self.aliases.push(own);
         }
-        let changed = self.issue != *before || !self.aliases.is_empty();
+        self.issue.life_due = life_due(&self.issue, self.moment.rules);
+        let changed = self.issue != *before
+            || !self.aliases.is_empty()
+            || !self.taken_over.is_empty()
+            || self.names_go_to.is_some();
         if changed {
             self.issue.version += 1;
         }
@@ -70,9 +84,10 @@ impl<'a> Draft<'a> {
             timeline: self.timeline,
             reply: self.reply,
             call: self.call,
-            early: false,
-            cleanup: None,
-            names_go_to: None,
+            early: self.early,
+            cleanup: self.cleanup,
+            taken_over: self.taken_over,
+            names_go_to: self.names_go_to,
         }
     }
 
@@ -95,6 +110,7 @@ impl<'a> Draft<'a> {
         if let Some(record) = state.record_mut() {
             if from != to {
                 record.phase_since = now;
+                record.deadline = to.and_then(|phase| self.deadline_of(phase, record));
             }
             record.reason.clone_from(&reason);
             generation = record.generation;
@@ -138,6 +154,11 @@ impl<'a> Draft<'a> {
             Verb::Delete { .. } => rules.delete.timeout,
         };
         let until = self.moment.now.after(timeout);
+        let force = match &verb {
+            Verb::Stop => tries_left <= 1 || self.is_overdue(record),
+            Verb::Delete { .. } => self.is_overdue(record),
+            Verb::Look | Verb::Create | Verb::Start => false,
+        };
         record.attempt = record.attempt.next();
         self.call = Some(ProviderCall {
             provider: record.template.provider.clone(),
@@ -147,7 +168,7 @@ impl<'a> Draft<'a> {
             issue: self.issue.facts.issue_id.clone(),
             record: record.clone(),
             external_id: external_id.cloned(),
-            force: false,
+            force,
             deadline: until,
         });
         Step::Asked { verb, until, tries_left }
@@ -177,8 +198,9 @@ impl<'a> Draft<'a> {
             Some(Trouble::Unavailable { retry_after, .. }) => {
                 retry_after.unwrap_or(Duration::ZERO).min(RETRY_AFTER_MAX)
             }
+            Some(Trouble::NotAsked(NotAsked::Unreachable { next_try, .. })) => *next_try,
             Some(
-                Trouble::NotAsked(_)
+                Trouble::NotAsked(NotAsked::NoTurn)
                 | Trouble::Absent
                 | Trouble::Present(_)
                 | Trouble::Refused(_)
@@ -190,33 +212,45 @@ impl<'a> Draft<'a> {
         Step::Waiting { verb, due: self.moment.now.after(spread.max(asked)), tries_left }
     }
 
-    /// Begins the next generation: recorded first, then asked for.
-    pub fn begin(&mut self, template: Template, reason: String) {
+    /// Begins the next generation: recorded first, then asked for; in fast mode asked for while
+    /// the record is being written, where the last generation is known for certain.
+    pub fn begin(&mut self, template: Template, mode: Mode, reason: String) {
         let now = self.moment.now;
         let generation = self.issue.generation.next();
         let name = self.issue.facts.issue_id.sandbox_name();
+        let fast = mode == Mode::Fast && self.moment.may_hurry;
+        let made_at_ns = fast.then_some(self.moment.unix_ns);
+        let id = match made_at_ns {
+            Some(ns) => SandboxId::fast(&name, &self.issue.account, ns),
+            None => self.moment.fresh_id.clone(),
+        };
         let mut record = Record {
-            id: self.moment.fresh_id.clone(),
+            id,
             object_name: ObjectName::for_home(&self.issue.account, self.issue.home, &name),
             name,
             generation,
-            mode: template.mode,
+            mode: if fast { Mode::Fast } else { Mode::Strong },
             template,
             created_at: now,
             phase_since: now,
             last_activity_at: now,
             reason: String::new(),
             attempt: Attempt::default(),
-            may_land_until: None,
+            // What a generation that was given up by force may still bring forth.
+            may_land_until: self.issue.may_land_until.filter(|until| now < *until),
             deadline: None,
-            made_at_ns: None,
+            made_at_ns,
         };
         self.issue.generation = generation;
+        self.issue.may_land_until = None;
+        self.issue.wish = None;
+        self.issue.delete_due = None;
         // A provider that enforces names tells by itself when something has the name already; any
         // other is looked at first.
         let verb =
             if self.provider_rules(&record).names_enforced { Verb::Create } else { Verb::Look };
         let tries_left = self.moment.rules.create.attempts;
+        self.early = fast && verb == Verb::Create;
         let step = self.ask(&mut record, None, verb, tries_left);
         let state = IssueState::Creating { record, goal: Goal::Running, step, giving_up: None };
         self.enter(None, state, reason);
@@ -282,13 +316,31 @@ impl<'a> Draft<'a> {
     }
 
     /// The sandbox is confirmed absent: it becomes history, and the generation that was asked for
-    /// meanwhile begins.
+    /// meanwhile begins, or waits until nothing forbids it.
     pub fn gone(&mut self, record: Record, next: Option<Template>) {
+        self.end(Phase::Deleting, record, None, "the provider no longer has it".to_owned());
+        let Some(template) = next else { return };
+        let why = "asked for while the last one was being deleted";
+        if self.moment.bar.is_some() {
+            return self.wish(why, Some(template));
+        }
+        let mode = template.mode;
+        self.begin(template, mode, why.to_owned());
+    }
+
+    /// Makes a sandbox history.
+    pub fn end(
+        &mut self,
+        from: Phase,
+        record: Record,
+        external_id: Option<ExternalId>,
+        reason: String,
+    ) {
         let now = self.moment.now;
-        let reason = "the provider no longer has it".to_owned();
+        self.issue.delete_due = None;
         self.issue.state = IssueState::Deleting {
             record,
-            external_id: None,
+            external_id,
             step: Step::Waiting { verb: Verb::Look, due: now, tries_left: 0 },
             failure: None,
             next: None,
@@ -301,17 +353,18 @@ impl<'a> Draft<'a> {
             deleted_at: Some(now),
             ..sandbox
         });
-        self.enter(Some(Phase::Deleting), IssueState::Absent, reason);
-        if let Some(template) = next {
-            self.begin(template, "asked for while the last one was being deleted".to_owned());
-        }
+        self.enter(Some(from), IssueState::Absent, reason);
     }
 
-    /// Counts as activity, recorded at most every 30 seconds.
+    /// Counts as activity, recorded at most every 30 seconds, or every tenth of the time after
+    /// which an idle sandbox is stopped where that is shorter.
     pub fn touch(&mut self) {
         let now = self.moment.now;
+        let idle = self.moment.rules.idle_stop;
+        let resolution =
+            idle.map_or(ACTIVITY_RESOLUTION, |idle| ACTIVITY_RESOLUTION.min(idle / 10));
         if let Some(record) = self.issue.state.record_mut()
-            && now.since(record.last_activity_at) >= ACTIVITY_RESOLUTION
+            && now.since(record.last_activity_at) >= resolution
         {
             record.last_activity_at = now;
         }

@@ -2,8 +2,8 @@
 //! fact has a watermark, and older news never overwrites newer knowledge of that fact.
 
 use crate::issue::commit::{DeliveryResult, Reply};
-use crate::issue::event::{Effect, News, Nudge, TriggerKind};
-use crate::issue::state::{IssueState, Known, StoppedBy};
+use crate::issue::event::{Command, Effect, News, Nudge, TriggerKind};
+use crate::issue::state::{Facts, IssueState, Known, StoppedBy};
 use crate::types::{Alias, Cause, Timestamp};
 
 use super::draft::Draft;
@@ -15,8 +15,15 @@ impl Draft<'_> {
         let facts_before = self.issue.facts.clone();
         self.aliases = claims;
         self.learn(&nudge.news, place_elsewhere);
+        if nudge.installation.is_some() {
+            self.issue.facts.installation_id = nudge.installation;
+        }
         let learned = self.issue.facts != facts_before;
+        let counted_before = nudge.comment.is_some_and(|comment| !self.count(comment));
         let result = match nudge.effect {
+            Effect::Trigger(_) | Effect::Command(_) if counted_before => {
+                ignored("the command of this comment was carried out before")
+            }
             Effect::Trigger(kind) => self.trigger(kind, nudge.news.as_of),
             Effect::Stop(why) => self.stop_by_issue(why, &nudge),
             Effect::Delete => {
@@ -30,9 +37,11 @@ impl Draft<'_> {
                 applied("counts as activity")
             }
             Effect::Activity => ignored("the issue has no sandbox and this is no trigger"),
-            Effect::Command(_) | Effect::Status => ignored("not available yet"),
+            Effect::Command(command) => self.commented(command),
+            Effect::Status => applied(self.status()),
         };
         let mut result = result;
+        self.follow_open(&facts_before);
         if result.applied {
             self.touch();
         }
@@ -45,16 +54,18 @@ impl Draft<'_> {
     fn learn(&mut self, news: &News, place_elsewhere: bool) {
         let facts = &mut self.issue.facts;
         let as_of = news.as_of;
-        if facts.title.as_ref().is_none_or(|known| known.as_of <= as_of) {
-            if !news.title.is_empty() {
-                facts.title = Some(Known { value: news.title.clone(), as_of });
-            }
+        if facts.title.as_ref().is_none_or(|known| known.as_of <= as_of) && !news.title.is_empty() {
+            facts.title = Some(Known { value: news.title.clone(), as_of });
+        }
+        // The newest place is the one to be found under: a repository may be renamed, an issue
+        // transferred.
+        if facts.placed_as_of.is_none_or(|known| known <= as_of) {
+            facts.placed_as_of = Some(as_of);
             facts.repository_id = Some(news.repository_id);
             if news.url.is_some() {
                 facts.url.clone_from(&news.url);
             }
             if !place_elsewhere {
-                // The newest place is the one to be found under: a repository may be renamed.
                 facts.repository = Some(news.repository.clone());
                 facts.number = Some(news.number);
             }
@@ -103,8 +114,89 @@ impl Draft<'_> {
         if facts.ended_by_person_at.is_some_and(later) {
             return ignored("a person stopped or deleted it later");
         }
-        let (_, reason) = self.want_running(None, kind.describe());
-        applied(format!("{}: {reason}", kind.describe()))
+        self.grant_or_wish(kind.describe())
+    }
+
+    /// Wants a running sandbox; where a hold or a quota forbids it now, the wish stays.
+    fn grant_or_wish(&mut self, why: &str) -> DeliveryResult {
+        let would_begin =
+            matches!(self.issue.state, IssueState::Absent | IssueState::Stopped { .. });
+        if let (true, Some(bar)) = (would_begin, &self.moment.bar) {
+            let reason = format!("{why}; it waits: {}", bar.reason);
+            self.wish(why, None);
+            return applied(reason);
+        }
+        let (_, reason) = self.want_running(None, None, why);
+        applied(format!("{why}: {reason}"))
+    }
+
+    /// Counts a comment's command; false where it was counted before.
+    fn count(&mut self, comment: u64) -> bool {
+        let counted = &mut self.issue.facts.counted_comments;
+        if counted.contains(&comment) {
+            return false;
+        }
+        if counted.len() >= Facts::COUNTED_COMMENTS_MAX {
+            counted.remove(0);
+        }
+        counted.push(comment);
+        true
+    }
+
+    /// A comment commands the sandbox: the table of commands, told in words.
+    fn commented(&mut self, command: Command) -> DeliveryResult {
+        let why = "a comment asked for it";
+        let Some(phase) = self.issue.state.phase() else {
+            return ignored("the issue has no sandbox");
+        };
+        match command {
+            Command::Start if self.bars(command) => self.grant_or_wish(why),
+            Command::Retry if self.bars(command) => {
+                let bar = self.moment.bar.as_ref().map(|bar| bar.reason.as_str());
+                ignored(format!("it cannot be tried again now: {}", bar.unwrap_or_default()))
+            }
+            Command::Stop => {
+                self.issue.facts.ended_by_person_at = Some(self.now());
+                self.want_stopped(StoppedBy::Person, why);
+                applied("its sandbox is stopped: a comment asked for it")
+            }
+            Command::Delete | Command::ForceDelete => {
+                self.issue.facts.ended_by_person_at = Some(self.now());
+                self.delete(why);
+                applied("its sandbox is deleted: a comment asked for it")
+            }
+            Command::Start => match self.command_start() {
+                None => applied("its sandbox is started: a comment asked for it"),
+                Some(_) => ignored(format!("its sandbox is {phase}; it cannot be started")),
+            },
+            Command::Retry => match self.command_retry() {
+                None => applied("the step that failed is tried again: a comment asked for it"),
+                Some(_) => ignored(format!("its sandbox is {phase}; only a failed one is retried")),
+            },
+        }
+    }
+
+    fn status(&self) -> String {
+        match (self.issue.state.record(), self.issue.state.phase()) {
+            (Some(record), Some(phase)) => format!("its sandbox is {phase}: {}", record.reason),
+            _ => "the issue has no sandbox".to_owned(),
+        }
+    }
+
+    /// What follows when it became known that the issue is open or closed, by whatever delivery:
+    /// the one that said so first may have been lost.
+    fn follow_open(&mut self, before: &Facts) {
+        let says = |facts: &Facts| facts.open.as_ref().map(|known| known.value);
+        match (says(before), says(&self.issue.facts)) {
+            (Some(false), Some(true)) => self.issue.delete_due = None,
+            (Some(true), Some(false)) => {
+                if self.issue.state.record().is_some() {
+                    self.want_stopped(StoppedBy::Issue, "the issue was closed");
+                }
+                self.delete_after_close();
+            }
+            (None | Some(true | false), None | Some(true | false)) => {}
+        }
     }
 
     fn stop_by_issue(&mut self, why: &'static str, nudge: &Nudge) -> DeliveryResult {
@@ -118,11 +210,20 @@ impl Draft<'_> {
         if newer_says_otherwise {
             return ignored("newer knowledge says otherwise");
         }
-        if let IssueState::Absent = self.issue.state {
-            return applied(format!("{why}; there is no sandbox to stop"));
-        }
         self.want_stopped(StoppedBy::Issue, why);
-        applied(format!("{why}; its sandbox is stopped"))
+        if nudge.action == "closed" {
+            self.delete_after_close();
+        }
+        match self.issue.state {
+            IssueState::Absent => applied(format!("{why}; there is no sandbox to stop")),
+            IssueState::Creating { .. }
+            | IssueState::Running { .. }
+            | IssueState::Stopping { .. }
+            | IssueState::Stopped { .. }
+            | IssueState::Starting { .. }
+            | IssueState::Failed { .. }
+            | IssueState::Deleting { .. } => applied(format!("{why}; its sandbox is stopped")),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::issue::state::{IssueState, Record, Step, StoppedBy, Verb};
 use crate::types::{Attempt, Cause, ExternalId, Phase};
 
 use super::answer::stopped_reason;
-use super::draft::Draft;
+use super::draft::{Draft, RETRY_AFTER_MAX};
 
 /// How long a call that found no turn waits before it queues up again.
 const TURN_PAUSE: Duration = Duration::from_secs(1);
@@ -15,10 +15,15 @@ const TURN_PAUSE: Duration = Duration::from_secs(1);
 impl Draft<'_> {
     /// The due time may have come: make the call that waited, or look where an answer is overdue
     /// and the executor no longer holds the call.
-    pub fn due(&mut self, in_flight: Option<Attempt>, _busy: bool) {
+    pub fn due(&mut self, in_flight: Option<Attempt>, busy: bool) {
         self.cause = Cause::Service("scheduler").to_string();
         let now = self.now();
+        if self.issue.life_due.is_some_and(|due| due <= now) {
+            self.live_on(busy);
+        }
+        let overdue = self.issue.state.deadline().is_some_and(|deadline| deadline <= now);
         match self.issue.state.step() {
+            Some(Step::Waiting { .. }) if overdue => self.overdue(),
             Some(Step::Waiting { due, .. }) if *due <= now => self.call_again(None),
             Some(Step::Asked { until, .. }) if *until <= now => self.answer_lost(in_flight, false),
             Some(Step::Waiting { .. } | Step::Asked { .. }) | None => {}
@@ -39,9 +44,31 @@ impl Draft<'_> {
             self.enter(Some(Phase::Running), state, stopped_reason(by).to_owned());
             return;
         }
+        if after_restart {
+            self.bound_times();
+        }
         if matches!(self.issue.state.step(), Some(Step::Asked { .. })) {
             self.answer_lost(in_flight, after_restart);
         }
+    }
+
+    /// Brings times in the future back to what they can be at most: the clock may have been set
+    /// back while the server was down, and a wait of a second must not become one of a day.
+    fn bound_times(&mut self) {
+        let now = self.now();
+        let mut state = self.take_state();
+        let phase = state.phase();
+        if let Some(Step::Waiting { due, .. }) = state.step_mut() {
+            *due = (*due).min(now.after(RETRY_AFTER_MAX));
+        }
+        if let (Some(phase), Some(record)) = (phase, state.record_mut()) {
+            let longest = self.deadline_of(phase, record);
+            record.deadline = record.deadline.min(longest);
+            record.last_activity_at = record.last_activity_at.min(now);
+            let create = self.moment.rules.create.timeout + self.provider_rules(record).settle;
+            record.may_land_until = record.may_land_until.map(|u| u.min(now.after(create)));
+        }
+        self.keep(state);
     }
 
     /// Nothing was asked: the same again a little later, at no cost.
@@ -51,6 +78,10 @@ impl Draft<'_> {
             NotAsked::Unreachable { next_try, .. } => (*next_try).max(TURN_PAUSE),
         });
         let mut state = self.take_state();
+        let phase = state.phase();
+        if let (NotAsked::NoTurn, Some(phase), Some(record)) = (why, phase, state.record_mut()) {
+            self.extend_deadline(phase, record);
+        }
         if let Some(step) = state.step_mut()
             && let Step::Asked { verb, tries_left, .. } = step
         {

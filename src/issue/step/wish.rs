@@ -2,8 +2,10 @@
 
 use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{Command, CommandAsk, EnsureAsk};
-use crate::issue::state::{Goal, IssueState, Known, Record, Step, StoppedBy, Verb};
-use crate::types::{Cause, ExternalId, Outcome, Phase, ProviderStep, SandboxId, Template, Wanted};
+use crate::issue::state::{Goal, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};
+use crate::types::{
+    Cause, ExternalId, Mode, Outcome, Phase, ProviderStep, SandboxId, Template, Wanted,
+};
 
 use super::draft::Draft;
 
@@ -18,6 +20,12 @@ impl Draft<'_> {
             self.reply = Reply::OtherPlace;
             return;
         }
+        let would_begin =
+            matches!(self.issue.state, IssueState::Absent | IssueState::Stopped { .. });
+        if let (true, Some(bar)) = (would_begin, &self.moment.bar) {
+            self.reply = Reply::Barred(bar.clone());
+            return;
+        }
         self.aliases = std::mem::take(&mut ask.claims);
         self.learn_from_caller(&ask);
         let mismatch = match (&ask.template, &self.issue.state, self.issue.state.record()) {
@@ -28,7 +36,10 @@ impl Draft<'_> {
             }
             (Some(_), _, _) => vec![],
         };
-        let (outcome, reason) = self.want_running(ask.template, "a caller asked for it");
+        let why = "a caller asked for it";
+        let (outcome, reason) = self.want_running(ask.template, ask.mode, why);
+        // Somebody wants it although its issue may be closed.
+        self.issue.delete_due = None;
         self.touch();
         self.reply = Reply::Ensured { outcome, reason, mismatch };
     }
@@ -49,15 +60,48 @@ impl Draft<'_> {
         }
     }
 
-    /// Sets the wish to *running* by the table of *ensure*, and says what that came to.
-    pub fn want_running(&mut self, template: Option<Template>, why: &str) -> (Outcome, String) {
+    /// Keeps a wish that something forbids now, to be granted once nothing does.
+    pub fn wish(&mut self, why: &str, template: Option<Template>) {
+        let Some(bar) = &self.moment.bar else { return };
+        if self.issue.wish.is_none() {
+            let reason = format!("it waits: {}", bar.reason);
+            let (since, why) = (self.now(), why.to_owned());
+            self.issue.wish = Some(Wish { since, why, template });
+            self.tell(reason);
+        }
+    }
+
+    /// Nothing may forbid the wish that waits any more: fulfil it.
+    pub fn granted(&mut self) {
+        self.cause = Cause::Service("scheduler").to_string();
+        let would_begin =
+            matches!(self.issue.state, IssueState::Absent | IssueState::Stopped { .. });
+        if would_begin && self.moment.bar.is_some() {
+            return;
+        }
+        let Some(Wish { why, template, .. }) = self.issue.wish.take() else { return };
+        if self.issue.merged_into.is_none() {
+            self.want_running(template, None, &why);
+        }
+    }
+
+    /// Sets the wish to *running* by the table of *ensure*, and says what that came to. Whoever
+    /// calls this has seen to it that nothing forbids it.
+    pub fn want_running(
+        &mut self,
+        template: Option<Template>,
+        mode: Option<Mode>,
+        why: &str,
+    ) -> (Outcome, String) {
+        self.issue.wish = None;
         let wanted = self.issue.state.wanted();
         let goal = Goal::Running;
         let answer = match self.take_state() {
             IssueState::Absent => {
                 let template =
                     template.unwrap_or_else(|| self.moment.rules.default_template.clone());
-                self.begin(template, format!("recorded: {why}"));
+                let mode = mode.unwrap_or(template.mode);
+                self.begin(template, mode, format!("recorded: {why}"));
                 return (Outcome::Created, format!("there was none: {why}"));
             }
             IssueState::Stopped { record, external_id, .. } => {
@@ -121,10 +165,22 @@ impl Draft<'_> {
                 self.want_stopped(StoppedBy::Person, "a caller asked for it");
                 None
             }
-            Command::Delete | Command::ForceDelete => {
+            Command::Delete => {
                 self.issue.facts.ended_by_person_at = Some(self.now());
                 self.delete("a caller asked for it");
                 None
+            }
+            Command::ForceDelete => {
+                self.issue.facts.ended_by_person_at = Some(self.now());
+                self.give_record_up();
+                self.reply = Reply::AlreadyAbsent;
+                return;
+            }
+            Command::Start | Command::Retry if self.bars(ask.command) => {
+                if let Some(bar) = &self.moment.bar {
+                    self.reply = Reply::Barred(bar.clone());
+                }
+                return;
             }
             Command::Start => self.command_start(),
             Command::Retry => self.command_retry(),
@@ -135,8 +191,42 @@ impl Draft<'_> {
         self.reply = refused.map_or(Reply::Accepted, Reply::Refused);
     }
 
+    /// Whether a hold or a quota forbids what a command would begin.
+    pub fn bars(&self, command: Command) -> bool {
+        let begins = match &self.issue.state {
+            IssueState::Stopped { .. } => command == Command::Start,
+            IssueState::Failed { .. } => command == Command::Retry,
+            IssueState::Absent
+            | IssueState::Creating { .. }
+            | IssueState::Running { .. }
+            | IssueState::Stopping { .. }
+            | IssueState::Starting { .. }
+            | IssueState::Deleting { .. } => false,
+        };
+        begins && self.moment.bar.is_some()
+    }
+
+    /// Gives the record up although the provider has not confirmed that the object is gone. The
+    /// object, and what a call under way may still bring forth, is left to the sweep, which knows
+    /// the sandbox as deleted; the next generation looks before it makes anything.
+    fn give_record_up(&mut self) {
+        let state = self.take_state();
+        let (Some(from), Some(mut record)) = (state.phase(), state.record().cloned()) else {
+            return self.keep(state);
+        };
+        let external_id = state.external_id().cloned();
+        if let Some(Step::Asked { verb: Verb::Create, until, .. }) = state.step() {
+            self.may_land(&mut record, *until);
+        }
+        self.issue.may_land_until = self.issue.may_land_until.max(record.may_land_until);
+        self.issue.wish = None;
+        let reason = "given up by force: the provider has not confirmed that it is gone";
+        self.end(from, record, external_id, reason.to_owned());
+    }
+
     /// Sets the wish to *stopped*.
     pub fn want_stopped(&mut self, by: StoppedBy, why: &str) {
+        self.issue.wish = None;
         let wanted = self.issue.state.wanted();
         match self.take_state() {
             IssueState::Absent => {}
@@ -182,7 +272,7 @@ impl Draft<'_> {
         }
     }
 
-    fn command_start(&mut self) -> Option<CommandRefusal> {
+    pub fn command_start(&mut self) -> Option<CommandRefusal> {
         match &self.issue.state {
             IssueState::Failed { .. } => Some(CommandRefusal::Failed),
             IssueState::Deleting { .. } => Some(CommandRefusal::Deleting),
@@ -192,13 +282,14 @@ impl Draft<'_> {
             | IssueState::Running { .. }
             | IssueState::Stopping { .. }
             | IssueState::Stopped { .. } => {
-                self.want_running(None, "a caller asked for it");
+                self.want_running(None, None, "a caller asked for it");
+                self.issue.delete_due = None;
                 None
             }
         }
     }
 
-    fn command_retry(&mut self) -> Option<CommandRefusal> {
+    pub fn command_retry(&mut self) -> Option<CommandRefusal> {
         match self.take_state() {
             IssueState::Failed { record, external_id, goal, failure } => {
                 self.retry(record, external_id, goal, failure.step);
@@ -241,6 +332,7 @@ impl Draft<'_> {
 
     /// Accepts a delete, which is final: the sandbox shows *deleting* at once and ends absent.
     pub fn delete(&mut self, why: &str) {
+        self.issue.wish = None;
         let reason = format!("deleting: {why}");
         let from = self.issue.state.phase();
         let (record, external_id, in_flight) = match self.take_state() {
@@ -293,7 +385,11 @@ impl Draft<'_> {
                     return;
                 }
                 StoppedBy::Issue | StoppedBy::Restart | StoppedBy::Provider | StoppedBy::Idle => {
-                    self.want_running(None, "work in it was asked for");
+                    if let Some(bar) = &self.moment.bar {
+                        self.reply = Reply::Barred(bar.clone());
+                        return;
+                    }
+                    self.want_running(None, None, "work in it was asked for");
                 }
             }
         }

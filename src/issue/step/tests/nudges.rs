@@ -35,7 +35,7 @@ fn nudge(action: &str, effect: Effect, second: i64, open: bool, labelled: bool) 
         installation: None,
         effect,
     };
-    IssueEvent::Nudge { nudge, claims: vec![], place_elsewhere: false }
+    IssueEvent::Nudge { nudge, claims: vec![], takes: vec![], place_elsewhere: false }
 }
 
 fn labelled(second: i64) -> IssueEvent {

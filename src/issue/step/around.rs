@@ -1,0 +1,69 @@
+//! News that are not about the issue itself: of its repository, of the App's installation, and
+//! that another home turned out to be the same issue.
+
+use crate::issue::commit::{DeliveryResult, Reply};
+use crate::issue::event::Around;
+use crate::issue::state::{IssueState, Known, StoppedBy};
+use crate::types::{Alias, Cause, DeliveryId, HomeId};
+
+use super::draft::Draft;
+
+impl Draft<'_> {
+    /// GitHub told something of the issue's repository or installation.
+    pub fn around(&mut self, news: Around, delivery: &DeliveryId) {
+        self.cause = Cause::Delivery(delivery.clone()).to_string();
+        let (applied, reason) = match news {
+            Around::Renamed { repository, as_of } => {
+                let facts = &mut self.issue.facts;
+                if facts.placed_as_of.is_some_and(|known| known > as_of) {
+                    (false, "its place is known as of later".to_owned())
+                } else {
+                    facts.placed_as_of = Some(as_of);
+                    facts.repository = Some(repository.clone());
+                    // GitHub's word: whoever had the name before has it no more.
+                    if let Some(number) = facts.number {
+                        self.taken_over.push(Alias::Numbered(repository.clone(), number));
+                    }
+                    (true, format!("its repository is {repository} now"))
+                }
+            }
+            Around::Stop(why) => {
+                let had = self.issue.wish.take().is_some();
+                match self.issue.state {
+                    IssueState::Absent => (had, format!("{why}; there is no sandbox to stop")),
+                    IssueState::Creating { .. }
+                    | IssueState::Running { .. }
+                    | IssueState::Stopping { .. }
+                    | IssueState::Stopped { .. }
+                    | IssueState::Starting { .. }
+                    | IssueState::Failed { .. }
+                    | IssueState::Deleting { .. } => {
+                        self.want_stopped(StoppedBy::Issue, &why);
+                        (true, format!("{why}; its sandbox is stopped"))
+                    }
+                }
+            }
+            Around::LabelGone => match &mut self.issue.facts.labelled {
+                // As of the same time: whatever GitHub says next of the label is newer.
+                Some(Known { value: value @ true, .. }) => {
+                    *value = false;
+                    (true, "it does not carry the trigger label any more".to_owned())
+                }
+                Some(_) | None => (false, "it did not carry the trigger label".to_owned()),
+            },
+            Around::Noted(what) => (false, what),
+        };
+        self.reply = Reply::Delivered(DeliveryResult { applied, reason });
+    }
+
+    /// This home is the same issue as another one, which stays: all of its names go there, and
+    /// its sandbox, the newer one, is deleted.
+    pub fn merged(&mut self, into: HomeId, cause: &Cause) {
+        self.cause = cause.to_string();
+        self.issue.merged_into = Some(into);
+        self.names_go_to = Some(into);
+        self.issue.wish = None;
+        self.delete("it is the same issue as one that has an older sandbox");
+        self.reply = Reply::Accepted;
+    }
+}

@@ -1,0 +1,72 @@
+//! The life of a sandbox over time: stopped when idle, deleted some time after its issue was closed
+//! or when it is too old. All of it is a time in the state, so it survives restarts.
+
+use crate::issue::event::Rules;
+use crate::issue::state::{Issue, IssueState, StoppedBy};
+use crate::types::{Phase, Timestamp};
+
+use super::draft::Draft;
+
+/// When something of an issue's life over time is due, by these rules; `None` where nothing is.
+pub fn life_due(issue: &Issue, rules: &Rules) -> Option<Timestamp> {
+    let record = issue.state.record()?;
+    if issue.state.phase() == Some(Phase::Deleting) {
+        return None;
+    }
+    let too_old = rules.ttl.map(|ttl| record.created_at.after(ttl));
+    let idle = match &issue.state {
+        IssueState::Running { .. } => {
+            rules.idle_stop.map(|idle| record.last_activity_at.after(idle))
+        }
+        IssueState::Absent
+        | IssueState::Creating { .. }
+        | IssueState::Stopping { .. }
+        | IssueState::Stopped { .. }
+        | IssueState::Starting { .. }
+        | IssueState::Failed { .. }
+        | IssueState::Deleting { .. } => None,
+    };
+    [too_old, idle, issue.delete_due].into_iter().flatten().min()
+}
+
+impl Draft<'_> {
+    /// Does what is due of the sandbox's life over time. A sandbox in which a command runs is
+    /// active, however silent.
+    pub fn live_on(&mut self, busy: bool) {
+        let now = self.now();
+        let Some(record) = self.issue.state.record() else { return };
+        let (created_at, last_activity_at) = (record.created_at, record.last_activity_at);
+        let rules = self.moment.rules;
+        let passed = |due: Option<Timestamp>| due.is_some_and(|due| due <= now);
+        if self.issue.state.phase() == Some(Phase::Deleting) {
+            return;
+        }
+        if passed(rules.ttl.map(|ttl| created_at.after(ttl))) {
+            return self.delete("its time to live is over");
+        }
+        if passed(self.issue.delete_due) {
+            return self.delete("its issue was closed some time ago");
+        }
+        let is_running = matches!(self.issue.state, IssueState::Running { .. });
+        if is_running && passed(rules.idle_stop.map(|idle| last_activity_at.after(idle))) {
+            if busy {
+                if let Some(record) = self.issue.state.record_mut() {
+                    record.last_activity_at = now;
+                }
+                return;
+            }
+            self.want_stopped(StoppedBy::Idle, "nothing was done in it for long");
+        }
+    }
+
+    /// The issue was closed: its sandbox is deleted after the grace period, unless the issue is
+    /// reopened or somebody asks for the sandbox before.
+    pub fn delete_after_close(&mut self) {
+        if self.issue.state.record().is_some() && self.issue.state.phase() != Some(Phase::Deleting)
+        {
+            let due = self.now().after(self.moment.rules.delete_after_close);
+            self.issue.delete_due =
+                Some(self.issue.delete_due.map_or(due, |before| before.min(due)));
+        }
+    }
+}

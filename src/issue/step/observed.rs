@@ -1,0 +1,276 @@
+//! What a sweep saw at the provider: it observes, this decides. And what people decide where no
+//! rule can.
+//!
+//! A sight counts only where nothing was asked of the provider since the sweep read the state (see
+//! [`Sight`]); while a call is under way its answer is nearer to the truth.
+
+use crate::issue::commit::{Cleanup, CleanupAction, CommandRefusal, Reply};
+use crate::issue::event::{AdoptAsk, FAST_UNRECORDED_MAX, Owner, QUARANTINE, Seen, Sight, Sighted};
+use crate::issue::state::{Goal, IssueState, Record, StoppedBy};
+use crate::types::{
+    Attempt, Cause, ExternalId, Failure, FailureCode, Mode, ObjectState, Phase, ProviderName,
+    ProviderStep, SandboxId,
+};
+
+use super::draft::Draft;
+
+impl Draft<'_> {
+    /// Takes a sight of this home's objects.
+    pub fn observed(&mut self, sight: &Sight) {
+        self.cause = Cause::Service("sweep").to_string();
+        let now = (self.issue.generation, self.attempt(), self.issue.state.phase());
+        if now != (sight.generation, sight.attempt, sight.phase) {
+            return;
+        }
+        if self.issue.state.phase().is_some_and(Phase::is_transitional) {
+            return;
+        }
+        self.look_at_own(sight);
+        self.put_away_strays(sight);
+    }
+
+    fn attempt(&self) -> Attempt {
+        self.issue.state.record().map_or_else(Attempt::default, |record| record.attempt)
+    }
+
+    /// Is the recorded object there, and in the state that the record says?
+    fn look_at_own(&mut self, sight: &Sight) {
+        let (record, external_id) = match &self.issue.state {
+            IssueState::Running { record, external_id }
+            | IssueState::Stopped { record, external_id, .. } => (record, external_id),
+            IssueState::Absent
+            | IssueState::Creating { .. }
+            | IssueState::Stopping { .. }
+            | IssueState::Starting { .. }
+            | IssueState::Failed { .. }
+            | IssueState::Deleting { .. } => return,
+        };
+        if record.template.provider != sight.provider {
+            return;
+        }
+        let recorded = sight.objects.iter().find(|sighted| {
+            sighted.seen.external_id == *external_id && is_of(&sighted.seen, &record.id)
+        });
+        let Some(recorded) = recorded else {
+            return self.lost();
+        };
+        let is_running = matches!(self.issue.state, IssueState::Running { .. });
+        if let Some(other) = self.second_of(sight) {
+            return self.fail_settled(duplicate(&recorded.seen.external_id, &other), false);
+        }
+        match (recorded.seen.state, is_running) {
+            (ObjectState::Running, true) | (ObjectState::Stopped, false) => {}
+            (ObjectState::Stopped | ObjectState::Partial, true) => {
+                self.fail_settled(killed(), false)
+            }
+            (ObjectState::Running, false) => {
+                if let IssueState::Stopped { record, external_id, by } = self.take_state() {
+                    let reason = "it was found running although it is to be stopped".to_owned();
+                    self.stop(Some(Phase::Stopped), record, external_id, by, reason);
+                }
+            }
+            // Half made while stopped, or on its way out: the next sweep sees what comes of it.
+            (ObjectState::Partial, false) | (ObjectState::Destroying, _) => {}
+        }
+    }
+
+    /// Another object that could be this home's sandbox as well: the same sandbox once more, or
+    /// one that no rule explains.
+    fn second_of(&self, sight: &Sight) -> Option<ExternalId> {
+        let recorded = self.issue.state.external_id()?;
+        let record = self.issue.state.record()?;
+        let is_second = |sighted: &&Sighted| {
+            let Some(owner) = &sighted.seen.owner else { return false };
+            sighted.seen.external_id != *recorded
+                && !sighted.known_deleted
+                && sighted.seen.state != ObjectState::Destroying
+                && (owner.sandbox == record.id || !self.is_fast_unrecorded(owner))
+        };
+        sight.objects.iter().find(is_second).map(|sighted| sighted.seen.external_id.clone())
+    }
+
+    /// Whether an object may be one of fast mode whose record was never written.
+    fn is_fast_unrecorded(&self, owner: &Owner) -> bool {
+        owner.mode == Mode::Fast && owner.generation == self.issue.generation.next()
+    }
+
+    /// Puts away the first object that no record needs; the next sweep comes to the next one.
+    fn put_away_strays(&mut self, sight: &Sight) {
+        let own = self.issue.state.record().map(|record| &record.id);
+        let now = self.now();
+        let found = sight.objects.iter().find_map(|sighted| {
+            let owner = sighted.seen.owner.as_ref().filter(|owner| Some(&owner.sandbox) != own)?;
+            let seen_for = now.since(sighted.first_seen_at);
+            let state = sighted.seen.state;
+            let action = if state == ObjectState::Destroying {
+                None
+            } else if sighted.known_deleted {
+                Some(CleanupAction::Remove)
+            } else if self.is_fast_unrecorded(owner) {
+                (seen_for >= FAST_UNRECORDED_MAX).then_some(CleanupAction::Remove)
+            } else if seen_for >= QUARANTINE {
+                Some(CleanupAction::Remove)
+            } else {
+                (state == ObjectState::Running).then_some(CleanupAction::Stop)
+            };
+            Some(cleanup(&sight.provider, &sighted.seen, owner, action?))
+        });
+        self.cleanup = found;
+    }
+
+    /// A person decided that an object is this home's sandbox.
+    pub fn adopt(&mut self, ask: AdoptAsk) {
+        self.cause = ask.cause.to_string();
+        let over = Reply::Refused(CommandRefusal::SightOver);
+        let AdoptAsk { object, name, template, claims, .. } = ask;
+        let is_absent = matches!(self.issue.state, IssueState::Absent);
+        let Some(owner) = object.owner.filter(|owner| {
+            is_absent
+                && self.issue.merged_into.is_none()
+                && owner.generation > self.issue.generation
+        }) else {
+            self.reply = over;
+            return;
+        };
+        let now = self.now();
+        let record = Record {
+            id: owner.sandbox,
+            name: self.issue.facts.issue_id.sandbox_name(),
+            object_name: name,
+            generation: owner.generation,
+            template,
+            mode: owner.mode,
+            created_at: now,
+            phase_since: now,
+            last_activity_at: now,
+            reason: String::new(),
+            attempt: Attempt::default(),
+            may_land_until: None,
+            deadline: None,
+            made_at_ns: None,
+        };
+        let external_id = object.external_id;
+        let state = match object.state {
+            ObjectState::Running => IssueState::Running { record, external_id },
+            ObjectState::Stopped => {
+                IssueState::Stopped { record, external_id, by: StoppedBy::Provider }
+            }
+            ObjectState::Partial | ObjectState::Destroying => {
+                self.reply = over;
+                return;
+            }
+        };
+        self.aliases = claims;
+        self.issue.generation = owner.generation;
+        self.issue.wish = None;
+        self.enter(None, state, "adopted: a person decided that it is this issue's".to_owned());
+        self.reply = Reply::Accepted;
+    }
+
+    /// A person decided that an object is to be removed, or that a record's object is lost.
+    pub fn discard(
+        &mut self,
+        provider: &ProviderName,
+        object: Option<Seen>,
+        lost: Option<SandboxId>,
+        cause: &Cause,
+    ) {
+        self.cause = cause.to_string();
+        self.reply = Reply::Accepted;
+        let own = self.issue.state.record().map(|record| record.id.clone());
+        if let Some(lost) = lost {
+            if own.as_ref() == Some(&lost) && self.is_settled_with_object() {
+                return self.lost();
+            }
+            self.reply = Reply::Refused(CommandRefusal::SightOver);
+            return;
+        }
+        let is_own = |seen: &Seen| {
+            self.issue.state.external_id().is_none_or(|id| *id == seen.external_id)
+                && seen.owner.as_ref().map(|owner| &owner.sandbox) == own.as_ref()
+        };
+        match object {
+            Some(seen) if !is_own(&seen) => match &seen.owner {
+                Some(owner) => {
+                    self.cleanup = Some(cleanup(provider, &seen, owner, CleanupAction::Remove));
+                }
+                None => self.reply = Reply::Refused(CommandRefusal::SightOver),
+            },
+            Some(_) | None => self.reply = Reply::Refused(CommandRefusal::SightOver),
+        }
+    }
+
+    fn is_settled_with_object(&self) -> bool {
+        matches!(self.issue.state, IssueState::Running { .. } | IssueState::Stopped { .. })
+    }
+
+    fn lost(&mut self) {
+        let message =
+            "the provider no longer has it, and it was not us who removed it; retry looks \
+                       for it once more and makes it anew where it is not there, without its \
+                       workspace"
+                .to_owned();
+        let failure = Failure {
+            code: FailureCode::ObjectLost,
+            step: ProviderStep::Look,
+            message,
+            retryable: true,
+        };
+        self.fail_settled(failure, true);
+    }
+
+    /// Fails a sandbox that was running or stopped. One whose object is lost has none any more.
+    fn fail_settled(&mut self, failure: Failure, is_lost: bool) {
+        let (from, record, external_id, goal) = match self.take_state() {
+            IssueState::Running { record, external_id } => {
+                (Phase::Running, record, external_id, Goal::Running)
+            }
+            IssueState::Stopped { record, external_id, by } => {
+                (Phase::Stopped, record, external_id, Goal::Stopped(by))
+            }
+            state @ (IssueState::Absent
+            | IssueState::Creating { .. }
+            | IssueState::Stopping { .. }
+            | IssueState::Starting { .. }
+            | IssueState::Failed { .. }
+            | IssueState::Deleting { .. }) => return self.keep(state),
+        };
+        let external_id = (!is_lost).then_some(external_id);
+        self.fail(from, record, external_id, goal, failure);
+    }
+}
+
+fn is_of(seen: &Seen, sandbox: &SandboxId) -> bool {
+    seen.owner.as_ref().is_some_and(|owner| owner.sandbox == *sandbox)
+}
+
+fn cleanup(provider: &ProviderName, seen: &Seen, owner: &Owner, action: CleanupAction) -> Cleanup {
+    Cleanup {
+        provider: provider.clone(),
+        external_id: seen.external_id.clone(),
+        expected: owner.sandbox.clone(),
+        action,
+    }
+}
+
+fn killed() -> Failure {
+    Failure {
+        code: FailureCode::KilledOutside,
+        step: ProviderStep::Look,
+        message: "it is down, and it was not us who stopped it; retry brings it up again"
+            .to_owned(),
+        retryable: true,
+    }
+}
+
+fn duplicate(recorded: &ExternalId, other: &ExternalId) -> Failure {
+    Failure {
+        code: FailureCode::DuplicateObject,
+        step: ProviderStep::Look,
+        message: format!(
+            "the provider has two objects for this issue: {recorded}, which is recorded, and \
+             {other}; remove the wrong one (issuebox drift), then retry"
+        ),
+        retryable: true,
+    }
+}
