@@ -1,9 +1,12 @@
 //! The lifecycle by tables, and by properties over random lives with a model of a provider.
 
+mod life;
 mod model;
 mod nudges;
 mod properties;
+mod sights;
 mod tables;
+mod wishes;
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -9,7 +9,13 @@ use crate::types::{
     DeliveryId, Generation, IssueId, IssueNumber, Phase, Repository, Timestamp, Wanted,
 };
 
-fn nudge(action: &str, effect: Effect, second: i64, open: bool, labelled: bool) -> IssueEvent {
+pub(super) fn nudge(
+    action: &str,
+    effect: Effect,
+    second: i64,
+    open: bool,
+    labelled: bool,
+) -> IssueEvent {
     let news = News {
         issue_id: IssueId::from_github(1),
         repository: Repository::trusted("octo/hello"),
@@ -38,11 +44,11 @@ fn nudge(action: &str, effect: Effect, second: i64, open: bool, labelled: bool) 
     IssueEvent::Nudge { nudge, claims: vec![], takes: vec![], place_elsewhere: false }
 }
 
-fn labelled(second: i64) -> IssueEvent {
+pub(super) fn labelled(second: i64) -> IssueEvent {
     nudge("labeled", Effect::Trigger(TriggerKind::Label), second, true, true)
 }
 
-fn applied(commit: &crate::issue::Commit) -> bool {
+pub(super) fn applied(commit: &crate::issue::Commit) -> bool {
     match &commit.reply {
         Reply::Delivered(result) => result.applied,
         other => panic!("a delivery is answered, got {other:?}"),

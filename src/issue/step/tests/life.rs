@@ -1,0 +1,258 @@
+//! Time: idle, closed and old sandboxes, phases that take too long, records given up by force.
+
+use std::time::Duration;
+
+use super::nudges::{labelled, nudge};
+use super::tables::bench_in;
+use super::{Bench, unavailable};
+use crate::issue::commit::Reply;
+use crate::issue::event::{Command, Done, Effect, IssueEvent, NotAsked, Trouble};
+use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
+use crate::types::{Cause, FailureCode, Generation, ObjectState, Phase, ProviderStep};
+
+const IDLE: Duration = Duration::from_secs(1800);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn running_with(set: impl FnOnce(&mut Bench)) -> Bench {
+    let mut bench = Bench::new(true);
+    set(&mut bench);
+    bench.ensure();
+    bench.up();
+    bench
+}
+
+fn due(bench: &mut Bench, busy: bool) {
+    bench.now = bench.issue.due_at().expect("something is due");
+    bench.apply(IssueEvent::Due { in_flight: None, busy });
+}
+
+fn worked(bench: &mut Bench) {
+    let sandbox = bench.issue.state.record().expect("a sandbox").id.clone();
+    bench.apply(IssueEvent::Worked { sandbox, start: true, cause: Cause::Service("test") });
+}
+
+#[test]
+fn an_idle_sandbox_is_stopped_and_work_starts_it_again() {
+    let mut bench = running_with(|bench| bench.rules.idle_stop = Some(IDLE));
+    let began = bench.now;
+    assert_eq!(bench.issue.due_at(), Some(began.after(IDLE)));
+    bench.now = began.after(IDLE / 2);
+    worked(&mut bench);
+    assert_eq!(bench.issue.due_at(), Some(began.after(IDLE / 2 + IDLE)), "work counts");
+    due(&mut bench, false);
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Stopping));
+    bench.answer(Ok(Done::Down));
+    assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Idle, .. }));
+    assert_eq!(bench.issue.due_at(), None, "what is down is not idle");
+    worked(&mut bench);
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Starting));
+}
+
+#[test]
+fn a_sandbox_in_which_a_silent_command_runs_is_not_idle() {
+    let mut bench = running_with(|bench| bench.rules.idle_stop = Some(IDLE));
+    due(&mut bench, true);
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
+    assert_eq!(bench.issue.due_at(), Some(bench.now.after(IDLE)), "asked again later");
+}
+
+#[test]
+fn a_short_idle_time_is_not_cut_by_the_resolution_of_activity() {
+    let idle = Duration::from_secs(2);
+    let mut bench = running_with(|bench| bench.rules.idle_stop = Some(idle));
+    bench.now = bench.now.after(SECOND);
+    worked(&mut bench);
+    assert_eq!(bench.issue.due_at(), Some(bench.now.after(idle)));
+}
+
+#[test]
+fn a_closed_issues_sandbox_goes_after_the_grace_period() {
+    let mut bench = bench_in(Some(Phase::Running));
+    let closed =
+        |second| nudge("closed", Effect::Stop("the issue was closed"), second, false, true);
+    bench.apply(closed(5));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Stopping), "at once");
+    bench.answer(Ok(Done::Down));
+    let grace = bench.rules.delete_after_close;
+    let first = bench.now.after(grace);
+    assert_eq!(bench.issue.due_at(), Some(first));
+    bench.now = bench.now.after(SECOND);
+    bench.apply(closed(6));
+    assert_eq!(bench.issue.due_at(), Some(first), "closed once more is no new grace");
+    due(&mut bench, false);
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
+}
+
+#[test]
+fn a_reopening_or_a_callers_ensure_cancels_that() {
+    let closed = nudge("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    let mut bench = bench_in(Some(Phase::Running));
+    bench.apply(closed.clone());
+    bench.answer(Ok(Done::Down));
+    // By whatever delivery it becomes known.
+    bench.apply(nudge("edited", Effect::Update, 9, true, true));
+    assert_eq!((bench.issue.delete_due, bench.issue.due_at()), (None, None));
+
+    let mut bench = bench_in(Some(Phase::Running));
+    bench.apply(closed);
+    bench.answer(Ok(Done::Down));
+    bench.ensure();
+    assert_eq!(bench.issue.delete_due, None);
+}
+
+#[test]
+fn a_close_whose_delivery_was_lost_is_made_good_by_the_next_one() {
+    let mut bench = bench_in(Some(Phase::Running));
+    bench.apply(labelled(1));
+    bench.apply(nudge("edited", Effect::Update, 9, false, true));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Stopping));
+    assert!(bench.issue.delete_due.is_some());
+}
+
+#[test]
+fn a_sandbox_that_is_too_old_is_deleted_also_when_it_failed() {
+    let ttl = Duration::from_secs(3600);
+    let mut bench = running_with(|bench| bench.rules.ttl = Some(ttl));
+    let made = bench.issue.state.record().expect("a sandbox").created_at;
+    assert_eq!(bench.issue.due_at(), Some(made.after(ttl)));
+    bench.command(Command::Stop);
+    bench.answer(Err(Trouble::Refused("no".into())));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
+    due(&mut bench, false);
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
+}
+
+fn unreachable(next_try: Duration) -> Trouble {
+    Trouble::NotAsked(NotAsked::Unreachable { message: "down".into(), next_try })
+}
+
+#[test]
+fn an_unreachable_provider_costs_no_try_but_the_phase_ends_by_its_deadline() {
+    for phase in [Phase::Creating, Phase::Starting, Phase::Stopping] {
+        let mut bench = bench_in(Some(phase));
+        let deadline = bench.issue.state.deadline().expect("a deadline");
+        let tries = bench.issue.state.step().map(Step::tries_left);
+        bench.answer(Err(unreachable(Duration::from_secs(20))));
+        assert_eq!(bench.issue.state.step().map(Step::tries_left), tries, "{phase}");
+        for n in 0..200 {
+            if bench.issue.state.phase() == Some(Phase::Failed) {
+                break;
+            }
+            bench.due();
+            bench.answer(Err(unreachable(Duration::from_secs(20))));
+            assert!(n < 199, "{phase} is never left");
+        }
+        let late = bench.now.since(deadline);
+        let allowed = if phase == Phase::Creating { 400 } else { 60 };
+        assert!(late < Duration::from_secs(allowed), "{phase} was left {late:?} too late");
+        let failure = bench.issue.state.failure().expect("a failure");
+        assert!(
+            matches!(
+                failure.code,
+                FailureCode::DeadlineExceeded | FailureCode::ProviderUnavailable
+            ),
+            "{phase}: {failure:?}"
+        );
+    }
+}
+
+#[test]
+fn a_phase_that_has_been_waiting_when_its_deadline_passes_asks_one_last_time_without_grace() {
+    let mut bench = bench_in(Some(Phase::Stopping));
+    let deadline = bench.issue.state.deadline().expect("a deadline");
+    bench.answer(Err(unreachable(Duration::from_secs(3600))));
+    assert_eq!(bench.issue.due_at(), Some(deadline), "not an hour later");
+    let call = bench.due().call.expect("a last call");
+    assert_eq!((call.verb, call.force), (Verb::Stop, true));
+    bench.answer(Err(unavailable()));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
+    assert_eq!(bench.issue.state.failure().map(|f| f.step), Some(ProviderStep::Stop));
+}
+
+#[test]
+fn a_late_look_adopts_what_is_there_after_all() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    bench.answer(Err(unreachable(Duration::from_secs(36_000))));
+    assert_eq!(bench.due().call.map(|call| call.verb), Some(Verb::Look));
+    let ours = bench.ours(ObjectState::Running);
+    bench.answer(Ok(Done::Seen(vec![ours])));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
+}
+
+#[test]
+fn time_without_a_turn_does_not_count() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    let before = bench.issue.state.deadline().expect("a deadline");
+    bench.now = bench.now.after(Duration::from_secs(60));
+    bench.answer(Err(Trouble::NotAsked(NotAsked::NoTurn)));
+    assert_eq!(bench.issue.state.deadline(), Some(before.after(Duration::from_secs(60))));
+}
+
+#[test]
+fn a_delete_past_its_deadline_says_so_and_goes_on_with_force() {
+    let mut bench = bench_in(Some(Phase::Deleting));
+    let deadline = bench.issue.state.deadline().expect("a deadline");
+    for _ in 0..40 {
+        bench.answer(Ok(Done::Removing));
+        let mut destroying = bench.ours(ObjectState::Destroying);
+        destroying.external_id = bench.issue.state.external_id().expect("known").clone();
+        bench.answer(Ok(Done::Seen(vec![destroying])));
+        let call = bench.due().call;
+        if bench.now > deadline
+            && let Some(call) = call
+        {
+            assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
+            assert_eq!(
+                bench.issue.state.failure().map(|f| f.code),
+                Some(FailureCode::DeadlineExceeded)
+            );
+            assert!(call.force);
+            return;
+        }
+        if call.is_none() {
+            bench.due();
+        }
+    }
+    panic!("the deadline never came");
+}
+
+#[test]
+fn force_gives_the_record_up_from_every_phase_and_the_next_generation_waits_for_what_may_land() {
+    for phase in Phase::ALL {
+        let mut bench = bench_in(Some(*phase));
+        let old = bench.issue.state.record().expect("a sandbox").id.clone();
+        let commit = bench.command(Command::ForceDelete);
+        assert_eq!(commit.reply, Reply::AlreadyAbsent, "{phase}");
+        let ended = commit.ended.expect("history");
+        assert_eq!((ended.id, ended.phase), (old, None));
+        assert!(ended.reason.contains("force"), "{}", ended.reason);
+        assert_eq!(bench.issue.state, IssueState::Absent);
+        assert_eq!(commit.call, None, "the sweep removes the object");
+    }
+    let mut bench = Bench::new(false);
+    bench.ensure();
+    bench.answer(Ok(Done::Seen(vec![])));
+    let Some(Step::Asked { verb: Verb::Create, until, .. }) = bench.issue.state.step().cloned()
+    else {
+        panic!("it is being created: {:?}", bench.issue.state)
+    };
+    bench.command(Command::ForceDelete);
+    let settled = until.after(super::SETTLE);
+    assert_eq!(bench.issue.may_land_until, Some(settled));
+    assert_eq!(bench.ensure().call.map(|call| call.verb), Some(Verb::Look));
+    assert_eq!(bench.issue.generation, Generation(2));
+    let commit = bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(commit.call, None, "nothing is made while the old one may come");
+    assert_eq!(bench.issue.due_at(), Some(settled));
+}
+
+#[test]
+fn a_clock_that_was_set_back_while_the_server_was_down_stops_nothing_for_long() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    bench.answer(Err(unavailable()));
+    let day = 86_400_000;
+    bench.now = crate::types::Timestamp::from_unix_ms(bench.now.unix_ms() - day);
+    bench.apply(IssueEvent::Activated { in_flight: None, after_restart: true });
+    let wait = bench.issue.due_at().expect("due").since(bench.now);
+    assert!(wait <= Duration::from_secs(3600), "it waits for {wait:?}");
+}

@@ -1,0 +1,255 @@
+//! What sweeps see, and what it leads to.
+
+use std::time::Duration;
+
+use super::tables::bench_in;
+use super::{Bench, template};
+use crate::issue::commit::{CleanupAction, Commit, Reply};
+use crate::issue::event::{
+    AdoptAsk, Command, Done, FAST_UNRECORDED_MAX, IssueEvent, Owner, QUARANTINE, Seen, Sight,
+    Sighted, Trouble,
+};
+use crate::issue::state::{IssueState, StoppedBy, Verb};
+use crate::types::{
+    Attempt, Cause, ExternalId, FailureCode, Generation, Mode, ObjectName, ObjectState, Phase,
+    ProviderName, SandboxId,
+};
+
+/// The state that a sweep would have read now, and these objects.
+fn sight(bench: &Bench, objects: Vec<Sighted>) -> Sight {
+    Sight {
+        provider: ProviderName::trusted("p"),
+        generation: bench.issue.generation,
+        attempt: bench.issue.state.record().map_or_else(Attempt::default, |r| r.attempt),
+        phase: bench.issue.state.phase(),
+        objects,
+    }
+}
+
+fn sighted(bench: &Bench, seen: Seen) -> Sighted {
+    Sighted { seen, known_deleted: false, first_seen_at: bench.now }
+}
+
+/// The recorded object, in a state.
+fn own(bench: &Bench, state: ObjectState) -> Sighted {
+    let mut seen = bench.ours(state);
+    if let Some(id) = bench.issue.state.external_id() {
+        seen.external_id = id.clone();
+    }
+    sighted(bench, seen)
+}
+
+fn stray(bench: &Bench, generation: u32, mode: Mode, state: ObjectState) -> Sighted {
+    let owner = Owner {
+        sandbox: SandboxId::trusted("a stranger"),
+        generation: Generation(generation),
+        mode,
+    };
+    let external_id = ExternalId::trusted("stray");
+    sighted(bench, Seen { external_id, owner: Some(owner), state })
+}
+
+fn observe(bench: &mut Bench, objects: Vec<Sighted>) -> Commit {
+    let sight = sight(bench, objects);
+    bench.apply(IssueEvent::Observed(sight))
+}
+
+#[test]
+fn what_is_as_recorded_changes_nothing() {
+    for (phase, state) in
+        [(Some(Phase::Running), ObjectState::Running), (Some(Phase::Stopped), ObjectState::Stopped)]
+    {
+        let mut bench = bench_in(phase);
+        let own = own(&bench, state);
+        let commit = observe(&mut bench, vec![own]);
+        assert!(!commit.changed && commit.call.is_none() && commit.cleanup.is_none(), "{commit:?}");
+    }
+    assert!(!observe(&mut bench_in(None), vec![]).changed);
+}
+
+#[test]
+fn what_disagrees_is_made_known_or_right() {
+    type Case = (Phase, Option<ObjectState>, Phase, Option<FailureCode>);
+    let table: [Case; 7] = [
+        (Phase::Running, None, Phase::Failed, Some(FailureCode::ObjectLost)),
+        (Phase::Stopped, None, Phase::Failed, Some(FailureCode::ObjectLost)),
+        (
+            Phase::Running,
+            Some(ObjectState::Stopped),
+            Phase::Failed,
+            Some(FailureCode::KilledOutside),
+        ),
+        (
+            Phase::Running,
+            Some(ObjectState::Partial),
+            Phase::Failed,
+            Some(FailureCode::KilledOutside),
+        ),
+        (Phase::Running, Some(ObjectState::Destroying), Phase::Running, None),
+        (Phase::Stopped, Some(ObjectState::Running), Phase::Stopping, None),
+        (Phase::Failed, None, Phase::Failed, Some(FailureCode::ProviderRefused)),
+    ];
+    for (before, state, after, code) in table {
+        let mut bench = bench_in(Some(before));
+        let own: Vec<_> = state.map(|state| own(&bench, state)).into_iter().collect();
+        let commit = observe(&mut bench, own);
+        assert_eq!(bench.issue.state.phase(), Some(after), "{before} {state:?}");
+        assert_eq!(bench.issue.state.failure().map(|f| f.code), code, "{before} {state:?}");
+        let verb = commit.call.map(|call| call.verb);
+        assert_eq!(verb, (after == Phase::Stopping).then_some(Verb::Stop), "{before} {state:?}");
+    }
+}
+
+#[test]
+fn a_sight_from_before_a_call_or_of_another_provider_decides_nothing() {
+    let mut bench = bench_in(Some(Phase::Running));
+    let old = sight(&bench, vec![]);
+    bench.command(Command::Stop);
+    assert!(!bench.apply(IssueEvent::Observed(old.clone())).changed, "a stop is under way");
+    bench.answer(Ok(Done::Down));
+    bench.ensure();
+    bench.up();
+    assert_eq!(bench.issue.state.phase(), old.phase, "the same phase again");
+    assert!(!bench.apply(IssueEvent::Observed(old)).changed, "stopped and started in between");
+    let elsewhere = Sight { provider: ProviderName::trusted("q"), ..sight(&bench, vec![]) };
+    assert!(!bench.apply(IssueEvent::Observed(elsewhere)).changed);
+    for phase in [Phase::Creating, Phase::Starting, Phase::Stopping, Phase::Deleting] {
+        let mut bench = bench_in(Some(phase));
+        assert!(!observe(&mut bench, vec![]).changed, "{phase}");
+    }
+}
+
+#[test]
+fn two_objects_fail_closed_and_the_recorded_one_is_kept() {
+    let mut bench = bench_in(Some(Phase::Running));
+    let recorded = bench.issue.state.external_id().cloned();
+    let mut second = own(&bench, ObjectState::Running);
+    second.seen.external_id = ExternalId::trusted("second");
+    let first = own(&bench, ObjectState::Running);
+    let commit = observe(&mut bench, vec![second.clone(), first]);
+    let failure = bench.issue.state.failure().expect("failed");
+    assert_eq!(failure.code, FailureCode::DuplicateObject);
+    assert!(failure.message.contains("second"), "{}", failure.message);
+    assert_eq!(bench.issue.state.external_id(), recorded.as_ref());
+    assert_eq!(commit.cleanup, None, "nobody knows which of the two is right");
+    let discard = IssueEvent::Discard {
+        provider: ProviderName::trusted("p"),
+        object: Some(second.seen),
+        lost: None,
+        cause: Cause::Service("test"),
+    };
+    let cleanup = bench.apply(discard).cleanup.expect("a person decided");
+    assert_eq!((cleanup.external_id.as_str(), cleanup.action), ("second", CleanupAction::Remove));
+    bench.command(Command::Retry);
+    bench.up();
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
+}
+
+#[test]
+fn objects_without_a_record_are_put_away_by_what_is_known_of_them() {
+    use CleanupAction::{Remove, Stop};
+    use ObjectState::{Running, Stopped};
+    let minute = FAST_UNRECORDED_MAX;
+    // Which generation, mode and state; known as deleted; seen for how long; what is done.
+    let table = [
+        (2, Mode::Strong, Running, true, Duration::ZERO, Some(Remove)),
+        (2, Mode::Fast, Running, false, Duration::ZERO, None),
+        (2, Mode::Fast, Running, false, minute, Some(Remove)),
+        (3, Mode::Fast, Running, false, minute, Some(Stop)),
+        (2, Mode::Strong, Running, false, Duration::ZERO, Some(Stop)),
+        (2, Mode::Strong, Stopped, false, minute, None),
+        (2, Mode::Strong, Stopped, false, QUARANTINE, Some(Remove)),
+        (2, Mode::Strong, ObjectState::Destroying, true, QUARANTINE, None),
+    ];
+    for (generation, mode, state, known_deleted, seen_for, action) in table {
+        let mut bench = bench_in(Some(Phase::Deleting));
+        bench.answer(Err(Trouble::Absent));
+        assert_eq!(bench.issue.generation, Generation(1));
+        let first_seen_at = bench.now;
+        bench.now = bench.now.after(seen_for);
+        let stray = stray(&bench, generation, mode, state);
+        let commit = observe(&mut bench, vec![Sighted { known_deleted, first_seen_at, ..stray }]);
+        assert_eq!(
+            commit.cleanup.map(|cleanup| cleanup.action),
+            action,
+            "{generation} {mode} {state} {known_deleted} {seen_for:?}"
+        );
+        assert!(!commit.changed, "nothing of it is the issue's");
+    }
+}
+
+#[test]
+fn foreign_objects_are_never_touched() {
+    let mut bench = bench_in(None);
+    let external_id = ExternalId::trusted("foreign");
+    let foreign = Seen { external_id, owner: None, state: ObjectState::Running };
+    let foreign = Sighted { known_deleted: true, ..sighted(&bench, foreign) };
+    assert_eq!(observe(&mut bench, vec![foreign]).cleanup, None);
+}
+
+#[test]
+fn a_fast_object_without_a_record_is_removed_before_the_next_create() {
+    let mut bench = bench_in(None);
+    bench.ensure();
+    let orphan = stray(&bench, 1, Mode::Fast, ObjectState::Running).seen;
+    let call = bench.answer(Err(Trouble::Present(orphan.clone()))).call.expect("a removal");
+    assert!(matches!(call.verb, Verb::Delete { .. }), "{:?}", call.verb);
+
+    let mut bench = bench_in(None);
+    bench.ensure();
+    let unknown = stray(&bench, 1, Mode::Strong, ObjectState::Running).seen;
+    bench.answer(Err(Trouble::Present(unknown)));
+    bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(bench.issue.state.failure().map(|f| f.code), Some(FailureCode::NameTaken));
+}
+
+#[test]
+fn a_person_can_adopt_what_no_record_knows_but_no_older_generation() {
+    let ask = |generation, state| {
+        IssueEvent::Adopt(AdoptAsk {
+            object: Seen {
+                external_id: ExternalId::trusted("found"),
+                owner: Some(Owner {
+                    sandbox: SandboxId::trusted("of a lost record"),
+                    generation: Generation(generation),
+                    mode: Mode::Strong,
+                }),
+                state,
+            },
+            name: ObjectName::trusted("claude-issue-1"),
+            template: template("default"),
+            claims: vec![],
+            cause: Cause::Service("test"),
+        })
+    };
+    let mut bench = bench_in(None);
+    assert_eq!(bench.apply(ask(7, ObjectState::Stopped)).reply, Reply::Accepted);
+    assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Provider, .. }));
+    assert_eq!(bench.issue.generation, Generation(7));
+    assert_eq!(bench.issue.sandbox().map(|s| s.id.to_string()), Some("of a lost record".into()));
+    assert!(matches!(bench.apply(ask(8, ObjectState::Stopped)).reply, Reply::Refused(_)), "live");
+
+    let mut bench = bench_in(Some(Phase::Deleting));
+    bench.answer(Err(Trouble::Absent));
+    assert!(matches!(bench.apply(ask(1, ObjectState::Running)).reply, Reply::Refused(_)), "older");
+    assert!(matches!(bench.apply(ask(2, ObjectState::Partial)).reply, Reply::Refused(_)));
+}
+
+#[test]
+fn a_fast_sandbox_is_asked_for_at_once_only_where_its_generation_is_certain() {
+    for (may_hurry, mode, early) in
+        [(true, Mode::Fast, true), (false, Mode::Fast, false), (true, Mode::Strong, false)]
+    {
+        let mut bench = Bench::new(true);
+        bench.may_hurry = may_hurry;
+        bench.rules.default_template.mode = mode;
+        let commit = bench.ensure();
+        let record = bench.issue.state.record().expect("a sandbox");
+        assert_eq!((commit.early, record.mode == Mode::Fast), (early, early));
+        assert_eq!(record.made_at_ns.is_some(), early);
+        if early {
+            // echo -n claude-issue-1:default:1800000000000000000 | md5sum
+            assert_eq!(record.id.as_str(), "2b438dbdb7138bfb63321fb7c1557c3f");
+        }
+    }
+}
