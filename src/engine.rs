@@ -30,9 +30,10 @@ mod wait;
 mod tests;
 
 pub use api::{
-    Change, Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, IssueKey,
-    Publisher, SandboxRef, WaitFor, Waited, Work,
+    Change, Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, Figures,
+    IssueKey, Publisher, SandboxRef, WaitFor, Waited, Work,
 };
+pub use executor::CleanupCounts;
 pub use handle::Engine;
 pub use spawner::{Spawner, Threads};
 pub use start::EngineParts;

@@ -18,9 +18,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::issue::step::step;
-use crate::issue::{Commit, DeliveryResult, Issue, IssueEvent, Moment, ProviderCall, Reply};
+use crate::issue::{
+    Cleanup, Commit, DeliveryResult, Issue, IssueEvent, Moment, ProviderCall, Reply,
+};
 use crate::store::{CommitError, DeliveryRow, Write};
-use crate::types::{AccountName, Alias, DeliveryId, HomeId, IssueId, Sandbox, Timestamp};
+use crate::types::{
+    AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox, SandboxId, Timestamp,
+};
 
 use super::api::Change;
 use super::core::Core;
@@ -115,6 +119,7 @@ struct Output {
     answered: Answered,
     change: Option<Change>,
     call: Option<ProviderCall>,
+    cleanup: Option<Cleanup>,
     due: Option<Timestamp>,
 }
 
@@ -190,11 +195,13 @@ impl StreamHandler<Envelope> for IssueActor {
         let Envelope { message, pending } = envelope;
         match message {
             Message::Event { event, reply, held } => {
-                self.event(*event, reply, ctx);
+                if held.as_ref().is_none_or(|held| self.is_about(held.sandbox())) {
+                    self.event(*event, reply, ctx);
+                }
                 drop(held);
             }
             Message::Due => {
-                let in_flight = self.core.executor.in_flight(self.home);
+                let in_flight = self.in_flight();
                 self.event(IssueEvent::Due { in_flight, busy: false }, None, ctx);
             }
             // Being there is all that was asked.
@@ -222,9 +229,22 @@ impl IssueActor {
     fn activated(&mut self, ctx: &mut Context<Self>) {
         let Some(issue) = &self.issue else { return };
         self.core.publish(Change::as_it_is(issue));
-        let in_flight = self.core.executor.in_flight(self.home);
+        let in_flight = self.in_flight();
         let after_restart = self.core.restarting.contains(&self.home);
         self.event(IssueEvent::Activated { in_flight, after_restart }, None, ctx);
+    }
+
+    /// Whether this is the sandbox that the issue has now. Attempts count within a sandbox, so a
+    /// late answer about one that was given up must not meet its successor's attempt.
+    fn is_about(&self, sandbox: &SandboxId) -> bool {
+        let record = self.issue.as_ref().and_then(|issue| issue.state.record());
+        record.is_some_and(|record| record.id == *sandbox)
+    }
+
+    /// The latest attempt of the issue's sandbox that the executor has.
+    fn in_flight(&self) -> Option<Attempt> {
+        let record = self.issue.as_ref()?.state.record()?;
+        self.core.executor.in_flight(self.home, &record.id)
     }
 
     fn event(
@@ -270,7 +290,9 @@ impl IssueActor {
         reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
         ctx: &mut Context<Self>,
     ) {
-        let Commit { mut issue, changed, aliases, ended, timeline, reply: said, call, .. } = commit;
+        let Commit {
+            mut issue, changed, aliases, ended, timeline, reply: said, call, cleanup, ..
+        } = commit;
         let stores = changed || delivery.is_some();
         if stores && !changed {
             // Also a delivery that changes nothing follows the state it was judged on: where a
@@ -314,6 +336,7 @@ impl IssueActor {
             answered,
             change,
             call,
+            cleanup,
             due: issue.due_at(),
         });
         if stores {
@@ -371,6 +394,11 @@ impl IssueActor {
             }
             if let Some(call) = output.call {
                 self.core.executor.submit(&self.core, self.home, call);
+            }
+            if let Some(cleanup) = output.cleanup
+                && !self.core.executor.clean(&self.core, self.home, cleanup)
+            {
+                tracing::debug!(home = self.home.0, "a stray object is put away another time");
             }
             if let Some(due) = output.due {
                 self.core.alarm.set(due);
@@ -433,6 +461,7 @@ impl IssueActor {
             answered: Answered { reply, duplicate, sandbox: issue.sandbox().map(Arc::new) },
             change: None,
             call: None,
+            cleanup: None,
             due: None,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::executor::CleanupCounts;
 use crate::issue::commit::CommandRefusal;
 use crate::issue::{Bar, Issue};
 use crate::sandbox::{SandboxProvider, Target};
@@ -153,6 +154,13 @@ pub enum EngineError {
     /// The server is shutting down; nothing was stored.
     #[error("the server is shutting down")]
     ShuttingDown,
+}
+
+/// What can be measured of the engine as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// What was put away without a record since the start.
+    pub cleanups: CleanupCounts,
 }
 
 /// Where the engine tells what became durable, in commit order for each home.

@@ -5,26 +5,31 @@
 //! twice. Each call has a deadline; at it the provider's future is dropped, which by the provider's
 //! contract gives up, and the answer says that the outcome is unknown. A provider that panics has
 //! answered nothing, and is looked at.
+//!
+//! A newer call of a home waits until the held one has ended (`slots`); what is to be put away
+//! without a record ([`Executor::clean`]) goes through the same slot.
+
+mod ask;
+mod slots;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use dashmap::DashMap;
-use dashmap::mapref::entry::Entry;
 use futures_util::FutureExt;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::issue::event::{Answer, Done, NotAsked, Owner, Seen, Trouble};
-use crate::issue::{IssueEvent, ProviderCall, Record, Verb};
-use crate::sandbox::{
-    CreateSpec, Labels, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall,
-};
-use crate::types::{AccountName, Attempt, ExternalId, HomeId, InstanceId, IssueId, ProviderName};
+use crate::issue::event::{Answer, Done, NotAsked, Trouble};
+use crate::issue::{Cleanup, CleanupAction, IssueEvent, ProviderCall, Verb};
+use crate::sandbox::{ProviderError, SandboxProvider, Target, TargetCall};
+use crate::types::{Attempt, HomeId, InstanceId, ProviderName, SandboxId};
 
 use super::actor::Message;
 use super::core::Core;
+
+use slots::{CallId, Slots};
 
 /// Creates under way at once for one provider. More wait for their turn, at most half of the time
 /// that they have; then they queue up again, and no try is spent.
@@ -36,7 +41,8 @@ const OTHERS_MAX: usize = 64;
 pub(super) struct Executor {
     providers: HashMap<ProviderName, Bounded>,
     instance: InstanceId,
-    slots: DashMap<HomeId, Slot>,
+    slots: Slots,
+    cleanups: Cleanups,
     pub tasks: TaskTracker,
 }
 
@@ -46,13 +52,22 @@ struct Bounded {
     others: Semaphore,
 }
 
-/// A home's slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
-    /// The call is under way.
-    Held(Attempt),
-    /// It has ended and its answer is on its way; a next call may take the slot over.
-    Answering(Attempt),
+#[derive(Default)]
+struct Cleanups {
+    stopped: AtomicU64,
+    removed: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// How many objects without a record were put away since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleanupCounts {
+    /// Taken down, to be decided about.
+    pub stopped: u64,
+    /// Removed, or gone already.
+    pub removed: u64,
+    /// Not done; the next sweep comes again.
+    pub failed: u64,
 }
 
 /// Keeps a home's slot until its answer was taken: an actor that the answer builds sees that it
@@ -60,13 +75,19 @@ enum Slot {
 pub(super) struct HeldAnswer {
     core: Arc<Core>,
     home: HomeId,
-    attempt: Attempt,
+    id: CallId,
+}
+
+impl HeldAnswer {
+    /// Which sandbox was asked about: attempts count within one.
+    pub fn sandbox(&self) -> &SandboxId {
+        &self.id.sandbox
+    }
 }
 
 impl Drop for HeldAnswer {
     fn drop(&mut self) {
-        let answering = Slot::Answering(self.attempt);
-        self.core.executor.slots.remove_if(&self.home, |_, slot| *slot == answering);
+        self.core.executor.slots.answered(self.home, &self.id);
     }
 }
 
@@ -83,7 +104,8 @@ impl Executor {
         Self {
             providers: providers.into_iter().map(|(name, p)| (name, bounded(p))).collect(),
             instance,
-            slots: DashMap::new(),
+            slots: Slots::default(),
+            cleanups: Cleanups::default(),
             tasks: TaskTracker::new(),
         }
     }
@@ -101,55 +123,51 @@ impl Executor {
         all
     }
 
-    /// The attempt whose call is held for a home, or whose answer is on its way.
-    pub fn in_flight(&self, home: HomeId) -> Option<Attempt> {
-        self.slots.get(&home).map(|slot| match *slot {
-            Slot::Held(attempt) | Slot::Answering(attempt) => attempt,
-        })
+    /// The latest attempt for a home's sandbox whose call is held, waits behind another, or whose
+    /// answer is on its way.
+    pub fn in_flight(&self, home: HomeId, sandbox: &SandboxId) -> Option<Attempt> {
+        self.slots.in_flight(home, sandbox)
     }
 
-    /// Makes a call. Its answer comes to the home's actor as an event.
+    /// How much was put away so far.
+    pub fn cleanup_counts(&self) -> CleanupCounts {
+        let Cleanups { stopped, removed, failed } = &self.cleanups;
+        CleanupCounts {
+            stopped: stopped.load(Ordering::Relaxed),
+            removed: removed.load(Ordering::Relaxed),
+            failed: failed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Makes a call, as soon as the home's slot is free. Its answer comes to the home's actor as
+    /// an event.
     pub fn submit(&self, core: &Arc<Core>, home: HomeId, call: ProviderCall) {
         if core.is_stopping() {
             // It is recorded as asked: the next start looks.
             return;
         }
-        let attempt = call.attempt;
-        match self.slots.entry(home) {
-            Entry::Occupied(mut slot) => {
-                if let Slot::Held(held) = *slot.get() {
-                    // The lifecycle never asks while a call is in flight, so this is a fault of
-                    // ours. The due time brings the issue back once the held call has ended.
-                    tracing::error!(
-                        home = home.0,
-                        held = held.0,
-                        attempt = attempt.0,
-                        "a second provider call was refused while one is held"
-                    );
-                    return;
-                }
-                slot.insert(Slot::Held(attempt));
-            }
-            Entry::Vacant(slot) => {
-                slot.insert(Slot::Held(attempt));
-            }
+        if let Some(call) = self.slots.enter(home, call) {
+            let task = make_calls(Arc::clone(core), home, call);
+            core.spawner.call(Box::pin(self.tasks.track_future(task)));
+        }
+    }
+
+    /// Puts away something that no record knows, where the home's slot is free; false where it is
+    /// not, and the next sweep asks again. Nobody is answered.
+    pub fn clean(&self, core: &Arc<Core>, home: HomeId, cleanup: Cleanup) -> bool {
+        if core.is_stopping() || !self.slots.enter_cleaning(home) {
+            return false;
         }
         let core = Arc::clone(core);
         let spawner = Arc::clone(&core.spawner);
         let task = async move {
-            let result = core.executor.perform(&core, home, call).await;
-            core.executor.slots.insert(home, Slot::Answering(attempt));
-            let held = Arc::new(HeldAnswer { core: Arc::clone(&core), home, attempt });
-            let answer = Answer { attempt, result };
-            core.registry
-                .send(&core, home, || Message::Event {
-                    event: Box::new(IssueEvent::Answered(answer.clone())),
-                    reply: None,
-                    held: Some(Arc::clone(&held)),
-                })
-                .await;
+            core.executor.put_away(&core, home, cleanup).await;
+            if let Some(call) = core.executor.slots.ended(home, None) {
+                make_calls(core, home, call).await;
+            }
         };
         spawner.call(Box::pin(self.tasks.track_future(task)));
+        true
     }
 
     async fn perform(
@@ -166,11 +184,13 @@ impl Executor {
         // Half of the time may go by waiting for a turn; the other half is the provider's.
         let left = deadline.since(core.now());
         let turns = if call.verb == Verb::Create { creates } else { others };
-        let Ok(_turn) = tokio::time::timeout(left / 2, turns.acquire()).await else {
+        // It may have waited for all of its time behind another call of its home.
+        let turn = (!left.is_zero()).then(|| tokio::time::timeout(left / 2, turns.acquire()));
+        let Some(Ok(Ok(_turn))) = futures_util::future::OptionFuture::from(turn).await else {
             return Err(Trouble::NotAsked(NotAsked::NoTurn));
         };
         // Boxed, so that the many that may wait for their turn are small.
-        let work = Box::pin(ask(provider.as_ref(), &self.instance, home, call));
+        let work = Box::pin(ask::ask(provider.as_ref(), &self.instance, home, call));
         let guarded = AssertUnwindSafe(work).catch_unwind();
         tokio::select! {
             biased;
@@ -188,82 +208,72 @@ impl Executor {
             }),
         }
     }
-}
 
-/// Speaks one call to the provider, and translates its answer.
-async fn ask(
-    provider: &dyn SandboxProvider,
-    instance: &InstanceId,
-    home: HomeId,
-    call: ProviderCall,
-) -> Result<Done, Trouble> {
-    let ProviderCall { verb, record, external_id, force, deadline, account, issue, .. } = call;
-    let see = |object: Object| seen(instance, home, object);
-    let ours = |external_id: Option<ExternalId>| {
-        let external_id = external_id.expect("start and stop are asked of a known object");
-        let target = Target { external_id, expected: record.id.clone() };
-        TargetCall { target, force, deadline }
-    };
-    let result = match verb {
-        Verb::Look => {
-            let name = record.object_name.clone();
-            let key = ObjectKey { name, instance: instance.clone(), home };
-            provider.find(key).await.map(|found| Done::Seen(found.into_iter().map(see).collect()))
-        }
-        Verb::Create => {
-            let spec = CreateSpec {
-                name: record.object_name.clone(),
-                labels: labels(instance, home, &record, account, issue),
-                template: record.template.clone(),
-                deadline,
+    /// Stops or removes an object, within the time of such a step.
+    async fn put_away(&self, core: &Core, home: HomeId, cleanup: Cleanup) {
+        let Cleanup { provider: name, external_id, expected, action } = cleanup;
+        let rules = match action {
+            CleanupAction::Stop => core.rules.stop,
+            CleanupAction::Remove => core.rules.delete,
+        };
+        let deadline = core.now().after(rules.timeout);
+        let work = async {
+            let Some(Bounded { provider, others, .. }) = self.providers.get(&name) else {
+                return Err(format!("the configuration has no provider {name}"));
             };
-            provider.create(spec).await.map(|object| Done::Up(see(object)))
-        }
-        Verb::Start => provider.start(ours(external_id)).await.map(|object| Done::Up(see(object))),
-        Verb::Stop => provider.stop(ours(external_id)).await.map(|_| Done::Down),
-        Verb::Delete { external_id, expected } => {
-            let target = Target { external_id, expected };
-            provider.delete(TargetCall { target, force, deadline }).await.map(|()| Done::Removing)
-        }
-    };
-    result.map_err(|error| match error {
-        ProviderError::Absent => Trouble::Absent,
-        ProviderError::Present(object) => Trouble::Present(seen(instance, home, *object)),
-        ProviderError::Refused(message) => Trouble::Refused(message),
-        ProviderError::Unavailable { message, retry_after } => {
-            Trouble::Unavailable { message, retry_after }
-        }
-        ProviderError::Broken(message) => Trouble::Broken(message),
-    })
-}
-
-fn labels(
-    instance: &InstanceId,
-    home: HomeId,
-    record: &Record,
-    account: AccountName,
-    issue: IssueId,
-) -> Labels {
-    Labels {
-        instance: instance.clone(),
-        account,
-        home,
-        issue,
-        sandbox: record.id.clone(),
-        generation: record.generation,
-        mode: record.mode,
+            let _turn = others.acquire().await.map_err(|closed| closed.to_string())?;
+            let target = Target { external_id: external_id.clone(), expected };
+            let call = TargetCall { target, force: false, deadline };
+            let done = match action {
+                CleanupAction::Stop => provider.stop(call).await.map(drop),
+                CleanupAction::Remove => match provider.delete(call).await {
+                    // What was to be removed is gone.
+                    Err(ProviderError::Absent) => Ok(()),
+                    other => other,
+                },
+            };
+            done.map_err(|error| error.to_string())
+        };
+        let guarded = AssertUnwindSafe(Box::pin(work)).catch_unwind();
+        let result = tokio::select! {
+            biased;
+            result = guarded => {
+                result.unwrap_or_else(|_| Err("the call to it ended in a panic".into()))
+            }
+            () = core.clock.sleep_until(deadline) => Err("no answer in time".into()),
+        };
+        let (counter, what) = match (&result, action) {
+            (Ok(()), CleanupAction::Stop) => (&self.cleanups.stopped, "was stopped"),
+            (Ok(()), CleanupAction::Remove) => (&self.cleanups.removed, "was removed"),
+            (Err(_), _) => (&self.cleanups.failed, "could not be put away"),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let why = result.err().unwrap_or_default();
+        tracing::warn!(
+            home = home.0, provider = %name, object = %external_id, why,
+            "an object that no record knows {what}"
+        );
     }
 }
 
-/// The lifecycle's view of an object: whose it is, as far as this home is concerned.
-fn seen(instance: &InstanceId, home: HomeId, object: Object) -> Seen {
-    let owner = object
-        .labels
-        .filter(|labels| labels.instance == *instance && labels.home == home)
-        .map(|labels| Owner {
-            sandbox: labels.sandbox,
-            generation: labels.generation,
-            mode: labels.mode,
-        });
-    Seen { external_id: object.external_id, owner, state: object.state }
+/// Makes a call, answers, and goes on with the one that waited behind it, until none does.
+async fn make_calls(core: Arc<Core>, home: HomeId, call: ProviderCall) {
+    let mut next = Some(call);
+    while let Some(call) = next.take() {
+        let id = CallId::of(&call);
+        // Recorded as asked, like one that is submitted while the server is shutting down.
+        if !core.is_stopping() {
+            let result = core.executor.perform(&core, home, call).await;
+            next = core.executor.slots.ended(home, Some(id.clone()));
+            let answer = Answer { attempt: id.attempt, result };
+            let held = Arc::new(HeldAnswer { core: Arc::clone(&core), home, id });
+            core.registry
+                .send(&core, home, || Message::Event {
+                    event: Box::new(IssueEvent::Answered(answer.clone())),
+                    reply: None,
+                    held: Some(Arc::clone(&held)),
+                })
+                .await;
+        }
+    }
 }

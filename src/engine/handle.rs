@@ -19,8 +19,8 @@ use crate::types::{
 
 use super::actor::{Activation, Answered, Message, Unanswered};
 use super::api::{
-    Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, IssueKey, SandboxRef,
-    WaitFor, Waited, Work,
+    Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, Figures, IssueKey,
+    SandboxRef, WaitFor, Waited, Work,
 };
 use super::core::Core;
 use super::directory::{Place, store_failed};
@@ -275,6 +275,11 @@ impl Engine {
     /// The configured providers, by name.
     pub fn providers(&self) -> Vec<(ProviderName, Arc<dyn SandboxProvider>)> {
         self.core.executor.providers()
+    }
+
+    /// What can be measured of it as it is now.
+    pub fn figures(&self) -> Figures {
+        Figures { cleanups: self.core.executor.cleanup_counts() }
     }
 
     /// The home of an issue, also of one that is just becoming durable.

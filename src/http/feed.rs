@@ -70,6 +70,7 @@ mod tests {
 
     use super::super::wire::tests::sample;
     use super::*;
+    use crate::engine::Figures;
     use crate::types::{AccountName, HomeId};
 
     fn publish(feed: &Feed, version: u64, phase: Phase, after_ms: u64) {
@@ -90,10 +91,15 @@ mod tests {
     fn a_create_is_measured_once_it_is_up() {
         let feed = Feed::new("run");
         publish(&feed, 1, Phase::Creating, 0);
-        assert!(!feed.metrics.encode(&feed.live, 0).contains("create_seconds_count"));
+        assert!(
+            !feed
+                .metrics
+                .encode(&feed.live, 0, &Figures::default())
+                .contains("create_seconds_count")
+        );
         publish(&feed, 2, Phase::Running, 1_500);
         publish(&feed, 3, Phase::Stopping, 2_000);
-        let text = feed.metrics.encode(&feed.live, 0);
+        let text = feed.metrics.encode(&feed.live, 0, &Figures::default());
         let labels = r#"{mode="strong",success="true",provider="simulated"}"#;
         assert!(
             text.contains(&format!("issuebox_sandbox_create_seconds_sum{labels} 1.5")),

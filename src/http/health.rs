@@ -80,7 +80,7 @@ pub async fn metrics(
             header::CONTENT_TYPE,
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
         ))
-        .body(feed.metrics.encode(&feed.live, shared.budget.used())))
+        .body(feed.metrics.encode(&feed.live, shared.budget.used(), &shared.edge.engine.figures())))
 }
 
 /// This description.

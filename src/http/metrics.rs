@@ -4,6 +4,7 @@
 //! routes, the phases and the configured providers.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -14,6 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::engine::Figures;
 use crate::types::{Mode, ProviderName};
 
 use super::live::LiveMap;
@@ -30,6 +32,7 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     live: Family<PhaseLabels, Gauge>,
     body_bytes: Gauge,
+    cleanups: Family<CleanupLabels, Counter>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -54,6 +57,11 @@ struct RequestLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct PhaseLabels {
     phase: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CleanupLabels {
+    result: &'static str,
 }
 
 impl Metrics {
@@ -87,7 +95,13 @@ impl Metrics {
             "Bytes of request bodies in memory now",
             body_bytes.clone(),
         );
-        Self { registry, creates, deliveries, requests, live, body_bytes }
+        let cleanups = Family::default();
+        registry.register(
+            "issuebox_cleanups",
+            "Objects that no record knows and that were put away, by what became of them",
+            cleanups.clone(),
+        );
+        Self { registry, creates, deliveries, requests, live, body_bytes, cleanups }
     }
 
     /// A create ended.
@@ -111,8 +125,18 @@ impl Metrics {
     }
 
     /// Everything as text. What is true now rather than counted comes from where it is known: the
-    /// numbers of live sandboxes from the live map, the bytes of bodies from their budget.
-    pub fn encode(&self, live: &LiveMap, body_bytes: usize) -> String {
+    /// numbers of live sandboxes from the live map, the bytes of bodies from their budget, and how
+    /// it stands with the providers from the engine.
+    pub fn encode(&self, live: &LiveMap, body_bytes: usize, engine: &Figures) -> String {
+        let cleanups = engine.cleanups;
+        for (result, count) in [
+            ("stopped", cleanups.stopped),
+            ("removed", cleanups.removed),
+            ("failed", cleanups.failed),
+        ] {
+            let counter = self.cleanups.get_or_create_owned(&CleanupLabels { result });
+            counter.inner().store(count, Ordering::Relaxed);
+        }
         self.body_bytes.set(i64::try_from(body_bytes).unwrap_or(i64::MAX));
         for (phase, count) in live.phases() {
             let gauge = self.live.get_or_create_owned(&PhaseLabels { phase: phase.as_str() });
@@ -139,6 +163,7 @@ impl fmt::Debug for Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::CleanupCounts;
 
     #[test]
     fn counters_carry_route_method_and_status() {
@@ -146,10 +171,13 @@ mod tests {
         metrics.answered("GET", "/v1/sandboxes", 200);
         metrics.answered("GET", "/v1/sandboxes", 200);
         metrics.delivered("accepted");
-        let text = metrics.encode(&LiveMap::default(), 0);
+        let cleanups = CleanupCounts { removed: 3, ..CleanupCounts::default() };
+        let figures = Figures { cleanups };
+        let text = metrics.encode(&LiveMap::default(), 0, &figures);
         let line =
             r#"issuebox_http_requests_total{method="GET",route="/v1/sandboxes",status="200"} 2"#;
         assert!(text.contains(line), "{text}");
         assert!(text.contains(r#"issuebox_deliveries_total{result="accepted"} 1"#), "{text}");
+        assert!(text.contains(r#"issuebox_cleanups_total{result="removed"} 3"#), "{text}");
     }
 }

@@ -8,10 +8,13 @@ use tokio::sync::watch;
 
 use crate::sandbox::{
     ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, Health, Isolation,
-    Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall, Traits, Uniqueness,
-    WorkError, WorkspacePath, Written,
+    Labels, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall, Traits,
+    Uniqueness, WorkError, WorkspacePath, Written,
 };
-use crate::types::{ExternalId, InstanceId, ObjectState};
+use crate::types::{
+    AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName,
+    ObjectState, SandboxId,
+};
 
 pub struct HeldProvider {
     world: Mutex<World>,
@@ -64,6 +67,32 @@ impl HeldProvider {
 
     pub fn objects(&self) -> usize {
         self.world.lock().expect("not poisoned").objects.len()
+    }
+
+    /// Puts an object there that no record knows, and says what it is called.
+    pub fn put(&self, external_id: &str, sandbox: &str) -> ExternalId {
+        let external_id = ExternalId::trusted(external_id);
+        let labels = Labels {
+            instance: InstanceId::trusted("test-instance"),
+            account: AccountName::default_account(),
+            home: HomeId(1),
+            issue: IssueId::parse("1").expect("a valid id"),
+            sandbox: SandboxId::trusted(sandbox),
+            generation: Generation(1),
+            mode: Mode::Strong,
+        };
+        self.world.lock().expect("not poisoned").objects.push(Object {
+            external_id: external_id.clone(),
+            name: ObjectName::trusted(external_id.as_str()),
+            labels: Some(labels),
+            state: ObjectState::Running,
+        });
+        external_id
+    }
+
+    pub fn has(&self, external_id: &ExternalId) -> bool {
+        let world = self.world.lock().expect("not poisoned");
+        world.objects.iter().any(|object| object.external_id == *external_id)
     }
 
     async fn begin(&self, verb: &'static str) {

@@ -1,0 +1,187 @@
+//! One slot for each home: at most one call of it is under way.
+//!
+//! A newer call waits behind the one that is under way, and takes the place of one that waits
+//! already: whoever asked again has given up what it asked before. The lifecycle asks again while
+//! a call is held only where a person forced a delete; and the removal of what is no sandbox of the
+//! home any more holds the slot without the lifecycle's knowing.
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+
+use crate::issue::ProviderCall;
+use crate::types::{Attempt, HomeId, SandboxId};
+
+/// Which call. Attempts are counted within a sandbox, so that a number alone does not name one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct CallId {
+    pub sandbox: SandboxId,
+    pub attempt: Attempt,
+}
+
+impl CallId {
+    pub fn of(call: &ProviderCall) -> Self {
+        Self { sandbox: call.record.id.clone(), attempt: call.attempt }
+    }
+}
+
+/// The slots of all homes. A home without one has nothing under way.
+#[derive(Default)]
+pub(super) struct Slots {
+    map: DashMap<HomeId, Slot>,
+}
+
+struct Slot {
+    held: Held,
+    /// Leaves once what is held has ended; never there while an answer is on its way.
+    next: Option<Box<ProviderCall>>,
+}
+
+/// What holds a slot.
+#[derive(Debug, PartialEq, Eq)]
+enum Held {
+    /// A call of the lifecycle is under way.
+    Calling(CallId),
+    /// Something without a record is being put away.
+    Cleaning,
+    /// A call has ended and its answer is on its way; a next call may take the slot over.
+    Answering(CallId),
+}
+
+impl Slots {
+    /// The call that has the slot now and may leave; `None` where it waits behind another.
+    pub fn enter(&self, home: HomeId, call: ProviderCall) -> Option<ProviderCall> {
+        let held = Held::Calling(CallId::of(&call));
+        match self.map.entry(home) {
+            Entry::Vacant(slot) => {
+                slot.insert(Slot { held, next: None });
+                Some(call)
+            }
+            Entry::Occupied(mut slot) => match slot.get().held {
+                Held::Answering(_) => {
+                    slot.get_mut().held = held;
+                    Some(call)
+                }
+                Held::Calling(_) | Held::Cleaning => {
+                    slot.get_mut().next = Some(Box::new(call));
+                    None
+                }
+            },
+        }
+    }
+
+    /// Takes the slot to put something away; false where it is taken.
+    pub fn enter_cleaning(&self, home: HomeId) -> bool {
+        match self.map.entry(home) {
+            Entry::Vacant(slot) => {
+                slot.insert(Slot { held: Held::Cleaning, next: None });
+                true
+            }
+            Entry::Occupied(_) => false,
+        }
+    }
+
+    /// The latest attempt of a sandbox that is under way, waits to be, or whose answer is on its
+    /// way.
+    pub fn in_flight(&self, home: HomeId, sandbox: &SandboxId) -> Option<Attempt> {
+        let slot = self.map.get(&home)?;
+        let waits = slot.next.as_deref().map(CallId::of);
+        let held = match &slot.held {
+            Held::Calling(id) | Held::Answering(id) => Some(id.clone()),
+            Held::Cleaning => None,
+        };
+        let id = waits.or(held).filter(|id| id.sandbox == *sandbox)?;
+        Some(id.attempt)
+    }
+
+    /// What was under way has really ended. The call that waited has the slot now and may leave;
+    /// where none did, the slot is kept for the answer that is on its way, or free where nothing
+    /// answers.
+    pub fn ended(&self, home: HomeId, answering: Option<CallId>) -> Option<ProviderCall> {
+        let Entry::Occupied(mut slot) = self.map.entry(home) else { return None };
+        if let Some(call) = slot.get_mut().next.take() {
+            slot.get_mut().held = Held::Calling(CallId::of(&call));
+            return Some(*call);
+        }
+        match answering {
+            Some(id) => slot.get_mut().held = Held::Answering(id),
+            None => {
+                slot.remove();
+            }
+        }
+        None
+    }
+
+    /// The answer was taken, or nobody is left to take it.
+    pub fn answered(&self, home: HomeId, id: &CallId) {
+        self.map.remove_if(&home, |_, slot| match &slot.held {
+            Held::Answering(answering) => answering == id,
+            Held::Calling(_) | Held::Cleaning => false,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::executor::call;
+
+    const HOME: HomeId = HomeId(1);
+
+    fn id(sandbox: &str, attempt: u32) -> CallId {
+        CallId::of(&call(sandbox, attempt))
+    }
+
+    fn in_flight(slots: &Slots, sandbox: &str) -> Option<u32> {
+        slots.in_flight(HOME, &SandboxId::trusted(sandbox)).map(|attempt| attempt.0)
+    }
+
+    fn left(call: Option<ProviderCall>) -> Option<u32> {
+        call.map(|call| call.attempt.0)
+    }
+
+    #[test]
+    fn a_newer_call_waits_replaces_an_older_one_and_leaves_at_the_end() {
+        let slots = Slots::default();
+        assert_eq!(left(slots.enter(HOME, call("a", 1))), Some(1));
+        assert_eq!(left(slots.enter(HOME, call("a", 2))), None, "it waits");
+        assert_eq!(left(slots.enter(HOME, call("b", 1))), None, "the newest takes its place");
+        assert_eq!(in_flight(&slots, "b"), Some(1), "what waits is on its way");
+        assert_eq!(in_flight(&slots, "a"), None, "another sandbox's attempt 1 is not this one's");
+        assert_eq!(left(slots.ended(HOME, Some(id("a", 1)))), Some(1));
+        assert_eq!(in_flight(&slots, "b"), Some(1));
+        slots.answered(HOME, &id("a", 1));
+        assert_eq!(in_flight(&slots, "b"), Some(1), "an older answer does not free the slot");
+        assert_eq!(left(slots.ended(HOME, Some(id("b", 1)))), None);
+        assert_eq!(in_flight(&slots, "b"), Some(1), "its answer is on its way");
+        slots.answered(HOME, &id("b", 1));
+        assert!(slots.map.is_empty());
+    }
+
+    #[test]
+    fn a_next_call_takes_over_from_an_answer_on_its_way() {
+        let slots = Slots::default();
+        slots.enter(HOME, call("a", 1));
+        assert_eq!(left(slots.ended(HOME, Some(id("a", 1)))), None);
+        assert_eq!(left(slots.enter(HOME, call("a", 2))), Some(2));
+        slots.answered(HOME, &id("a", 1));
+        assert_eq!(in_flight(&slots, "a"), Some(2));
+    }
+
+    #[test]
+    fn cleaning_is_never_beside_a_call_and_a_call_waits_for_it() {
+        let slots = Slots::default();
+        assert!(slots.enter_cleaning(HOME));
+        assert!(!slots.enter_cleaning(HOME));
+        assert_eq!(in_flight(&slots, "a"), None);
+        assert_eq!(left(slots.enter(HOME, call("a", 1))), None, "it waits");
+        assert_eq!(in_flight(&slots, "a"), Some(1));
+        assert_eq!(left(slots.ended(HOME, None)), Some(1));
+        assert!(!slots.enter_cleaning(HOME), "a call is under way");
+        assert_eq!(left(slots.ended(HOME, Some(id("a", 1)))), None);
+        assert!(!slots.enter_cleaning(HOME), "its answer is on its way");
+        slots.answered(HOME, &id("a", 1));
+        assert!(slots.enter_cleaning(HOME));
+        assert_eq!(left(slots.ended(HOME, None)), None);
+        assert!(slots.map.is_empty());
+    }
+}

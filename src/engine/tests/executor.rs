@@ -1,0 +1,150 @@
+//! The slot of a home: what waits behind a call, and what is put away beside the lifecycle.
+
+use std::time::Duration;
+
+use super::{Bench, account, ensure, eventually, named, template};
+use crate::engine::WaitFor;
+use crate::issue::{Cleanup, CleanupAction, Command, ProviderCall, Record, Verb};
+use crate::types::{
+    AccountName, Attempt, Cause, ExternalId, Generation, HomeId, IssueId, Mode, ObjectName, Phase,
+    ProviderName, SandboxId, Timestamp,
+};
+
+/// A look at what is there for a sandbox.
+pub(in crate::engine) fn call(sandbox: &str, attempt: u32) -> ProviderCall {
+    let then = Timestamp::from_unix_ms(0);
+    let record = Record {
+        id: SandboxId::trusted(sandbox),
+        name: "claude-issue-1".into(),
+        object_name: ObjectName::trusted("claude-issue-1"),
+        generation: Generation(1),
+        template: template(),
+        mode: Mode::Strong,
+        created_at: then,
+        phase_since: then,
+        last_activity_at: then,
+        reason: String::new(),
+        attempt: Attempt(attempt),
+        may_land_until: None,
+        deadline: None,
+        made_at_ns: None,
+    };
+    ProviderCall {
+        provider: ProviderName::trusted("held"),
+        attempt: Attempt(attempt),
+        verb: Verb::Look,
+        account: AccountName::default_account(),
+        issue: IssueId::parse("1").expect("a valid id"),
+        record,
+        external_id: None,
+        force: false,
+        deadline: Timestamp::from_unix_ms(i64::MAX / 2),
+    }
+}
+
+const HOME: HomeId = HomeId(1);
+
+async fn settled(bench: &Bench, phase: Phase) {
+    let until = WaitFor::Phase(phase);
+    let waited = bench.engine.wait(&account(), &named("1"), until, Duration::from_secs(10)).await;
+    let sandbox = waited.expect("it is known").sandbox.expect("a sandbox");
+    assert_eq!(sandbox.phase, Some(phase), "{}", sandbox.reason);
+}
+
+#[actix::test]
+async fn a_newer_call_waits_until_the_held_one_has_really_ended() {
+    let bench = Bench::new().await;
+    bench.provider.hold();
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    eventually("the create is asked", async || bench.provider.count("create") == 1).await;
+    let core = bench.engine.core_arc();
+    core.executor.submit(&core, HOME, call("given-up", 8));
+    core.executor.submit(&core, HOME, call("given-up", 9));
+    let waiting = core.executor.in_flight(HOME, &SandboxId::trusted("given-up"));
+    assert_eq!(waiting, Some(Attempt(9)));
+    assert_eq!(bench.provider.count("find"), 0, "one call at a time");
+    bench.provider.release();
+    settled(&bench, Phase::Running).await;
+    eventually("the newest has left", async || bench.provider.count("find") == 1).await;
+    eventually("the slot is free", async || {
+        core.executor.in_flight(HOME, &SandboxId::trusted("given-up")).is_none()
+    })
+    .await;
+    assert_eq!((bench.provider.count("find"), bench.provider.count("create")), (1, 1));
+}
+
+#[actix::test]
+async fn an_answer_about_a_sandbox_that_was_given_up_is_nothing_to_its_successor() {
+    let bench = Bench::new().await;
+    let core = bench.engine.core_arc();
+    bench.provider.hold();
+    core.executor.submit(&core, HOME, call("given-up", 1));
+    eventually("the look is asked", async || bench.provider.count("find") == 1).await;
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    assert_eq!(bench.provider.count("create"), 0, "it waits behind the look");
+    // The look's answer is of attempt 1, like the create that waits.
+    bench.provider.release();
+    settled(&bench, Phase::Running).await;
+    let issue = bench.store.issue(1).expect("it is stored");
+    let attempt = issue.state.record().map(|record| record.attempt);
+    assert_eq!((attempt, bench.provider.count("create")), (Some(Attempt(1)), 1));
+}
+
+#[actix::test]
+async fn a_call_that_waited_too_long_is_not_made() {
+    let bench = Bench::new().await;
+    let core = bench.engine.core_arc();
+    bench.provider.hold();
+    core.executor.submit(&core, HOME, call("held", 1));
+    eventually("it is asked", async || bench.provider.count("find") == 1).await;
+    let late = ProviderCall { deadline: core.now(), ..call("late", 1) };
+    core.executor.submit(&core, HOME, late);
+    bench.provider.release();
+    eventually("the slot is free", async || {
+        core.executor.in_flight(HOME, &SandboxId::trusted("late")).is_none()
+    })
+    .await;
+    assert_eq!(bench.provider.count("find"), 1);
+}
+
+#[actix::test]
+async fn what_no_record_knows_is_put_away_and_never_beside_a_call() {
+    let bench = Bench::new().await;
+    let core = bench.engine.core_arc();
+    let stray = bench.provider.put("stray", "unknown");
+    let cleanup = |action| Cleanup {
+        provider: ProviderName::trusted("held"),
+        external_id: ExternalId::trusted("stray"),
+        expected: SandboxId::trusted("unknown"),
+        action,
+    };
+    bench.provider.hold();
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    eventually("the create is asked", async || bench.provider.count("create") == 1).await;
+    assert!(!core.executor.clean(&core, HOME, cleanup(CleanupAction::Remove)));
+    bench.provider.release();
+    settled(&bench, Phase::Running).await;
+    assert_eq!(bench.provider.count("delete"), 0, "the slot was taken: another time");
+
+    let begins = async |action| {
+        eventually("the slot is free", async || core.executor.clean(&core, HOME, cleanup(action)))
+            .await;
+    };
+    begins(CleanupAction::Stop).await;
+    eventually("it is taken down", async || core.executor.cleanup_counts().stopped == 1).await;
+    assert!(bench.provider.has(&stray), "only taken down");
+    bench.provider.hold();
+    begins(CleanupAction::Remove).await;
+    eventually("its removal is asked", async || bench.provider.count("delete") == 1).await;
+    let stops = bench.provider.count("stop");
+    let cause = Cause::Service("test");
+    bench.engine.command(&account(), &named("1"), Command::Stop, cause).await.expect("accepted");
+    assert_eq!(bench.provider.count("stop"), stops, "a lifecycle call waits for the removal");
+    bench.provider.release();
+    settled(&bench, Phase::Stopped).await;
+    assert!(!bench.provider.has(&stray));
+    assert_eq!(bench.provider.objects(), 1, "the recorded one is untouched");
+    // Removed already: that is what was wanted.
+    begins(CleanupAction::Remove).await;
+    eventually("it counts as removed", async || core.executor.cleanup_counts().removed == 2).await;
+}
