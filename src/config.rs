@@ -162,7 +162,7 @@ pub struct Quota {
     pub live_per_repository: u64,
     /// `live_server`
     pub live_server: u64,
-    /// `creates_in_flight`, for each provider.
+    /// `creates_in_flight`: creates under way at once, for each provider.
     pub creates_in_flight: u64,
 }
 

@@ -68,6 +68,7 @@ pub(super) async fn serve(
         rules: rules(&config, &providers)?,
         templates: config.templates.clone().into_iter().collect(),
         providers,
+        creates_in_flight: config.quota.creates_in_flight,
         publisher: Arc::clone(&feed) as _,
         spawner: Arc::new(Threads { arbiter: arbiter.handle(), io, calls }),
     })

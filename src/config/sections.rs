@@ -256,6 +256,7 @@ fn step_bounds(r: &mut Reader, step: &str, timeout_seconds: u64) -> StepBounds {
 }
 
 fn quota(r: &mut Reader) -> Quota {
+    let creates_in_flight = r.number("quota.creates_in_flight", 8, 0..=u64::MAX);
     let mut number = |name: &str, default| {
         let key = format!("quota.{name}");
         let number = r.number(&key, default, 0..=u64::MAX);
@@ -269,7 +270,7 @@ fn quota(r: &mut Reader) -> Quota {
         live: number("live", 10),
         live_per_repository: number("live_per_repository", 0),
         live_server: number("live_server", 0),
-        creates_in_flight: number("creates_in_flight", 8),
+        creates_in_flight,
     }
 }
 

@@ -347,7 +347,6 @@ on_limit = "stop"
     issuebox.toml:12: quota.live is accepted but not yet in force
     issuebox.toml:13: quota.live_per_repository is accepted but not yet in force
     issuebox.toml:14: quota.live_server is accepted but not yet in force
-    issuebox.toml:15: quota.creates_in_flight is accepted but not yet in force
     issuebox.toml:17: templates.default.cpu is accepted but not yet in force
     issuebox.toml:18: templates.default.memory_mb is accepted but not yet in force
     issuebox.toml:20: templates.default.disk_mb is accepted but not yet in force

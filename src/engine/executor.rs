@@ -31,8 +31,9 @@ use super::core::Core;
 
 use slots::{CallId, Slots};
 
-/// Creates under way at once for one provider. More wait for their turn, at most half of the time
-/// that they have; then they queue up again, and no try is spent.
+/// Creates under way at once for one provider, where nothing else is configured. More wait for
+/// their turn, at most half of the time that they have; then they queue up again, and no try is
+/// spent.
 const CREATES_MAX: usize = 64;
 /// The same for all other calls, so that a slow create never holds up a look, a stop or a delete.
 const OTHERS_MAX: usize = 64;
@@ -92,13 +93,21 @@ impl Drop for HeldAnswer {
 }
 
 impl Executor {
+    /// With at most `creates_max` creates under way at once for a provider; 0 takes
+    /// [`CREATES_MAX`].
     pub fn new(
         providers: HashMap<ProviderName, Arc<dyn SandboxProvider>>,
         instance: InstanceId,
+        creates_max: u64,
     ) -> Self {
+        let creates_max = match usize::try_from(creates_max) {
+            Ok(0) => CREATES_MAX,
+            Ok(number) => number.min(Semaphore::MAX_PERMITS),
+            Err(_) => Semaphore::MAX_PERMITS,
+        };
         let bounded = |provider| Bounded {
             provider,
-            creates: Semaphore::new(CREATES_MAX),
+            creates: Semaphore::new(creates_max),
             others: Semaphore::new(OTHERS_MAX),
         };
         Self {

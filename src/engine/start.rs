@@ -41,6 +41,8 @@ pub struct EngineParts {
     pub templates: HashMap<TemplateName, Template>,
     /// The providers, by name.
     pub providers: HashMap<ProviderName, Arc<dyn SandboxProvider>>,
+    /// How many creates may be under way at once for one provider; 0 leaves it to the engine.
+    pub creates_in_flight: u64,
     /// Who is told what became durable.
     pub publisher: Arc<dyn Publisher>,
     /// Where all work runs.
@@ -54,7 +56,8 @@ impl Engine {
     /// # Errors
     /// [`EngineError::StoreFailed`] when the store cannot be read.
     pub async fn start(parts: EngineParts) -> Result<Self, EngineError> {
-        let executor = Executor::new(parts.providers, parts.store.instance());
+        let executor =
+            Executor::new(parts.providers, parts.store.instance(), parts.creates_in_flight);
         let core = Arc::new(Core {
             store: parts.store,
             clock: parts.clock,

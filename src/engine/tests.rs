@@ -112,6 +112,7 @@ impl Bench {
             },
             templates: HashMap::from([(template().name, template())]),
             providers: HashMap::from([(name, Arc::clone(&provider) as _)]),
+            creates_in_flight: 2,
             publisher: Arc::new(Nobody),
             spawner: Arc::new(Threads {
                 arbiter: arbiter.handle(),

@@ -242,6 +242,7 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
         templates: [rules.default_template.clone()].map(|t| (t.name.clone(), t)).into(),
         rules,
         providers: HashMap::from([(name, parts.provider as Arc<dyn SandboxProvider>)]),
+        creates_in_flight: 0,
         publisher: Arc::clone(&feed) as _,
         spawner: Arc::new(Threads { arbiter: arbiter.handle(), calls: io.clone(), io }),
     })

@@ -148,3 +148,22 @@ async fn what_no_record_knows_is_put_away_and_never_beside_a_call() {
     begins(CleanupAction::Remove).await;
     eventually("it counts as removed", async || core.executor.cleanup_counts().removed == 2).await;
 }
+
+#[actix::test]
+async fn no_more_creates_are_under_way_at_once_than_are_allowed() {
+    let bench = Bench::new().await;
+    bench.provider.hold();
+    let issues = ["1", "2", "3", "4", "5"];
+    for issue in issues {
+        bench.engine.ensure(&account(), ensure(issue)).await.expect("it is answered");
+    }
+    eventually("as many as may are asked", async || bench.provider.count("create") == 2).await;
+    // Every other call has been handed in as well, and had its chance to leave.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(bench.provider.creating_most(), 2);
+    bench.provider.release();
+    eventually("all are made", async || bench.provider.objects() == issues.len()).await;
+    assert_eq!(bench.provider.creating_most(), 2);
+}

@@ -29,6 +29,8 @@ struct World {
     panic_next: bool,
     lose_next: bool,
     break_slowly: bool,
+    creating: usize,
+    creating_most: usize,
 }
 
 impl Default for HeldProvider {
@@ -95,6 +97,11 @@ impl HeldProvider {
         world.objects.iter().any(|object| object.external_id == *external_id)
     }
 
+    /// How many creates were under way at once at most.
+    pub fn creating_most(&self) -> usize {
+        self.world.lock().expect("not poisoned").creating_most
+    }
+
     async fn begin(&self, verb: &'static str) {
         let panics = {
             let mut world = self.world.lock().expect("not poisoned");
@@ -132,7 +139,13 @@ impl SandboxProvider for HeldProvider {
     }
 
     async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
+        {
+            let mut world = self.world.lock().expect("not poisoned");
+            world.creating += 1;
+            world.creating_most = world.creating_most.max(world.creating);
+        }
         self.begin("create").await;
+        self.world.lock().expect("not poisoned").creating -= 1;
         let slowly = self.world.lock().expect("not poisoned").break_slowly;
         if slowly {
             tokio::time::sleep(Duration::from_millis(100)).await;
