@@ -177,7 +177,7 @@ impl SandboxProvider for LocalProvider {
     }
 
     async fn stop(&self, call: TargetCall) -> Result<Object, ProviderError> {
-        self.objects.by(call.deadline, self.objects.stop(&call.target)).await
+        self.objects.by(call.deadline, self.objects.stop(&call.target, call.force)).await
     }
 
     async fn delete(&self, call: TargetCall) -> Result<(), ProviderError> {

@@ -310,6 +310,7 @@ impl SandboxProvider for SimulatedProvider {
     async fn stop(&self, ask: TargetCall) -> Result<Object, ProviderError> {
         let mut call = self.calls.begin("stop", self.clock.now());
         let waited = match self.faults() {
+            Ok(_) if ask.force => Ok(()),
             Ok(faults) => self.take(faults.stop_delay_ms, ask.deadline).await,
             Err(error) => Err(error),
         };
@@ -324,7 +325,7 @@ impl SandboxProvider for SimulatedProvider {
             Ok(faults) => faults,
             Err(error) => return call.end(Err(error)),
         };
-        if faults.delete_delay_ms > 0 {
+        if faults.delete_delay_ms > 0 && !ask.force {
             let marked = self.change(&mut call, &ask.target, ObjectState::Destroying);
             if let Err(error) = marked {
                 return call.end(Err(error));

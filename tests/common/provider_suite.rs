@@ -38,6 +38,7 @@ impl Suite<'_> {
         self.a_name_of_another_sandbox_is_present_and_unchanged().await;
         self.of_many_creates_at_once_one_makes_an_object().await;
         self.start_and_stop_are_idempotent_and_show_their_state().await;
+        self.a_forced_stop_and_delete_come_to_the_same_as_others().await;
         self.the_sandbox_id_on_an_object_is_checked().await;
         self.an_unknown_external_id_is_absent().await;
         self.a_deleted_object_is_absent_and_never_its_successor().await;
@@ -117,6 +118,34 @@ impl Suite<'_> {
             assert_eq!(up, object);
         }
         self.remove(&object).await;
+    }
+
+    /// Force is without grace and leads to the same state; an object that is down is removed too.
+    pub async fn a_forced_stop_and_delete_come_to_the_same_as_others(&self) {
+        let object = self.make("force", "s1").await;
+        if self.does_work {
+            self.write(&object, "kept").await;
+        }
+        let forced = || TargetCall { force: true, ..self.call(&object) };
+        for _ in 0..2 {
+            let down = self.provider.stop(forced()).await.expect("down");
+            assert_eq!(down, Object { state: ObjectState::Stopped, ..object.clone() });
+        }
+        let up = self.provider.start(self.call(&object)).await.expect("up");
+        assert_eq!(up, object);
+        if self.does_work {
+            assert_eq!(self.read(&object).await, Ok("kept".into()), "the workspace is kept");
+        }
+        for _ in 0..LOOKS_MAX {
+            match self.provider.delete(forced()).await {
+                Ok(()) => tokio::task::yield_now().await,
+                Err(error) => {
+                    assert_eq!(error, ProviderError::Absent);
+                    break;
+                }
+            }
+        }
+        assert_eq!(self.find("force").await, []);
     }
 
     /// Every call that names an object names the sandbox on it; another's is not touched.

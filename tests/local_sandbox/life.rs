@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalProvider, OpenError};
-use issuebox::sandbox::{Object, ObjectKey, ProviderError, SandboxProvider, WorkError};
+use issuebox::sandbox::{Object, ObjectKey, ProviderError, SandboxProvider, TargetCall, WorkError};
 use issuebox::types::{HomeId, InstanceId, ObjectName, ObjectState};
 
 use crate::common::{
@@ -71,6 +71,19 @@ async fn a_stop_asks_first_and_kills_who_does_not_follow() {
     let begin = Instant::now();
     local.provider.stop(call(&sandbox.target)).await.expect("stopped");
     assert!(begin.elapsed() < Duration::from_millis(400), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forced_stop_asks_nobody() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("force").await;
+    let polite = "trap 'echo asked > asked; exit' TERM; echo > ready; while :; do sleep 0.01; done";
+    let _polite = sandbox.exec(request(&["sh", "-c", polite])).await.expect("started");
+    sandbox.sh("until [ -e ready ]; do sleep 0.01; done").await;
+    let forced = TargetCall { force: true, ..call(&sandbox.target) };
+    local.provider.stop(forced).await.expect("stopped");
+    local.provider.start(call(&sandbox.target)).await.expect("started");
+    assert_eq!(sandbox.sh("ls").await, "ready\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

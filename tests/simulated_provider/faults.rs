@@ -94,6 +94,13 @@ async fn steps_take_as_long_as_is_said() {
     assert_eq!(world.clock.now().since(begun), Duration::from_millis(1_200));
     provider.delete(world.call(&object, "s1")).await.expect("is removed");
     assert_eq!(world.clock.now().since(begun), Duration::from_millis(1_230));
+
+    let object = provider.create(world.spec(7, "s2")).await.expect("is made");
+    let begun = world.clock.now();
+    let forced = || TargetCall { force: true, ..world.call(&object, "s2") };
+    provider.stop(forced()).await.expect("is stopped");
+    provider.delete(forced()).await.expect("is removed");
+    assert_eq!(world.clock.now(), begun, "force does not wait");
 }
 
 #[tokio::test(start_paused = true)]

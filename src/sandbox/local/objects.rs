@@ -167,11 +167,16 @@ impl Objects {
         }
     }
 
-    /// Takes an object down.
-    pub async fn stop(&self, target: &Target) -> Result<Object, ProviderError> {
+    /// Takes an object down; with `force` what runs in it is killed without being asked first.
+    pub async fn stop(&self, target: &Target, force: bool) -> Result<Object, ProviderError> {
         let (_turn, stored) = self.take(target).await?;
         if let Some(link) = self.link_of(&stored.name) {
-            link.stop(self.config.stop_grace).await;
+            if force {
+                link.cut();
+                link.gone().await;
+            } else {
+                link.stop(self.config.stop_grace).await;
+            }
         }
         let stored = self
             .blocking(move |disk| {

@@ -17,9 +17,10 @@ pub struct SimulatedConfig {
 pub struct SimulatedFaults {
     /// How long a create takes, in milliseconds. The object is there at the end of it.
     pub create_delay_ms: u64,
-    /// How long a stop takes, in milliseconds.
+    /// How long a stop takes, in milliseconds; a forced one takes no time.
     pub stop_delay_ms: u64,
-    /// How long a delete takes, in milliseconds. Meanwhile the object is there, being destroyed.
+    /// How long a delete takes, in milliseconds; a forced one takes no time. Meanwhile the object
+    /// is there, being destroyed.
     pub delete_delay_ms: u64,
     /// How probable it is that a create makes nothing and fails, from 0 to 1.
     pub fail_create: f64,
