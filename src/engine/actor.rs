@@ -22,9 +22,7 @@ use crate::issue::{
     Cleanup, Commit, DeliveryResult, Issue, IssueEvent, Moment, ProviderCall, Reply,
 };
 use crate::store::{CommitError, DeliveryRow, Write};
-use crate::types::{
-    AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox, SandboxId, Timestamp,
-};
+use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox, Timestamp};
 
 use super::api::Change;
 use super::core::Core;
@@ -195,9 +193,7 @@ impl StreamHandler<Envelope> for IssueActor {
         let Envelope { message, pending } = envelope;
         match message {
             Message::Event { event, reply, held } => {
-                if held.as_ref().is_none_or(|held| self.is_about(held.sandbox())) {
-                    self.event(*event, reply, ctx);
-                }
+                self.event(*event, reply, ctx);
                 drop(held);
             }
             Message::Due => {
@@ -232,13 +228,6 @@ impl IssueActor {
         let in_flight = self.in_flight();
         let after_restart = self.core.restarting.contains(&self.home);
         self.event(IssueEvent::Activated { in_flight, after_restart }, None, ctx);
-    }
-
-    /// Whether this is the sandbox that the issue has now. Attempts count within a sandbox, so a
-    /// late answer about one that was given up must not meet its successor's attempt.
-    fn is_about(&self, sandbox: &SandboxId) -> bool {
-        let record = self.issue.as_ref().and_then(|issue| issue.state.record());
-        record.is_some_and(|record| record.id == *sandbox)
     }
 
     /// The latest attempt of the issue's sandbox that the executor has.

@@ -79,13 +79,6 @@ pub(super) struct HeldAnswer {
     id: CallId,
 }
 
-impl HeldAnswer {
-    /// Which sandbox was asked about: attempts count within one.
-    pub fn sandbox(&self) -> &SandboxId {
-        &self.id.sandbox
-    }
-}
-
 impl Drop for HeldAnswer {
     fn drop(&mut self) {
         self.core.executor.slots.answered(self.home, &self.id);
@@ -274,7 +267,7 @@ async fn make_calls(core: Arc<Core>, home: HomeId, call: ProviderCall) {
         if !core.is_stopping() {
             let result = core.executor.perform(&core, home, call).await;
             next = core.executor.slots.ended(home, Some(id.clone()));
-            let answer = Answer { attempt: id.attempt, result };
+            let answer = Answer { sandbox: id.sandbox.clone(), attempt: id.attempt, result };
             let held = Arc::new(HeldAnswer { core: Arc::clone(&core), home, id });
             core.registry
                 .send(&core, home, || Message::Event {

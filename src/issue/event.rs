@@ -387,6 +387,9 @@ impl TriggerKind {
 /// How a provider call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
+    /// Which sandbox was asked about: attempts count within one, and a late answer about one whose
+    /// record was given up must not meet its successor's.
+    pub sandbox: SandboxId,
     /// Which call; any but the one in flight changes nothing.
     pub attempt: Attempt,
     /// What came of it.

@@ -12,7 +12,9 @@ impl Draft<'_> {
     /// Takes a provider's answer; one of any other attempt than the latest, or where none is in
     /// flight, changes nothing.
     pub fn answered(&mut self, answer: Answer) {
-        let current = self.issue.state.record().is_some_and(|r| r.attempt == answer.attempt);
+        let is_current =
+            |record: &Record| (&record.id, record.attempt) == (&answer.sandbox, answer.attempt);
+        let current = self.issue.state.record().is_some_and(is_current);
         let Some(Step::Asked { verb, until, .. }) = self.issue.state.step() else { return };
         if !current {
             return;

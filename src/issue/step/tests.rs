@@ -108,8 +108,9 @@ impl Bench {
     }
 
     pub fn answer(&mut self, result: Result<Done, Trouble>) -> Commit {
-        let attempt = self.issue.state.record().expect("a sandbox").attempt;
-        self.apply(IssueEvent::Answered(Answer { attempt, result }))
+        let record = self.issue.state.record().expect("a sandbox");
+        let (sandbox, attempt) = (record.id.clone(), record.attempt);
+        self.apply(IssueEvent::Answered(Answer { sandbox, attempt, result }))
     }
 
     /// Lets the state's due time come.

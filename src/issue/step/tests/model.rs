@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{Bench, SETTLE, unavailable};
-use crate::issue::commit::ProviderCall;
+use crate::issue::commit::{Cleanup, CleanupAction, ProviderCall};
 use crate::issue::event::{Done, NotAsked, Owner, Seen, Trouble};
 use crate::issue::state::Verb;
 use crate::types::{ExternalId, Generation, Mode, ObjectState, SandboxId, Timestamp};
@@ -32,6 +32,8 @@ pub enum Fate {
     Breaks,
     /// There was no turn for the call.
     NotAsked,
+    /// The provider is known to be unreachable.
+    Unreachable,
 }
 
 /// The provider's world: it outlives every crash of ours.
@@ -56,6 +58,11 @@ impl World {
         match fate {
             Fate::Unreached => return Err(unavailable()),
             Fate::NotAsked => return Err(Trouble::NotAsked(NotAsked::NoTurn)),
+            Fate::Unreachable => {
+                let next_try = Duration::from_secs(20);
+                let message = "model".to_owned();
+                return Err(Trouble::NotAsked(NotAsked::Unreachable { message, next_try }));
+            }
             Fate::Breaks => {
                 if call.verb == Verb::Create && self.objects.is_empty() {
                     self.make(&record.id, record.generation, ObjectState::Partial);
@@ -115,6 +122,34 @@ impl World {
                 Ok(Done::Removing)
             }
         }
+    }
+
+    /// Every object of the home, as a sweep sees them.
+    pub fn look(&self) -> Vec<Seen> {
+        self.objects.iter().map(seen).collect()
+    }
+
+    /// Somebody removes an object from outside; the sandbox it carried.
+    pub fn lose(&mut self) -> Option<SandboxId> {
+        self.objects.pop().map(|object| object.sandbox)
+    }
+
+    /// Somebody takes an object down from outside.
+    pub fn kill(&mut self) {
+        for object in &mut self.objects {
+            if object.state == ObjectState::Running {
+                object.state = ObjectState::Stopped;
+            }
+        }
+    }
+
+    /// Puts away what the lifecycle says that no record needs.
+    pub fn clean(&mut self, cleanup: &Cleanup) {
+        self.objects.retain(|object| {
+            let is_meant = object.external_id == cleanup.external_id;
+            assert!(!is_meant || object.sandbox == cleanup.expected);
+            !is_meant || cleanup.action == CleanupAction::Stop
+        });
     }
 
     fn make(&mut self, sandbox: &SandboxId, generation: Generation, state: ObjectState) -> Seen {

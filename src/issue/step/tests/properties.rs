@@ -1,14 +1,16 @@
 //! Random lives: whatever is wished, answered, lost, late or crashed, the invariants hold at every
 //! step, and once the provider is well again everything comes to rest where it was wanted.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::model::{Fate, World};
 use super::{Bench, SETTLE};
 use crate::issue::commit::{Commit, ProviderCall, Reply};
-use crate::issue::event::{Answer, Command, IssueEvent};
+use crate::issue::event::{Answer, Bar, BarKind, Command, IssueEvent, Seen, Sight, Sighted};
 use crate::issue::state::{Issue, IssueState, Step, Verb};
-use crate::types::{Attempt, Generation, Outcome, Phase, Wanted};
+use crate::types::{Attempt, Generation, Outcome, Phase, ProviderName, SandboxId, Wanted};
 
 #[derive(Clone, Copy, Debug)]
 enum Act {
@@ -23,6 +25,20 @@ enum Act {
     Crash(Fate),
     /// The actor ends; the executor still has the call.
     Passivate,
+    /// A hold or a quota begins or ends to forbid what would begin.
+    Bar(bool),
+    /// The wish that waits may be granted.
+    Grant,
+    /// A delivery that triggers.
+    Trigger,
+    /// A sweep reads the state and looks at the provider.
+    Sweep,
+    /// A sweep's sight that was taken before the act ahead arrives after it.
+    StaleSweep,
+    /// Somebody removes the object from outside.
+    Lose,
+    /// Somebody takes the object down from outside.
+    Kill,
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -34,6 +50,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
             1 => Just(Fate::LandsLate),
             1 => Just(Fate::Breaks),
             1 => Just(Fate::NotAsked),
+            1 => Just(Fate::Unreachable),
         ]
     };
     let command = prop_oneof![
@@ -41,6 +58,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         Just(Command::Start),
         Just(Command::Retry),
         Just(Command::Delete),
+        Just(Command::ForceDelete),
     ];
     let act = prop_oneof![
         4 => Just(Act::Ensure),
@@ -50,21 +68,45 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         5 => Just(Act::Due),
         1 => fate().prop_map(Act::Crash),
         1 => Just(Act::Passivate),
+        1 => any::<bool>().prop_map(Act::Bar),
+        1 => Just(Act::Grant),
+        2 => Just(Act::Trigger),
+        2 => Just(Act::Sweep),
+        1 => Just(Act::StaleSweep),
+        1 => Just(Act::Lose),
+        1 => Just(Act::Kill),
     ];
     proptest::collection::vec(act, 1..60)
 }
+
+/// What the last call of a phase may take beyond the deadline.
+const LAST_CALL_MAX: Duration = Duration::from_secs(60);
 
 struct Life {
     bench: Bench,
     world: World,
     in_flight: Option<ProviderCall>,
+    /// A call of after a forced delete waits until the one in flight has ended.
+    behind: Option<ProviderCall>,
+    sight: Option<Sight>,
+    /// What ended and is known as deleted.
+    ended: Vec<SandboxId>,
+    forced: bool,
 }
 
 impl Life {
     fn new(names_enforced: bool) -> Self {
         let mut world = World::default();
         world.names_enforced = names_enforced;
-        Self { bench: Bench::new(names_enforced), world, in_flight: None }
+        Self {
+            bench: Bench::new(names_enforced),
+            world,
+            in_flight: None,
+            behind: None,
+            sight: None,
+            ended: Vec::new(),
+            forced: false,
+        }
     }
 
     fn take(&mut self, before: &Issue, commit: Commit) {
@@ -92,15 +134,37 @@ impl Life {
         }
         if let Some(ended) = &commit.ended {
             let left = self.world.objects.iter().any(|o| o.sandbox == ended.id);
-            assert!(!left, "a confirmed delete means absent");
+            assert!(!left || self.forced, "a confirmed delete means absent");
+            self.ended.push(ended.id.clone());
+        }
+        if let Some(cleanup) = &commit.cleanup {
+            let own = after.state.record().map(|record| &record.id);
+            assert_ne!(own, Some(&cleanup.expected), "its own object is never put away");
+            if self.in_flight.is_none() {
+                self.world.clean(cleanup);
+            }
         }
         if let Some(call) = commit.call {
-            assert!(self.in_flight.is_none(), "at most one provider call in flight");
             let brings_up = matches!(call.verb, Verb::Create | Verb::Start);
             let deletes = matches!(after.state, IssueState::Deleting { .. });
             assert!(!(brings_up && deletes), "a delete makes or starts nothing");
             assert!(matches!(after.state.step(), Some(Step::Asked { .. })));
-            self.in_flight = Some(call);
+            match &self.in_flight {
+                None => self.in_flight = Some(call),
+                // Only a record that was given up leaves its call behind.
+                Some(held) => {
+                    assert_ne!(held.record.id, call.record.id, "one call in flight at most");
+                    self.behind = Some(call);
+                }
+            }
+        }
+        if let Some(deadline) = after.state.deadline() {
+            let now = self.bench.now;
+            let until = match after.state.step() {
+                Some(Step::Asked { until, .. }) => *until,
+                Some(Step::Waiting { .. }) | None => deadline,
+            };
+            assert!(until <= deadline.max(now).after(LAST_CALL_MAX), "asked beyond the deadline");
         }
     }
 
@@ -115,7 +179,29 @@ impl Life {
     fn answer(&mut self, fate: Fate) {
         if let Some(call) = self.in_flight.take() {
             let result = self.world.call(&self.bench, &call, fate);
-            self.event(IssueEvent::Answered(Answer { attempt: call.attempt, result }));
+            self.in_flight = self.behind.take();
+            self.event(IssueEvent::Answered(Answer {
+                sandbox: call.record.id,
+                attempt: call.attempt,
+                result,
+            }));
+        }
+    }
+
+    /// What a sweep sees now.
+    fn look(&self) -> Sight {
+        let record = self.bench.issue.state.record();
+        let sighted = |seen: Seen| Sighted {
+            known_deleted: seen.owner.as_ref().is_some_and(|o| self.ended.contains(&o.sandbox)),
+            first_seen_at: self.bench.now,
+            seen,
+        };
+        Sight {
+            provider: ProviderName::trusted("p"),
+            generation: self.bench.issue.generation,
+            attempt: record.map_or_else(Attempt::default, |record| record.attempt),
+            phase: self.bench.issue.state.phase(),
+            objects: self.world.look().into_iter().map(sighted).collect(),
         }
     }
 
@@ -124,7 +210,8 @@ impl Life {
             Act::Ensure => {
                 let before = self.bench.issue.clone();
                 let commit = self.bench.ensure();
-                if let Reply::Ensured { outcome, .. } = commit.reply {
+                if let Reply::Ensured { outcome, .. } = &commit.reply {
+                    let outcome = *outcome;
                     let none = before.state == IssueState::Absent;
                     assert_eq!(outcome == Outcome::Created, none, "created only where none was");
                 }
@@ -133,7 +220,36 @@ impl Life {
             Act::Command(command) => {
                 let before = self.bench.issue.clone();
                 let commit = self.bench.command(command);
+                self.forced |= command == Command::ForceDelete && commit.ended.is_some();
                 self.take(&before, commit);
+            }
+            Act::Bar(is_on) => {
+                let reason = "held".to_owned();
+                self.bench.bar = is_on.then_some(Bar { kind: BarKind::Held, reason });
+            }
+            Act::Grant => {
+                self.event(IssueEvent::Granted);
+            }
+            Act::Trigger => {
+                self.event(super::nudges::labelled(1_000_000_000));
+            }
+            Act::Sweep => {
+                let sight = self.look();
+                self.sight = Some(sight.clone());
+                self.event(IssueEvent::Observed(sight));
+            }
+            Act::StaleSweep => {
+                if let Some(sight) = self.sight.replace(self.look()) {
+                    self.event(IssueEvent::Observed(sight));
+                }
+            }
+            Act::Lose => {
+                self.world.lose();
+                self.sight = None;
+            }
+            Act::Kill => {
+                self.world.kill();
+                self.sight = None;
             }
             Act::Answer(fate) => self.answer(fate),
             Act::StaleAnswer(attempt) => {
@@ -143,15 +259,14 @@ impl Life {
                 }
                 let before = self.bench.issue.clone();
                 let result = Err(super::unavailable());
-                let stale = Answer { attempt: Attempt(attempt), result };
+                let sandbox = self.bench.issue.state.record().map(|record| record.id.clone());
+                let sandbox = sandbox.unwrap_or_else(|| SandboxId::trusted("none"));
+                let stale = Answer { sandbox, attempt: Attempt(attempt), result };
                 self.event(IssueEvent::Answered(stale));
                 assert_eq!(self.bench.issue, before, "a late answer changes nothing");
             }
             Act::Due => {
-                let answered_by = match self.bench.issue.state.step() {
-                    Some(Step::Asked { until, .. }) if self.in_flight.is_some() => Some(*until),
-                    Some(Step::Asked { .. } | Step::Waiting { .. }) | None => None,
-                };
+                let answered_by = self.in_flight.as_ref().map(|call| call.deadline);
                 let due = answered_by.or(self.bench.issue.due_at());
                 let Some(due) = due else { return };
                 self.bench.now = self.bench.now.max(due);
@@ -164,13 +279,15 @@ impl Life {
                 }
             }
             Act::Crash(fate) => {
+                self.behind = None;
                 if let Some(call) = self.in_flight.take() {
                     drop(self.world.call(&self.bench, &call, fate));
                 }
                 self.event(IssueEvent::Activated { in_flight: None, after_restart: true });
             }
             Act::Passivate => {
-                let in_flight = self.in_flight.as_ref().map(|call| call.attempt);
+                let on_its_way = self.behind.as_ref().or(self.in_flight.as_ref());
+                let in_flight = on_its_way.map(|call| call.attempt);
                 self.event(IssueEvent::Activated { in_flight, after_restart: false });
             }
         }
@@ -182,6 +299,8 @@ impl Life {
 
     /// The provider is well from now on: let everything come to rest.
     fn rest(&mut self) {
+        self.act(Act::Bar(false));
+        self.act(Act::Grant);
         for _ in 0..200 {
             if self.in_flight.is_some() {
                 self.answer(Fate::Good);
@@ -190,7 +309,11 @@ impl Life {
             } else {
                 self.bench.now = self.bench.now.after(SETTLE + self.bench.rules.create.timeout);
                 self.world.settle(self.bench.now);
-                return;
+                let before = (self.bench.issue.clone(), self.world.look());
+                self.act(Act::Sweep);
+                if before == (self.bench.issue.clone(), self.world.look()) {
+                    return;
+                }
             }
         }
         panic!("it never comes to rest: {:?}", self.bench.issue.state);
@@ -216,6 +339,8 @@ proptest! {
         for act in acts {
             life.act(act);
         }
+        life.act(Act::Bar(false));
+        life.act(Act::Grant);
         let wanted = life.bench.issue.state.wanted();
         life.rest();
         match life.bench.issue.state.phase() {
@@ -236,6 +361,9 @@ proptest! {
         for act in acts {
             life.act(act);
         }
+        // What only waits is no sandbox that could be deleted.
+        life.act(Act::Bar(false));
+        life.act(Act::Grant);
         life.act(Act::Command(Command::Delete));
         life.rest();
         prop_assert_eq!(&life.bench.issue.state, &IssueState::Absent);

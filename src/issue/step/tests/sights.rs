@@ -159,7 +159,8 @@ fn objects_without_a_record_are_put_away_by_what_is_known_of_them() {
         (2, Mode::Strong, Running, false, Duration::ZERO, Some(Stop)),
         (2, Mode::Strong, Stopped, false, minute, None),
         (2, Mode::Strong, Stopped, false, QUARANTINE, Some(Remove)),
-        (2, Mode::Strong, ObjectState::Destroying, true, QUARANTINE, None),
+        (2, Mode::Strong, ObjectState::Destroying, true, Duration::ZERO, Some(Remove)),
+        (2, Mode::Strong, ObjectState::Destroying, false, QUARANTINE, None),
     ];
     for (generation, mode, state, known_deleted, seen_for, action) in table {
         let mut bench = bench_in(Some(Phase::Deleting));

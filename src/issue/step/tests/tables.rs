@@ -271,12 +271,13 @@ fn tries_are_bounded_and_leftovers_removed_before_it_says_failed() {
 #[test]
 fn a_late_answer_changes_nothing() {
     let mut bench = bench_in(Some(Phase::Creating));
-    let late = bench.issue.state.record().expect("a sandbox").attempt;
+    let record = bench.issue.state.record().expect("a sandbox");
+    let (sandbox, late) = (record.id.clone(), record.attempt);
     let seen = bench.ours(ObjectState::Running);
     bench.answer(Err(unavailable()));
     bench.due();
     let before = bench.issue.clone();
-    let answer = crate::issue::event::Answer { attempt: late, result: Ok(Done::Up(seen)) };
+    let answer = crate::issue::event::Answer { sandbox, attempt: late, result: Ok(Done::Up(seen)) };
     let commit = bench.apply(IssueEvent::Answered(answer));
     assert_eq!(bench.issue, before);
     assert!(!commit.changed && commit.call.is_none());
