@@ -5,6 +5,13 @@
 //! and what HTML hides or sets apart (`<!-- -->`, `<pre>`, `<blockquote>`) are skipped. The first
 //! command of a comment is the one that counts.
 //!
+//! # Words for the sandbox, words for the agent
+//! One of the words `stop`, `start`, `retry`, `delete`, `status` means the sandbox itself where it
+//! stands alone behind the command, whatever its case; marks behind it (`stop!`) are no words. As
+//! soon as any other word stands on the line, the whole of it is text for the agent: "stop please"
+//! as much as "delete the old migrations". So nobody has to guess which sentences are taken for
+//! commands.
+//!
 //! # What is accepted
 //! This reads lines, it is no Markdown parser. A line that Markdown would draw into the quote
 //! above it, although its author did not mark it as quoted, counts; a line indented by four
@@ -92,28 +99,13 @@ fn command_in(command: &str, line: &str) -> Option<Said> {
     if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
         return None;
     }
-    // "start" alone manages the sandbox; "start with the login page" is meant for the agent. A
-    // closing mark or a polite word does not make it a sentence: a person who writes "stop!" or
-    // "stop it please" must not set off work.
-    let mut words: Vec<&str> =
-        rest.split_whitespace().map(|word| word.trim_end_matches(ENDS)).collect();
-    while words.len() > 1 && words.last().is_some_and(|word| is_polite(word)) {
-        words.pop();
-    }
-    let alone = match words.as_slice() {
-        [word] => word,
-        _ => "",
-    };
+    let alone = rest.trim().trim_end_matches(ENDS);
     let managed = Management::ALL.into_iter().find(|m| m.as_str().eq_ignore_ascii_case(alone));
     Some(managed.map_or(Said::Work, Said::Manage))
 }
 
 /// Marks that may end a word.
 const ENDS: [char; 4] = ['.', '!', ',', ';'];
-
-fn is_polite(word: &str) -> bool {
-    ["please", "it", "this", "now", "thanks", ""].iter().any(|p| p.eq_ignore_ascii_case(word))
-}
 
 /// Columns of indentation from which on Markdown reads a line as code.
 const CODE_INDENT_MIN: usize = 4;

@@ -1,4 +1,5 @@
-//! From a delivery's headers and raw bytes to what it says of one issue and what it may do.
+//! From a delivery's headers and raw bytes to what it says of an issue, or of all issues of a
+//! repository or installation, and what it may do.
 //!
 //! The order in which the edge must use this: [`verify`] the signature over the raw bytes, take
 //! the JSON out with [`json_of`], then [`interpret`]. Nothing is parsed before it is verified.
@@ -7,13 +8,17 @@
 //! - Pure: no IO, no clock. The same delivery under the same policy always means the same.
 //! - Tolerant: only the fields that are used are named; what may be null or absent may be. A new
 //!   action or event is acknowledged with a reason, never an error.
-//! - No trigger without a right to it (`sender`); what anybody does to an issue as a fact (it is
-//!   closed, deleted, edited, the label is gone) applies whoever did it.
+//! - No trigger or command without a right to it (`sender`); what anybody does to an issue as a
+//!   fact (it is closed, deleted, edited, transferred, the label is gone) applies whoever did it.
+//! - What repositories do not match the configured ones is ignored, with one exception: where one
+//!   side of a transfer or of a new name matches, it is followed. So an issue that leaves them keeps
+//!   its sandbox and is found by its new name; what happens to it there is ignored from then on.
 //!
 //! # Races accepted
 //! Deliveries come late, twice and out of order. Nothing here knows: the time of the payload goes
 //! along as [`News::as_of`], and the lifecycle decides what is newer.
 
+mod around;
 mod body;
 mod effect;
 mod payload;
@@ -24,18 +29,21 @@ pub use body::{Unreadable, json_of};
 pub use signature::{Unsigned, sign, verify};
 
 use crate::github::policy::TriggerPolicy;
-use crate::issue::Nudge;
 use crate::issue::event::News;
-use crate::types::{DeliveryId, Timestamp};
+use crate::issue::{FanOut, IssueName, Nudge};
+use crate::types::{DeliveryId, Repository, Timestamp};
 
-use effect::{Act, Decision};
-use payload::{Envelope, IssueFacts, Payload};
+use around::Happened;
+use effect::{Act, Decision, Moved};
+use payload::{Envelope, Payload};
 
 /// What a delivery means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interpreted {
     /// It says something of one issue.
     Issue(Box<Nudge>),
+    /// It says something of every issue of a repository or an installation.
+    FanOut(Box<FanOut>),
     /// It has no effect.
     Ignored {
         /// Its action, such as `pinned`; empty where it has none.
@@ -55,8 +63,8 @@ pub struct Malformed(pub(crate) String);
 /// `event` is the value of `X-GitHub-Event`, `body` the JSON as [`json_of`] returned it.
 ///
 /// # Errors
-/// [`Malformed`] when the body is no JSON object, or lacks what identifies the issue of an event
-/// that has an effect.
+/// [`Malformed`] when the body is no JSON object, or lacks what identifies the issue or the
+/// repository of an event that has an effect.
 pub fn interpret(
     policy: &TriggerPolicy,
     delivery: DeliveryId,
@@ -69,44 +77,113 @@ pub fn interpret(
             "the event's name must be of lower-case letters, digits and '_'".into(),
         ));
     }
-    let payload = match payload::parse::<Payload>(body) {
-        Ok(payload) => payload,
-        Err(error) => return without_effect(event, body).ok_or(error),
-    };
-    let action = payload.action.clone().unwrap_or_default();
-    let ignored = |reason: String| Ok(Interpreted::Ignored { action: shown(&action), reason });
-    let act = match Act::of(event, &action) {
-        Ok(act) => act,
-        Err(reason) => return ignored(reason),
-    };
-    let facts = IssueFacts::of(&payload)?;
-    if !policy.covers(facts.repository.as_str()) {
-        return ignored(format!(
-            "the repository {} does not match the configured ones",
-            facts.repository
-        ));
+    let told = Told { delivery, received_at, event };
+    match event {
+        "repository" | "label" | "installation" | "installation_repositories" => {
+            told.around(policy, body)
+        }
+        _ => told.of_issue(policy, body),
     }
-    match effect::decide(policy, act, &payload) {
-        Decision::Ignore(reason) => ignored(reason),
-        Decision::Apply(effect) => Ok(Interpreted::Issue(Box::new(Nudge {
-            delivery,
-            received_at,
-            event: event.to_owned(),
-            news: news(policy, act, &payload, facts, received_at),
-            formerly: None,
-            comment: None,
-            installation: None,
-            action,
-            effect,
-        }))),
+}
+
+/// What is known of a delivery besides its body.
+struct Told<'a> {
+    delivery: DeliveryId,
+    received_at: Timestamp,
+    event: &'a str,
+}
+
+impl Told<'_> {
+    fn of_issue(self, policy: &TriggerPolicy, body: &[u8]) -> Result<Interpreted, Malformed> {
+        let payload = match payload::parse::<Payload>(body) {
+            Ok(payload) => payload,
+            Err(error) => return without_effect(self.event, body).ok_or(error),
+        };
+        let action = payload.action.clone().unwrap_or_default();
+        let act = match Act::of(self.event, &action) {
+            Ok(act) => act,
+            Err(reason) => return ignored(&action, reason),
+        };
+        let here = payload.here().name()?;
+        let (name, formerly) = match act.moved(&payload) {
+            Moved::Not => (here, None),
+            Moved::Away => match payload.after().name() {
+                Ok(there) => (there, Some(here)),
+                Err(_) => {
+                    return ignored(&action, "it does not say where the issue went".into());
+                }
+            },
+            // Without what identifies it there the transfer can not be followed, and still is one.
+            Moved::Here => (here, payload.before().name().ok()),
+        };
+        let covered = |name: &IssueName| policy.covers(name.repository.as_str());
+        if !covered(&name) && !formerly.as_ref().is_some_and(covered) {
+            return ignored(&action, not_covered(&name.repository));
+        }
+        match effect::decide(policy, act, &payload) {
+            Decision::Ignore(reason) => ignored(&action, reason),
+            Decision::Apply { effect, comment } => Ok(Interpreted::Issue(Box::new(Nudge {
+                delivery: self.delivery,
+                received_at: self.received_at,
+                event: self.event.to_owned(),
+                news: news(policy, act, &payload, name, self.received_at),
+                formerly,
+                comment,
+                installation: payload.installation.as_ref().and_then(|it| it.id),
+                action,
+                effect,
+            }))),
+        }
     }
+
+    fn around(self, policy: &TriggerPolicy, body: &[u8]) -> Result<Interpreted, Malformed> {
+        let payload = match payload::parse::<around::Payload>(body) {
+            Ok(payload) => payload,
+            Err(error) => return without_effect(self.event, body).ok_or(error),
+        };
+        let action = payload.action.clone().unwrap_or_default();
+        let Some(happened) = Happened::of(self.event, &action) else {
+            return ignored(&action, no_effect(self.event, &action));
+        };
+        match around::decide(policy, happened, &payload, self.received_at)? {
+            Err(reason) => ignored(&action, reason),
+            Ok(around::News { scope, around }) => Ok(Interpreted::FanOut(Box::new(FanOut {
+                delivery: self.delivery,
+                received_at: self.received_at,
+                event: self.event.to_owned(),
+                action,
+                scope,
+                news: around,
+            }))),
+        }
+    }
+}
+
+fn ignored(action: &str, reason: String) -> Result<Interpreted, Malformed> {
+    Ok(Interpreted::Ignored { action: shown(action), reason })
 }
 
 /// The answer to a payload of unforeseen shape whose event or action has no effect anyway.
 fn without_effect(event: &str, body: &[u8]) -> Option<Interpreted> {
     let action = payload::parse::<Envelope>(body).ok()?.action.unwrap_or_default();
+    if Happened::of(event, &action).is_some() {
+        return None;
+    }
     let reason = Act::of(event, &action).err()?;
     Some(Interpreted::Ignored { action: shown(&action), reason })
+}
+
+/// Why an event or an action of it has no effect.
+fn no_effect(event: &str, action: &str) -> String {
+    match action {
+        "" => format!("{event} without an action"),
+        _ => format!("{event} {} has no effect", shown(action)),
+    }
+}
+
+/// Why a delivery of a repository that is not configured has no effect.
+fn not_covered(repository: &Repository) -> String {
+    format!("the repository {repository} does not match the configured ones")
 }
 
 /// What the payload says of its issue, completed by what the action itself says.
@@ -114,10 +191,11 @@ fn news(
     policy: &TriggerPolicy,
     act: Act,
     payload: &Payload,
-    facts: IssueFacts,
+    name: IssueName,
     received_at: Timestamp,
 ) -> News {
-    let issue = payload.issue.as_ref();
+    let issue = act.subject(payload);
+    let IssueName { issue_id, repository, repository_id, number } = name;
     let open = match issue.and_then(|issue| issue.state.as_deref()) {
         Some("open") => Some(true),
         Some("closed") => Some(false),
@@ -125,10 +203,10 @@ fn news(
     };
     let text = |field: fn(&payload::Issue) -> Option<&String>| issue.and_then(field).cloned();
     News {
-        issue_id: facts.issue_id,
-        repository: facts.repository,
-        repository_id: facts.repository_id,
-        number: facts.number,
+        issue_id,
+        repository,
+        repository_id,
+        number,
         title: text(|issue| issue.title.as_ref())
             .map(|title| title.chars().take(TITLE_LEN_MAX).collect())
             .unwrap_or_default(),

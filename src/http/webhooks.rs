@@ -120,19 +120,23 @@ async fn take_in(
     drop(json);
     drop(raw);
     let account = AccountName::default_account();
+    let row = |action, reason| DeliveryRow {
+        id: id.clone(),
+        received_at,
+        event: event.to_owned(),
+        action,
+        home: None,
+        applied: false,
+        reason,
+    };
     let delivered = match meaning {
         Interpreted::Issue(nudge) => edge.engine.deliver(&account, *nudge).await?,
+        Interpreted::FanOut(fan_out) => {
+            let reason = "what concerns a whole repository is not followed yet".to_owned();
+            edge.engine.record_ignored(row(fan_out.action, reason)).await?
+        }
         Interpreted::Ignored { action, reason } => {
-            let row = DeliveryRow {
-                id: id.clone(),
-                received_at,
-                event: event.to_owned(),
-                action,
-                home: None,
-                applied: false,
-                reason,
-            };
-            edge.engine.record_ignored(row).await?
+            edge.engine.record_ignored(row(action, reason)).await?
         }
     };
     Ok((id, delivered))

@@ -26,6 +26,13 @@ fn a_line_that_begins_with_the_command_asks_for_work() {
         "1. ```sh\n   code\n/issuebox fix",
         "<!-- hidden -->\n/issuebox fix",
         "/issuebox start with the login page",
+        "/issuebox stop please",
+        "/issuebox stop it",
+        "/issuebox delete it now, please.",
+        "/issuebox please stop",
+        "/issuebox stop !",
+        "/issuebox status?",
+        "/issuebox stopped",
         "/issuebox delete the old migrations",
     ] {
         assert_eq!(find_default(text), Some(Said::Work), "{text:?}");
@@ -40,8 +47,8 @@ fn the_sandboxs_own_verbs_stand_alone() {
         ("/issuebox start", Management::Start),
         ("/issuebox retry.", Management::Retry),
         ("/issuebox DELETE  ", Management::Delete),
-        ("/issuebox stop please", Management::Stop),
-        ("/issuebox delete it now, please.", Management::Delete),
+        ("/issuebox\tstop \t", Management::Stop),
+        ("/issuebox stop!!\r\nplease", Management::Stop),
         ("please\n/issuebox status\nthanks", Management::Status),
         ("/issuebox stop\n/issuebox fix it", Management::Stop),
     ] {

@@ -1,10 +1,12 @@
 //! The table of effects: what each event and action may do to an issue's sandbox.
 //!
-//! Facts (closed, deleted, edited, the label is gone) apply whoever made them. Triggers and
-//! activity need a sender with the right. All else is acknowledged with a reason.
+//! Facts (closed, deleted, edited, transferred, the label is gone) apply whoever made them.
+//! Triggers, commands and activity need a sender with the right. All else is acknowledged with a
+//! reason.
 
-use crate::github::comment::{self, Said};
+use crate::github::comment::{self, Management, Said};
 use crate::github::policy::TriggerPolicy;
+use crate::issue::Command;
 use crate::issue::event::{Effect, TriggerKind};
 
 use super::payload::{Issue, Label, Payload};
@@ -22,13 +24,19 @@ pub(super) enum Act {
     Closed,
     Deleted,
     Edited,
+    Transferred,
     Commented,
+    CommentEdited,
 }
 
 /// What a delivery may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    Apply(Effect),
+    Apply {
+        effect: Effect,
+        /// The comment whose command led to it.
+        comment: Option<u64>,
+    },
     Ignore(String),
 }
 
@@ -48,14 +56,20 @@ impl Act {
             ("issues", "closed") => Ok(Self::Closed),
             ("issues", "deleted") => Ok(Self::Deleted),
             ("issues", "edited") => Ok(Self::Edited),
+            ("issues", "transferred") => Ok(Self::Transferred),
             ("issue_comment", "created") => Ok(Self::Commented),
+            ("issue_comment", "edited") => Ok(Self::CommentEdited),
             ("ping", _) => Err("pong: the webhook reaches us".into()),
-            ("issues", "transferred") => Err("transfers are not followed yet".into()),
-            ("issue_comment", "edited" | "deleted") => Err("only new comments count".into()),
-            ("issues" | "issue_comment", "") => Err(format!("{event} without an action")),
-            ("issues" | "issue_comment", _) => {
-                Err(format!("{event} {} has no effect", super::shown(action)))
-            }
+            ("issue_comment", "deleted") => Err("what a deleted comment led to stays".into()),
+            (
+                "issues"
+                | "issue_comment"
+                | "repository"
+                | "label"
+                | "installation"
+                | "installation_repositories",
+                _,
+            ) => Err(super::no_effect(event, action)),
             _ => Err(format!("the event {event} has no effect")),
         }
     }
@@ -71,9 +85,49 @@ impl Act {
             | Self::Unassigned
             | Self::Deleted
             | Self::Edited
-            | Self::Commented => None,
+            | Self::Transferred
+            | Self::Commented
+            | Self::CommentEdited => None,
         }
     }
+
+    /// Whether this is a side of a transfer, and which.
+    pub fn moved(self, payload: &Payload) -> Moved {
+        match self {
+            Self::Transferred => Moved::Away,
+            Self::Opened if payload.before().is_there() => Moved::Here,
+            Self::Opened
+            | Self::Labeled
+            | Self::Unlabeled
+            | Self::Assigned
+            | Self::Unassigned
+            | Self::Reopened
+            | Self::Closed
+            | Self::Deleted
+            | Self::Edited
+            | Self::Commented
+            | Self::CommentEdited => Moved::Not,
+        }
+    }
+
+    /// The issue that the news are about: after a transfer, as it is there.
+    pub fn subject(self, payload: &Payload) -> Option<&Issue> {
+        match self.moved(payload) {
+            Moved::Away => payload.after().issue(),
+            Moved::Here | Moved::Not => payload.issue.as_ref(),
+        }
+    }
+}
+
+/// What an act says of a transfer. Both repositories tell of it, one each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// Nothing.
+    Not,
+    /// The issue went to another repository.
+    Away,
+    /// The issue came from another repository.
+    Here,
 }
 
 /// Whether the issue carries the trigger label, where the delivery says so. What this very event
@@ -94,8 +148,10 @@ pub(super) fn labelled(policy: &TriggerPolicy, act: Act, payload: &Payload) -> O
         | Act::Closed
         | Act::Deleted
         | Act::Edited
-        | Act::Commented => {
-            let labels = payload.issue.as_ref()?.labels.as_ref()?;
+        | Act::Transferred
+        | Act::Commented
+        | Act::CommentEdited => {
+            let labels = act.subject(payload)?.labels.as_ref()?;
             Some(labels.iter().any(|label| is_trigger(policy, label.as_ref())))
         }
     }
@@ -113,7 +169,9 @@ pub(super) fn assigned(policy: &TriggerPolicy, act: Act, payload: &Payload) -> O
         | Act::Closed
         | Act::Deleted
         | Act::Edited
-        | Act::Commented => None,
+        | Act::Transferred
+        | Act::Commented
+        | Act::CommentEdited => None,
     }
 }
 
@@ -133,51 +191,84 @@ pub(super) fn decide(policy: &TriggerPolicy, act: Act, payload: &Payload) -> Dec
             ignore("another label than the trigger label was taken off")
         }
         Act::Unlabeled if policy.unlabel_stops => {
-            Decision::Apply(Effect::Stop("the trigger label was taken off"))
+            apply(Effect::Stop("the trigger label was taken off"))
         }
-        Act::Unlabeled => Decision::Apply(Effect::Update),
+        Act::Unlabeled => apply(Effect::Update),
         Act::Assigned if is_bot(policy, payload) => {
             triage(policy, payload, issue, TriggerKind::Assigned)
         }
-        Act::Unassigned if is_bot(policy, payload) => {
-            Decision::Apply(Effect::Stop("the bot was unassigned"))
-        }
+        Act::Unassigned if is_bot(policy, payload) => apply(Effect::Stop("the bot was unassigned")),
         Act::Assigned | Act::Unassigned => ignore("the assignee is not the configured bot"),
         Act::Reopened => triage(policy, payload, issue, TriggerKind::Reopened),
-        Act::Closed => Decision::Apply(Effect::Stop("the issue was closed")),
-        Act::Deleted => Decision::Apply(Effect::Delete),
-        Act::Edited => Decision::Apply(Effect::Update),
+        Act::Closed => apply(Effect::Stop("the issue was closed")),
+        Act::Deleted => apply(Effect::Delete),
+        Act::Edited => edited(policy, payload, issue),
+        Act::Transferred => apply(Effect::Update),
         Act::Commented => commented(policy, payload),
+        Act::CommentEdited => comment_edited(policy, payload),
     }
 }
 
 fn opened(policy: &TriggerPolicy, payload: &Payload, issue: &Issue) -> Decision {
-    if payload.changes.as_ref().is_some_and(|changes| changes.old_issue.is_some()) {
-        // The other half of a transfer: starting here would make a second sandbox for the issue.
-        return ignore("transfers are not followed yet");
-    }
-    if !policy.opened {
-        // What it says of the issue (its number, title, labels) is worth knowing all the same.
-        return Decision::Apply(Effect::Update);
+    // The other half of a transfer is no trigger: the issue may have its sandbox already. Where
+    // opening does not trigger, what it says (number, title, labels) is worth knowing all the same.
+    if Act::Opened.moved(payload) == Moved::Here || !policy.opened {
+        return apply(Effect::Update);
     }
     permitted(policy, payload, Right::of_author(issue), Effect::Trigger(TriggerKind::Opened))
+}
+
+/// An edit counts as a trigger where the text now asks for work and did not before. The text of an
+/// issue never commands the sandbox: unlike a comment, it says something for as long as it stands.
+fn edited(policy: &TriggerPolicy, payload: &Payload, issue: &Issue) -> Decision {
+    let asks = |text: Option<&str>| {
+        comment::find(&policy.command, text.unwrap_or_default()) == Some(Said::Work)
+    };
+    let before = payload.changes.as_ref().and_then(|changes| changes.body.as_ref());
+    let newly =
+        before.is_some_and(|before| asks(issue.body.as_deref()) && !asks(before.from.as_deref()));
+    if newly && sender::check(policy, payload.sender.as_ref(), Right::Triage(issue)).is_ok() {
+        return apply(Effect::Trigger(TriggerKind::Command));
+    }
+    apply(Effect::Update)
 }
 
 fn commented(policy: &TriggerPolicy, payload: &Payload) -> Decision {
     let Some(comment) = payload.comment.as_ref() else { return ignore("there is no comment") };
     let text = comment.body.as_deref().unwrap_or_default();
-    let effect = match comment::find(&policy.command, text) {
-        Some(Said::Manage(verb)) => {
-            return ignore(&format!(
-                "the command {} {} is not available yet",
-                policy.command,
-                verb.as_str()
-            ));
-        }
-        Some(Said::Work) => Effect::Trigger(TriggerKind::Command),
-        None => Effect::Activity,
+    let (effect, counted) = match comment::find(&policy.command, text) {
+        Some(said) => (effect_of(said), comment.id),
+        None => (Effect::Activity, None),
     };
-    permitted(policy, payload, Right::of_commenter(comment), effect)
+    match permitted(policy, payload, Right::of_commenter(comment), effect) {
+        Decision::Apply { effect, comment: _ } => Decision::Apply { effect, comment: counted },
+        Decision::Ignore(reason) => Decision::Ignore(reason),
+    }
+}
+
+/// An edit that brings a command into a comment without one counts as writing it. Any other edit
+/// says nothing new: what the comment said first has counted.
+fn comment_edited(policy: &TriggerPolicy, payload: &Payload) -> Decision {
+    let says =
+        |text: Option<&str>| comment::find(&policy.command, text.unwrap_or_default()).is_some();
+    let before = payload.changes.as_ref().and_then(|changes| changes.body.as_ref());
+    let now = payload.comment.as_ref().and_then(|comment| comment.body.as_deref());
+    if before.is_some_and(|before| says(now) && !says(before.from.as_deref())) {
+        commented(policy, payload)
+    } else {
+        ignore("the edit adds no command to the comment")
+    }
+}
+
+const fn effect_of(said: Said) -> Effect {
+    match said {
+        Said::Work => Effect::Trigger(TriggerKind::Command),
+        Said::Manage(Management::Stop) => Effect::Command(Command::Stop),
+        Said::Manage(Management::Start) => Effect::Command(Command::Start),
+        Said::Manage(Management::Retry) => Effect::Command(Command::Retry),
+        Said::Manage(Management::Delete) => Effect::Command(Command::Delete),
+        Said::Manage(Management::Status) => Effect::Status,
+    }
 }
 
 fn triage(policy: &TriggerPolicy, payload: &Payload, issue: &Issue, kind: TriggerKind) -> Decision {
@@ -191,7 +282,7 @@ fn permitted(
     effect: Effect,
 ) -> Decision {
     match sender::check(policy, payload.sender.as_ref(), right) {
-        Ok(()) => Decision::Apply(effect),
+        Ok(()) => apply(effect),
         Err(refusal) => ignore(refusal.reason()),
     }
 }
@@ -203,6 +294,10 @@ fn is_trigger(policy: &TriggerPolicy, label: Option<&Label>) -> bool {
 fn is_bot(policy: &TriggerPolicy, payload: &Payload) -> bool {
     let assignee = payload.assignee.as_ref().and_then(|user| user.id);
     policy.assignee != 0 && assignee == Some(policy.assignee)
+}
+
+const fn apply(effect: Effect) -> Decision {
+    Decision::Apply { effect, comment: None }
 }
 
 fn ignore(reason: &str) -> Decision {

@@ -7,6 +7,7 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::issue::IssueName;
 use crate::types::{IssueId, IssueNumber, Repository};
 
 use super::Malformed;
@@ -30,6 +31,7 @@ pub(super) struct Payload {
     pub assignee: Option<User>,
     pub changes: Option<Changes>,
     pub repository: Option<RepositoryPart>,
+    pub installation: Option<Installation>,
     pub sender: Option<User>,
 }
 
@@ -39,6 +41,7 @@ pub(super) struct Issue {
     pub id: Option<u64>,
     pub number: Option<u64>,
     pub title: Option<String>,
+    pub body: Option<String>,
     pub html_url: Option<String>,
     pub state: Option<String>,
     pub updated_at: Option<String>,
@@ -52,6 +55,7 @@ pub(super) struct Issue {
 /// A comment on an issue.
 #[derive(Debug, Deserialize)]
 pub(super) struct Comment {
+    pub id: Option<u64>,
     pub body: Option<String>,
     pub author_association: Option<String>,
     pub user: Option<User>,
@@ -72,11 +76,23 @@ pub(super) struct User {
     pub kind: Option<String>,
 }
 
-/// What an `opened` says of the issue's earlier life.
+/// What an event about an issue or a comment changed.
 #[derive(Debug, Deserialize)]
 pub(super) struct Changes {
-    /// There where the issue was transferred from another repository.
-    pub old_issue: Option<IgnoredAny>,
+    /// There where the text was edited.
+    pub body: Option<Before>,
+    /// Where a transferred issue was before.
+    pub old_issue: Option<Issue>,
+    pub old_repository: Option<RepositoryPart>,
+    /// Where a transferred issue is now.
+    pub new_issue: Option<Issue>,
+    pub new_repository: Option<RepositoryPart>,
+}
+
+/// What a text was before it was edited; nothing where it was empty.
+#[derive(Debug, Deserialize)]
+pub(super) struct Before {
+    pub from: Option<String>,
 }
 
 /// A repository.
@@ -84,38 +100,104 @@ pub(super) struct Changes {
 pub(super) struct RepositoryPart {
     pub id: Option<u64>,
     pub full_name: Option<String>,
+    pub updated_at: Option<String>,
 }
 
-/// What identifies an issue; all of it must be there.
-#[derive(Debug)]
-pub(super) struct IssueFacts {
-    pub issue_id: IssueId,
-    pub number: IssueNumber,
-    pub repository: Repository,
-    pub repository_id: u64,
+/// An installation of a GitHub App.
+#[derive(Debug, Deserialize)]
+pub(super) struct Installation {
+    pub id: Option<u64>,
 }
 
-impl IssueFacts {
-    /// Reads it out of a payload.
+/// An issue in its repository, as one part of a payload shows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Side<'a> {
+    issue: Option<&'a Issue>,
+    repository: Option<&'a RepositoryPart>,
+    /// The fields of the two, for errors.
+    fields: (&'static str, &'static str),
+}
+
+impl Payload {
+    /// The issue that the event happened to, where it was before a transfer moved it away.
+    pub fn here(&self) -> Side<'_> {
+        Side {
+            issue: self.issue.as_ref(),
+            repository: self.repository.as_ref(),
+            fields: ("issue", "repository"),
+        }
+    }
+
+    /// The issue that was transferred here.
+    pub fn before(&self) -> Side<'_> {
+        let changes = self.changes.as_ref();
+        Side {
+            issue: changes.and_then(|changes| changes.old_issue.as_ref()),
+            repository: changes.and_then(|changes| changes.old_repository.as_ref()),
+            fields: ("changes.old_issue", "changes.old_repository"),
+        }
+    }
+
+    /// The issue that this one was transferred to.
+    pub fn after(&self) -> Side<'_> {
+        let changes = self.changes.as_ref();
+        Side {
+            issue: changes.and_then(|changes| changes.new_issue.as_ref()),
+            repository: changes.and_then(|changes| changes.new_repository.as_ref()),
+            fields: ("changes.new_issue", "changes.new_repository"),
+        }
+    }
+}
+
+impl<'a> Side<'a> {
+    /// The issue, where the payload has it.
+    pub const fn issue(self) -> Option<&'a Issue> {
+        self.issue
+    }
+
+    /// Whether the payload has anything of it.
+    pub const fn is_there(self) -> bool {
+        self.issue.is_some() || self.repository.is_some()
+    }
+
+    /// What identifies the issue; all of it must be there.
     ///
     /// # Errors
     /// [`Malformed`] names the first field that is missing or wrong.
-    pub fn of(payload: &Payload) -> Result<Self, Malformed> {
-        let issue = payload.issue.as_ref().ok_or_else(|| missing("issue"))?;
-        let repository = payload.repository.as_ref().ok_or_else(|| missing("repository"))?;
-        let full_name =
-            repository.full_name.as_deref().ok_or_else(|| missing("repository.full_name"))?;
-        Ok(Self {
-            issue_id: IssueId::from_github(issue.id.ok_or_else(|| missing("issue.id"))?),
-            number: IssueNumber(issue.number.ok_or_else(|| missing("issue.number"))?),
-            repository: Repository::parse(full_name)
-                .map_err(|e| Malformed(format!("repository.full_name: {e}")))?,
-            repository_id: repository.id.ok_or_else(|| missing("repository.id"))?,
+    pub fn name(self) -> Result<IssueName, Malformed> {
+        let (of_issue, of_repository) = self.fields;
+        let issue = self.issue.ok_or_else(|| missing(of_issue))?;
+        let repository = self.repository.ok_or_else(|| missing(of_repository))?;
+        let id = issue.id.ok_or_else(|| missing(&format!("{of_issue}.id")))?;
+        let number = issue.number.ok_or_else(|| missing(&format!("{of_issue}.number")))?;
+        let (repository, repository_id) = identified(repository, of_repository)?;
+        Ok(IssueName {
+            issue_id: IssueId::from_github(id),
+            repository,
+            repository_id,
+            number: IssueNumber(number),
         })
     }
 }
 
-fn missing(field: &str) -> Malformed {
+/// What identifies a repository; all of it must be there.
+///
+/// # Errors
+/// [`Malformed`] names the first field that is missing or wrong, below `field`.
+pub(super) fn identified(
+    repository: &RepositoryPart,
+    field: &str,
+) -> Result<(Repository, u64), Malformed> {
+    let full_name =
+        repository.full_name.as_deref().ok_or_else(|| missing(&format!("{field}.full_name")))?;
+    let name =
+        Repository::parse(full_name).map_err(|e| Malformed(format!("{field}.full_name: {e}")))?;
+    let id = repository.id.ok_or_else(|| missing(&format!("{field}.id")))?;
+    Ok((name, id))
+}
+
+/// The error for a field that must be there.
+pub(super) fn missing(field: &str) -> Malformed {
     Malformed(format!("{field} is missing"))
 }
 

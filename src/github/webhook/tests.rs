@@ -1,14 +1,20 @@
 //! What deliveries mean: the fixtures as one table, and the rules one by one.
 
+mod around;
+mod commands;
 mod properties;
 mod rules;
+mod transfers;
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::config::RepositoryPattern;
 use crate::github::fixtures;
-use crate::issue::event::Effect;
+use crate::issue::event::{Effect, TriggerKind};
+
+const STRANGER: &str = "the sender may not trigger";
+const OURSELVES: &str = "our own account's events never trigger";
 
 /// The bot's account in the fixtures.
 const BOX: u64 = 71_000_150;
@@ -60,16 +66,29 @@ fn changed(
 fn effect(result: Result<Interpreted, Malformed>) -> Result<Effect, String> {
     match result {
         Ok(Interpreted::Issue(nudge)) => Ok(nudge.effect),
+        Ok(Interpreted::FanOut(fan_out)) => panic!("it concerns no single issue: {fan_out:?}"),
         Ok(Interpreted::Ignored { reason, .. }) => Err(reason),
         Err(malformed) => Err(malformed.to_string()),
     }
 }
 
-fn news_of(result: Result<Interpreted, Malformed>) -> News {
+fn trigger(kind: TriggerKind) -> Result<Effect, String> {
+    Ok(Effect::Trigger(kind))
+}
+
+fn ignored(reason: &str) -> Result<Effect, String> {
+    Err(reason.to_owned())
+}
+
+fn nudge_of(result: Result<Interpreted, Malformed>) -> Nudge {
     match result {
-        Ok(Interpreted::Issue(nudge)) => nudge.news,
-        other => panic!("it has no effect: {other:?}"),
+        Ok(Interpreted::Issue(nudge)) => *nudge,
+        other => panic!("it has no effect on an issue: {other:?}"),
     }
+}
+
+fn news_of(result: Result<Interpreted, Malformed>) -> News {
+    nudge_of(result).news
 }
 
 fn meaning(interpreted: &Interpreted) -> String {
@@ -80,8 +99,18 @@ fn meaning(interpreted: &Interpreted) -> String {
             let open = news.open.map_or("?", |open| if open { "open" } else { "closed" });
             let labelled = news.labelled.map_or("?", |on| if on { "labelled" } else { "plain" });
             let place = format!("{}#{}", news.repository, news.number);
-            format!("{:?} {place} {} {open} {labelled}", nudge.effect, news.issue_id)
+            let formerly = nudge.formerly.as_ref();
+            let formerly = formerly.map(|it| format!(" formerly {}#{}", it.repository, it.number));
+            let comment = nudge.comment.map(|id| format!(" by comment {id}"));
+            format!(
+                "{:?} {place} {} {open} {labelled}{}{}",
+                nudge.effect,
+                news.issue_id,
+                formerly.unwrap_or_default(),
+                comment.unwrap_or_default()
+            )
         }
+        Interpreted::FanOut(fan_out) => format!("{:?} for {:?}", fan_out.news, fan_out.scope),
     }
 }
 
@@ -95,16 +124,16 @@ fn each_fixture_means_what_its_story_says() {
         })
         .collect();
     insta::assert_snapshot!(table.join("\n"), @r#"
-    installation.created: - the event installation has no effect
+    installation.created: Noted("the App was installed") for Installation(58200017)
     issue_comment.created.bot: - the sender may not trigger
-    issue_comment.created.command: Trigger(Command) pear-garden/orchard#13 2874100013 open plain
+    issue_comment.created.command: Trigger(Command) pear-garden/orchard#13 2874100013 open plain by comment 3100000102
     issue_comment.created.ghost: - the sender may not trigger
     issue_comment.created.plain: Activity pear-garden/orchard#13 2874100013 open plain
     issue_comment.created.pull-request: - it concerns a pull request
     issue_comment.created.quoted: Activity pear-garden/orchard#13 2874100013 open plain
-    issue_comment.created.stop: - the command /issuebox stop is not available yet
+    issue_comment.created.stop: Command(Stop) pear-garden/orchard#13 2874100013 open plain by comment 3100000104
     issue_comment.created.stranger: - the sender may not trigger
-    issue_comment.edited: - only new comments count
+    issue_comment.edited: Trigger(Command) pear-garden/orchard#13 2874100013 open plain by comment 3100000102
     issues.assigned: Trigger(Assigned) pear-garden/press#6 2874100106 open plain
     issues.closed.map: Stop("the issue was closed") pear-garden/orchard#15 2874100015 closed labelled
     issues.deleted.reports: Delete pear-garden/press#4 2874100104 open labelled
@@ -116,16 +145,16 @@ fn each_fixture_means_what_its_story_says() {
     issues.labeled.reports: Trigger(Label) pear-garden/press#4 2874100104 open labelled
     issues.labeled.umlauts: Trigger(Label) pear-garden/press#5 2874100105 open labelled
     issues.opened.stranger: Update pear-garden/orchard#13 2874100013 open plain
-    issues.opened.transferred: - transfers are not followed yet
+    issues.opened.transferred: Update pear-garden/press#8 2874100108 open labelled formerly pear-garden/orchard#16
     issues.opened.with-label: Update pear-garden/orchard#12 2874100012 open labelled
     issues.pinned: - issues pinned has no effect
     issues.reopened.map: Trigger(Reopened) pear-garden/orchard#15 2874100015 open labelled
-    issues.transferred: - transfers are not followed yet
+    issues.transferred: Update pear-garden/press#8 2874100108 open labelled formerly pear-garden/orchard#16
     issues.unassigned: Stop("the bot was unassigned") pear-garden/press#6 2874100106 open plain
     issues.unlabeled.umlauts: Stop("the trigger label was taken off") pear-garden/press#5 2874100105 open plain
     ping: - pong: the webhook reaches us
     push: - the event push has no effect
-    repository.renamed: - the event repository has no effect
+    repository.renamed: Renamed { repository: Repository(pear-garden/press), as_of: Timestamp { unix_ms: 1772209203000 } } for Repositories([810200302])
     "#);
 }
 
@@ -166,7 +195,9 @@ fn a_nudge_carries_what_the_payload_says() {
             },
             formerly: None,
             comment: None,
-            installation: None,
+            installation: Some(
+                58200017,
+            ),
             effect: Update,
         },
     )

@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sender_without_any_right_never_triggers(
+    fn a_sender_without_any_right_never_triggers_nor_commands(
         fixture in any_fixture(),
         nth in 0_usize..400,
         with in any_json(),
@@ -83,7 +83,13 @@ proptest! {
         }
         let policy = TriggerPolicy { opened: true, ..policy() };
         let meant = read(&policy, fixture.event(), payload.to_string().as_bytes());
-        let triggered = matches!(effect(meant), Ok(Effect::Trigger(_) | Effect::Activity));
-        prop_assert!(!triggered);
+        let took_effect = match meant {
+            Ok(Interpreted::Issue(nudge)) => match nudge.effect {
+                Effect::Trigger(_) | Effect::Activity | Effect::Command(_) | Effect::Status => true,
+                Effect::Stop(_) | Effect::Delete | Effect::Update => false,
+            },
+            Ok(Interpreted::FanOut(_) | Interpreted::Ignored { .. }) | Err(_) => false,
+        };
+        prop_assert!(!took_effect);
     }
 }

@@ -1,18 +1,6 @@
 //! Rules of triggers and tolerance, one by one, each on a changed fixture.
 
 use super::*;
-use crate::issue::event::TriggerKind;
-
-const STRANGER: &str = "the sender may not trigger";
-const OURSELVES: &str = "our own account's events never trigger";
-
-fn trigger(kind: TriggerKind) -> Result<Effect, String> {
-    Ok(Effect::Trigger(kind))
-}
-
-fn ignored(reason: &str) -> Result<Effect, String> {
-    Err(reason.to_owned())
-}
 
 #[test]
 fn an_author_triggers_by_association() {
@@ -219,12 +207,31 @@ fn whatever_may_be_null_or_absent_may_be() {
         "/issue/html_url",
         "/issue/updated_at",
         "/installation",
+        "/installation/id",
         "/organization",
+        "/repositories",
+        "/repositories/0",
+        "/repositories/0/full_name",
         "/label",
         "/comment/user",
         "/comment/body",
+        "/comment/id",
         "/assignee",
         "/changes",
+        "/changes/body",
+        "/changes/body/from",
+        "/changes/repository",
+        "/changes/repository/name",
+        "/changes/repository/name/from",
+        "/changes/old_issue",
+        "/changes/old_issue/id",
+        "/changes/old_repository",
+        "/changes/old_repository/full_name",
+        "/changes/new_issue",
+        "/changes/new_issue/number",
+        "/changes/new_issue/labels",
+        "/changes/new_repository",
+        "/changes/new_repository/id",
         "/sender",
     ];
     for fixture in fixtures::ALL {
@@ -274,6 +281,10 @@ fn new_events_and_actions_are_acknowledged_whatever_their_shape() {
         ("issues", "{}"),
         ("issue_comment", r#"{"action":"hidden","comment":7}"#),
         ("sub_issues", r#"{"action":"sub_issue_added","issue":7}"#),
+        ("repository", r#"{"action":"created","repository":7}"#),
+        ("label", r#"{"action":"deleted","changes":7}"#),
+        ("installation", r#"{"action":"archived","repositories":7}"#),
+        ("installation_repositories", "{}"),
         ("never_heard_of_v2", r#" {"a":[1]}"#),
         ("ping", r#"{"zen":"x"}"#),
     ] {

@@ -1,0 +1,156 @@
+//! Commands in comments and in edited texts.
+
+use super::*;
+use crate::issue::Command;
+
+const WORK: Effect = Effect::Trigger(TriggerKind::Command);
+const NO_COMMAND: &str = "the edit adds no command to the comment";
+
+/// A comment with this text, by the collaborator who wrote the fixture's.
+fn comment(policy: &TriggerPolicy, text: &str) -> Result<Interpreted, Malformed> {
+    changed(policy, "issue_comment.created.command", |payload| {
+        payload["comment"]["body"] = json!(text);
+    })
+}
+
+/// The same comment, edited from one text to another.
+fn comment_edit(from: Value, to: &str, change: fn(&mut Value)) -> Result<Interpreted, Malformed> {
+    changed(&policy(), "issue_comment.edited", |payload| {
+        payload["comment"]["body"] = json!(to);
+        payload["changes"] = json!({"body": {"from": from}});
+        change(payload);
+    })
+}
+
+/// The text of an issue, edited from one to another.
+fn issue_edit(from: Value, to: &str, change: fn(&mut Value)) -> Result<Interpreted, Malformed> {
+    changed(&policy(), "issues.edited.title", |payload| {
+        payload["issue"]["body"] = json!(to);
+        payload["changes"] = json!({"body": {"from": from}});
+        change(payload);
+    })
+}
+
+#[test]
+fn each_command_has_its_effect_and_counts_by_its_comment() {
+    for (text, meant) in [
+        ("/issuebox", WORK),
+        ("/issuebox go on", WORK),
+        ("/issuebox stop please", WORK),
+        ("/issuebox stop", Effect::Command(Command::Stop)),
+        ("/issuebox start", Effect::Command(Command::Start)),
+        ("/issuebox retry", Effect::Command(Command::Retry)),
+        ("/issuebox delete", Effect::Command(Command::Delete)),
+        ("/issuebox status", Effect::Status),
+    ] {
+        let nudge = nudge_of(comment(&policy(), text));
+        assert_eq!(nudge.effect, meant, "{text}");
+        assert!(nudge.comment.is_some(), "{text}");
+    }
+    let nudge = nudge_of(comment(&policy(), "I agree"));
+    assert_eq!((nudge.effect, nudge.comment), (Effect::Activity, None));
+}
+
+#[test]
+fn only_who_may_trigger_commands() {
+    for word in ["stop", "start", "retry", "delete", "status"] {
+        let by = |change: fn(&mut Value)| {
+            effect(changed(&policy(), "issue_comment.created.command", |payload| {
+                payload["comment"]["body"] = json!(format!("/issuebox {word}"));
+                change(payload);
+            }))
+        };
+        assert!(by(|_payload| ()).is_ok(), "{word}");
+        let stranger = by(|payload| payload["comment"]["author_association"] = json!("NONE"));
+        assert_eq!(stranger, ignored(STRANGER), "{word}");
+        let other = by(|payload| payload["sender"] = json!({"id": 5, "type": "User"}));
+        assert_eq!(other, ignored(STRANGER), "{word}");
+        let ourselves = by(|payload| {
+            payload["sender"] = json!({"id": BOX, "type": "User"});
+            payload["comment"]["user"] = payload["sender"].clone();
+        });
+        assert_eq!(ourselves, ignored(OURSELVES), "{word}");
+    }
+}
+
+#[test]
+fn an_edit_that_brings_a_command_counts_as_writing_it() {
+    let edit = |from: Value, to: &str| effect(comment_edit(from, to, |_payload| ()));
+    assert_eq!(edit(json!("Please"), "/issuebox go"), Ok(WORK));
+    assert_eq!(edit(Value::Null, "/issuebox go"), Ok(WORK));
+    assert_eq!(
+        edit(json!("> /issuebox stop"), "/issuebox stop"),
+        Ok(Effect::Command(Command::Stop))
+    );
+    for (from, to) in [
+        (json!("/issuebox go"), "/issuebox go on"),
+        (json!("/issuebox go"), "/issuebox stop"),
+        (json!("/issuebox go"), "never mind"),
+        (json!("a"), "b"),
+    ] {
+        assert_eq!(edit(from.clone(), to), ignored(NO_COMMAND), "{from} {to}");
+    }
+    let as_created = nudge_of(comment_edit(json!(""), "/issuebox go", |_payload| ()));
+    assert_eq!(as_created.comment, Some(3_100_000_102), "so that it counts once, however it comes");
+    let unsaid = comment_edit(json!(""), "/issuebox go", |payload| payload["changes"] = json!({}));
+    assert_eq!(effect(unsaid), ignored(NO_COMMAND));
+    let by_another = comment_edit(json!(""), "/issuebox go", |payload| {
+        payload["sender"] = json!({"id": 5, "type": "User"});
+    });
+    assert_eq!(effect(by_another), ignored(STRANGER), "nobody puts words into another's mouth");
+}
+
+#[test]
+fn an_issues_text_that_now_asks_for_work_triggers() {
+    let edit = |from: Value, to: &str| {
+        let nudge = nudge_of(issue_edit(from, to, |_payload| ()));
+        assert_eq!(nudge.comment, None);
+        nudge.effect
+    };
+    assert_eq!(edit(json!("It loops."), "It loops.\n/issuebox fix it"), WORK);
+    assert_eq!(edit(Value::Null, "/issuebox"), WORK);
+    assert_eq!(edit(json!("/issuebox stop"), "/issuebox fix it"), WORK);
+    assert_eq!(edit(json!("/issuebox fix it"), "/issuebox fix it soon"), Effect::Update);
+    assert_eq!(
+        edit(json!("It loops."), "/issuebox stop"),
+        Effect::Update,
+        "no comment, no command"
+    );
+    assert_eq!(edit(json!("/issuebox fix it"), "It loops."), Effect::Update);
+    let title_only = issue_edit(json!(""), "/issuebox fix it", |payload| {
+        payload["changes"] = json!({"title": {"from": "x"}});
+    });
+    assert_eq!(effect(title_only), Ok(Effect::Update));
+}
+
+#[test]
+fn who_edits_an_issue_must_be_allowed_to_trigger() {
+    let edited_by = |change| effect(issue_edit(json!(""), "/issuebox fix it", change));
+    let author_as = |payload: &mut Value, association: &str| {
+        payload["sender"] = payload["issue"]["user"].clone();
+        payload["issue"]["author_association"] = json!(association);
+    };
+    assert_eq!(edited_by(|payload| payload["sender"] = json!({"id": 5, "type": "User"})), Ok(WORK));
+    let unwelcome: [fn(&mut Value); 3] = [
+        |payload| payload["sender"] = json!({"id": 5, "type": "Bot"}),
+        |payload| payload["sender"] = json!({"id": BOX, "type": "User"}),
+        |payload| payload["sender"] = Value::Null,
+    ];
+    for change in unwelcome {
+        assert_eq!(edited_by(change), Ok(Effect::Update), "what it says is a fact all the same");
+    }
+    for (association, meant) in [("MEMBER", WORK), ("NONE", Effect::Update)] {
+        let edited = changed(&policy(), "issues.edited.title", |payload| {
+            payload["issue"]["body"] = json!("/issuebox fix it");
+            payload["changes"] = json!({"body": {"from": ""}});
+            author_as(payload, association);
+        });
+        assert_eq!(effect(edited), Ok(meant), "{association}");
+    }
+}
+
+#[test]
+fn a_nudge_names_the_installation_that_sent_it() {
+    let nudge = nudge_of(comment(&policy(), "/issuebox"));
+    assert_eq!(nudge.installation, Some(58_200_017));
+}
