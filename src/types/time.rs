@@ -32,6 +32,12 @@ impl Timestamp {
         Self { unix_ms: self.unix_ms.saturating_add(ms) }
     }
 
+    /// This much earlier; saturates at the beginning of time.
+    pub fn before(self, span: Duration) -> Self {
+        let ms = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+        Self { unix_ms: self.unix_ms.saturating_sub(ms) }
+    }
+
     /// How long from `earlier` until this; zero where `earlier` is not earlier.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.unix_ms - earlier.unix_ms).unwrap_or(0))

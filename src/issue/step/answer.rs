@@ -6,7 +6,7 @@ use crate::issue::state::{Goal, IssueState, Record, Step, StoppedBy, Verb};
 use crate::types::{ExternalId, Phase, ProviderStep};
 
 use super::creating::is_ours;
-use super::draft::Draft;
+use super::draft::{Draft, LOOK_TIMEOUT};
 
 impl Draft<'_> {
     /// Takes a provider's answer; one of any other attempt than the latest, or where none is in
@@ -24,6 +24,10 @@ impl Draft<'_> {
             (Verb::Create, Ok(_) | Err(_))
             | (Verb::Look | Verb::Start | Verb::Stop | Verb::Delete { .. }, _) => None,
         };
+        if *verb == Verb::Look {
+            // What lands between the look and its answer is not in the answer.
+            self.seen_as_of = until.before(LOOK_TIMEOUT);
+        }
         // A delete has no use for the call that it found waiting: it goes on with its own.
         let is_deleting = matches!(self.issue.state, IssueState::Deleting { .. });
         let overdue = self.issue.state.deadline().is_some_and(|deadline| deadline <= self.now());

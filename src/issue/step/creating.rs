@@ -101,7 +101,9 @@ impl Draft<'_> {
             return self.give_up(record, goal, failure);
         }
         match record.may_land_until {
-            Some(until) if !self.provider_rules(&record).names_enforced && self.now() < until => {
+            Some(until)
+                if !self.provider_rules(&record).names_enforced && self.seen_as_of < until =>
+            {
                 let step = Step::Waiting { verb: Verb::Look, due: until, tries_left };
                 self.keep(IssueState::Creating { record, goal, step, giving_up: None });
             }
@@ -215,7 +217,7 @@ impl Draft<'_> {
                     return self.leftovers_unclear(record, goal, 0, failure, &trouble);
                 }
             },
-            (None, Some(until)) if self.now() < until => {
+            (None, Some(until)) if self.seen_as_of < until => {
                 Step::Waiting { verb: Verb::Look, due: until, tries_left }
             }
             (None, _) => return self.fail(Phase::Creating, record, None, goal, failure),

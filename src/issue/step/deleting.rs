@@ -94,7 +94,7 @@ impl Draft<'_> {
         let mut waits_for_create = None;
         let step = match found {
             None => match record.may_land_until {
-                Some(until) if self.now() < until => {
+                Some(until) if self.seen_as_of < until => {
                     waits_for_create = Some(until);
                     Step::Waiting { verb: Verb::Look, due: until, tries_left }
                 }

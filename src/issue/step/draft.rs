@@ -36,6 +36,8 @@ pub(super) struct Draft<'a> {
     pub reply: Reply,
     pub cleanup: Option<Cleanup>,
     early: bool,
+    /// As of when an answer shows what is there: when its look was asked, not when it was answered.
+    pub seen_as_of: Timestamp,
     ended: Option<Sandbox>,
     timeline: Vec<TimelineEntry>,
     call: Option<ProviderCall>,
@@ -53,6 +55,7 @@ impl<'a> Draft<'a> {
             reply: Reply::Nothing,
             cleanup: None,
             early: false,
+            seen_as_of: moment.now,
             ended: None,
             timeline: Vec::new(),
             call: None,
