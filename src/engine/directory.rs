@@ -117,11 +117,24 @@ impl Directory {
         let (home, seed) = match (known, &key.id, &key.numbered) {
             (Some(home), ..) => (home, None),
             (None, Some(id), _) => {
-                let claim = (account.clone(), Alias::Issue(id.clone()));
-                let home = *self.fresh.entry(claim).or_insert_with(|| {
-                    brand_new = true;
-                    core.store.next_home()
-                });
+                // Somebody may have named the issue since its names were looked for.
+                let mut first = |alias: Alias, home: Option<HomeId>| {
+                    *self.fresh.entry((account.clone(), alias)).or_insert_with(|| {
+                        brand_new |= home.is_none();
+                        home.unwrap_or_else(|| core.store.next_home())
+                    })
+                };
+                // The place first: two who know the issue by different ids meet there.
+                let by_place = numbered.clone().map(|alias| first(alias, None));
+                let home = first(Alias::Issue(id.clone()), by_place);
+                if let Some(alias) = &numbered
+                    && brand_new
+                    && by_place != Some(home)
+                {
+                    // The number that was given for the place is nobody's.
+                    self.fresh.insert((account.clone(), alias.clone()), home);
+                    brand_new = false;
+                }
                 (home, Some((account.clone(), id.clone())))
             }
             (None, None, Some((repository, number))) => {
