@@ -79,8 +79,6 @@ pub(super) struct Answered {
 pub(super) enum Unanswered {
     /// The actor had to end; a new one may do better.
     Again,
-    /// No home of that number is known.
-    UnknownHome,
     /// A queue is full.
     Overloaded,
     /// The store failed.
@@ -170,11 +168,20 @@ impl Actor for IssueActor {
                 actor.listen(ctx);
                 actor.activated(ctx);
             }
-            Ok(None) => {
-                let home = actor.home;
-                actor.issue = seed.map(|(account, id)| Issue::new(home, account, id));
-                actor.listen(ctx);
-            }
+            Ok(None) => match seed {
+                Some((account, id)) => {
+                    actor.issue = Some(Issue::new(actor.home, account, id));
+                    actor.listen(ctx);
+                }
+                // The first commit of an actor that ended may still be on its way. Whoever speaks
+                // next looks again; the due time takes up what that commit began.
+                None => {
+                    actor.ended = true;
+                    actor.passivated = true;
+                    actor.ticket.leave();
+                    ctx.stop();
+                }
+            },
             Err(error) => {
                 tracing::error!(home = actor.home.0, %error, "an issue could not be loaded");
                 actor.ended = true;
@@ -243,7 +250,7 @@ impl IssueActor {
         ctx: &mut Context<Self>,
     ) {
         let Some(issue) = &self.issue else {
-            return answer(reply, Err(Unanswered::UnknownHome));
+            return answer(reply, Err(Unanswered::Again));
         };
         // Answers and due times are few and must not be lost; callers can come again.
         if self.outbox.len() >= QUEUE_LEN_MAX && reply.is_some() {

@@ -334,7 +334,6 @@ impl Engine {
         };
         match answer.await {
             Ok(Ok(answered)) => Ok(answered),
-            Ok(Err(Unanswered::UnknownHome)) => Err(Failed::For(EngineError::SandboxNotFound)),
             Ok(Err(Unanswered::Overloaded)) => Err(Failed::For(EngineError::Overloaded)),
             Ok(Err(Unanswered::Failed(why))) => Err(Failed::For(EngineError::StoreFailed(why))),
             // Told so, or ended without a word: a new actor may do better.
