@@ -7,7 +7,9 @@
 //! # Races that are accepted
 //! An actor may end (a panic, a refused commit) while a commit of its own is still on its way.
 //! Its successor then reads a state that is about to change, and its first commit is refused by
-//! the version that it names; the caller's one retry builds it again.
+//! the version that it names; the caller's one retry builds it again. Since a version is only a
+//! number, nothing else may be under way behind that first commit: the second would name just the
+//! version that the predecessor's commit has made, and overwrite it. See [`Standing`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -85,6 +87,18 @@ pub(super) enum Unanswered {
     Failed(String),
 }
 
+/// How an actor stands with the store.
+enum Standing {
+    /// It has handed nothing in yet.
+    New,
+    /// Its first write is on its way, perhaps behind a predecessor's that makes it be refused.
+    /// What follows it waits here, by the outputs' numbers.
+    Unproven(Vec<(u64, Write)>),
+    /// Its first write was taken: nobody else's can come any more, since the store applies a
+    /// home's writes in the order in which they were handed in.
+    Proven,
+}
+
 /// One issue's actor.
 pub(super) struct IssueActor {
     core: Arc<Core>,
@@ -96,6 +110,7 @@ pub(super) struct IssueActor {
     /// Boxed, since a queue keeps room for several, and an actor that rests has none.
     outbox: VecDeque<Box<Output>>,
     last_output: u64,
+    standing: Standing,
     recent: VecDeque<(DeliveryId, DeliveryResult)>,
     /// What is in memory is not what is stored: nothing is handled any more.
     ended: bool,
@@ -139,6 +154,7 @@ pub(super) fn start(
             issue: None,
             outbox: VecDeque::new(),
             last_output: 0,
+            standing: Standing::New,
             recent: VecDeque::new(),
             ended: false,
             passivated: false,
@@ -338,14 +354,21 @@ impl IssueActor {
         if stores {
             let stored = Some(issue.clone());
             let write = Write { issue: stored, aliases, ended, timeline, delivery };
-            let durable = self.core.store.commit(write);
-            ctx.spawn(
-                durable
-                    .into_actor(self)
-                    .map(move |result, actor, ctx| actor.committed(number, result, ctx)),
-            );
+            match &mut self.standing {
+                Standing::Unproven(waiting) => waiting.push((number, write)),
+                Standing::New => {
+                    self.standing = Standing::Unproven(Vec::new());
+                    self.hand_in(number, write, ctx);
+                }
+                Standing::Proven => self.hand_in(number, write, ctx),
+            }
         }
         self.issue = Some(issue);
+    }
+
+    fn hand_in(&self, number: u64, write: Write, ctx: &mut Context<Self>) {
+        let durable = self.core.store.commit(write).into_actor(self);
+        ctx.spawn(durable.map(move |result, actor, ctx| actor.committed(number, result, ctx)));
     }
 
     /// Puts an output at the end, under the next number, which is returned.
@@ -359,6 +382,13 @@ impl IssueActor {
     fn committed(&mut self, number: u64, result: Result<(), CommitError>, ctx: &mut Context<Self>) {
         match result {
             Ok(()) => {
+                if let Standing::Unproven(waiting) =
+                    std::mem::replace(&mut self.standing, Standing::Proven)
+                {
+                    for (number, write) in waiting {
+                        self.hand_in(number, write, ctx);
+                    }
+                }
                 if let Some(output) = self.outbox.iter_mut().find(|o| o.number == number) {
                     output.durable = true;
                 }
