@@ -27,6 +27,8 @@ mod start;
 mod wait;
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 
 pub use api::{

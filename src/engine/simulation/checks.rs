@@ -1,0 +1,312 @@
+//! The promise, checked at every step: what the world remembers, and what must never be seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::provider::{Op, is_ours};
+use super::world::{Effect, Inner};
+use crate::engine::Change;
+use crate::issue::Issue;
+use crate::issue::state::{IssueState, Step, Verb};
+use crate::sandbox::Object;
+use crate::store::{CommitError, Write};
+use crate::types::{Attempt, DeliveryId, HomeId, Phase, Sandbox, SandboxId};
+
+/// How often phases are looked at, in milliseconds.
+const PHASES_EVERY_MS: u64 = 20_000;
+/// How long after an actor ended badly its successors may still be refused, in milliseconds.
+const AFTERMATH_MS: u64 = 60_000;
+
+/// What the world remembers in order to check.
+#[derive(Default)]
+pub struct Ledger {
+    /// Calls whose client waits, by the home that they are for.
+    open: BTreeMap<u64, Option<HomeId>>,
+    homes: BTreeMap<SandboxId, HomeId>,
+    /// Sandboxes that were confirmed absent.
+    ended: BTreeSet<SandboxId>,
+    /// Sandboxes that a caller was told.
+    told: BTreeMap<HomeId, BTreeSet<SandboxId>>,
+    /// Sandboxes whose delete was accepted.
+    deleted: BTreeSet<SandboxId>,
+    phases: BTreeMap<HomeId, (Option<Phase>, u64)>,
+    published: BTreeMap<HomeId, u64>,
+    /// When something last happened that excuses waiting.
+    disturbed_ms: Option<u64>,
+    /// When an actor last ended otherwise than by passivation.
+    actor_ended_ms: Option<u64>,
+}
+
+impl Ledger {
+    pub fn home_of(&self, sandbox: &SandboxId) -> Option<HomeId> {
+        self.homes.get(sandbox).copied()
+    }
+
+    pub fn belongs(&mut self, sandbox: SandboxId, home: HomeId) {
+        self.homes.insert(sandbox, home);
+    }
+
+    pub fn close(&mut self, call: u64) {
+        self.open.remove(&call);
+    }
+
+    pub fn close_all(&mut self) {
+        self.open.clear();
+        self.published.clear();
+    }
+}
+
+impl Inner {
+    /// Something happened that excuses waiting.
+    pub fn disturb(&mut self, what: &'static str) {
+        self.note(None, || what.into());
+        self.ledger.disturbed_ms = Some(self.elapsed_ms());
+    }
+
+    /// An actor ends, otherwise than by passivation.
+    pub fn actor_ends(&mut self, what: &'static str) {
+        self.disturb(what);
+        self.ledger.actor_ended_ms = Some(self.elapsed_ms());
+    }
+
+    /// Whether an actor ended badly within the last minute: then a caller may be told that it
+    /// could not be done.
+    pub fn is_aftermath(&self) -> bool {
+        let ended = self.ledger.actor_ended_ms;
+        ended.is_some_and(|ended| self.elapsed_ms() - ended <= AFTERMATH_MS)
+    }
+
+    /// A write was refused. Two writers of one home are only ever seen behind an actor that ended
+    /// with a commit under way.
+    pub fn refused(&mut self, home: Option<HomeId>, error: &CommitError) {
+        self.note(home, || format!("a commit is refused: {error}"));
+        if *error == CommitError::Fenced && !self.is_aftermath() {
+            self.violate(home, "two activations of one home write");
+        }
+        self.actor_ends("an actor has to end");
+    }
+
+    /// A write is durable.
+    pub fn check_commit(&mut self, before: Option<&Issue>, write: &Write) {
+        if let Some(row) = &write.delivery {
+            self.note(row.home, || {
+                format!("durable: delivery {} applied={} {}", row.id, row.applied, row.reason)
+            });
+        }
+        if let Some(ended) = &write.ended {
+            self.check_ended(ended);
+        }
+        let Some(after) = &write.issue else { return };
+        let home = after.home;
+        self.note(Some(home), || {
+            let step = after.state.step();
+            let record = after.state.record();
+            format!(
+                "durable: version {} {:?} {:?} attempt {:?} {:?} may land until {:?}",
+                after.version,
+                record.map(|record| &record.id),
+                after.state.phase(),
+                record.map(|record| record.attempt.0),
+                step,
+                record.and_then(|record| record.may_land_until).map(|at| at.to_string()),
+            )
+        });
+        self.check_growth(before, after);
+        let record = after.state.record();
+        if let Some(record) = record {
+            self.ledger.belongs(record.id.clone(), home);
+            let phase = after.state.phase();
+            if self.ledger.deleted.contains(&record.id) && phase != Some(Phase::Deleting) {
+                self.violate(Some(home), "an accepted delete was taken back");
+            }
+        }
+        let told = self.ledger.told.get(&home).cloned().unwrap_or_default();
+        for id in told {
+            if self.rows.sandbox(&id).is_none() {
+                self.violate(Some(home), format!("{id} was told to a caller and is no more"));
+            }
+        }
+        if let IssueState::Running { record, external_id } = &after.state {
+            let objects = self.clouds.iter().flat_map(|cloud| &cloud.objects);
+            let object = objects.map(|o| &o.object).find(|o| o.external_id == *external_id);
+            let carried = object.and_then(|o| o.labels.as_ref()).map(|labels| &labels.sandbox);
+            if object.is_some() && carried != Some(&record.id) {
+                let what = format!("{} was taken for {}", external_id, record.id);
+                self.violate(Some(home), what);
+            }
+        }
+        let now = self.elapsed_ms();
+        let phase = after.state.phase();
+        let entry = self.ledger.phases.entry(home).or_insert((phase, now));
+        if entry.0 != phase {
+            *entry = (phase, now);
+        }
+    }
+
+    fn check_growth(&mut self, before: Option<&Issue>, after: &Issue) {
+        let home = Some(after.home);
+        let Some(before) = before else { return };
+        if after.version <= before.version {
+            self.violate(home, "a version did not grow");
+        }
+        if after.generation < before.generation {
+            self.violate(home, "a generation shrank");
+        }
+        let (Some(old), Some(new)) = (before.state.record(), after.state.record()) else { return };
+        if old.id == new.id {
+            if new.attempt < old.attempt {
+                self.violate(home, "an attempt shrank");
+            }
+        } else if new.generation <= old.generation {
+            self.violate(home, "another sandbox of the same generation");
+        } else if before.state.phase() != Some(Phase::Deleting) {
+            self.violate(home, "a sandbox was replaced without being deleted");
+        }
+    }
+
+    /// A delete confirmed means absent.
+    fn check_ended(&mut self, ended: &Sandbox) {
+        let carries = |object: &Object| {
+            is_ours(object) && object.labels.as_ref().is_some_and(|l| l.sandbox == ended.id)
+        };
+        let mut objects = self.clouds.iter().flat_map(|cloud| &cloud.objects);
+        if objects.any(|object| object.ours && carries(&object.object)) {
+            let what = format!("{} was called absent and is there", ended.id);
+            self.violate(Some(ended.home), what);
+        }
+        self.ledger.ended.insert(ended.id.clone());
+    }
+
+    /// A call is recorded before it is made, and is the only one of its home.
+    pub fn check_call(&mut self, number: u64, home: Option<HomeId>, op: &Op) {
+        if let (Op::Create(spec), Some(home)) = (op, home) {
+            self.ledger.belongs(spec.labels.sandbox.clone(), home);
+        }
+        if home.is_some() && self.ledger.open.values().any(|other| *other == home) {
+            self.violate(home, format!("a second call at once: {}", op.describe()));
+        }
+        self.ledger.open.insert(number, home);
+        let issue = home.and_then(|home| self.rows.issues.get(&home));
+        let recorded = issue.is_some_and(|issue| match (issue.state.step(), op) {
+            (Some(Step::Asked { verb, .. }), Op::Create(_)) => {
+                *verb == Verb::Create
+                    && issue.state.record().map(|record| &record.id) == op.sandbox()
+            }
+            (Some(Step::Asked { verb, .. }), Op::Find(_)) => *verb == Verb::Look,
+            (Some(Step::Asked { verb, .. }), Op::Start(_)) => *verb == Verb::Start,
+            (Some(Step::Asked { verb, .. }), Op::Stop(_)) => *verb == Verb::Stop,
+            (Some(Step::Asked { verb, .. }), Op::Delete(_)) => {
+                matches!(verb, Verb::Delete { .. })
+            }
+            (Some(Step::Waiting { .. }) | None, _) => false,
+        });
+        if !recorded {
+            self.violate(home, format!("asked before it was durable: {}", op.describe()));
+        }
+    }
+
+    /// A call made an object: it must be the only one of its home and of its issue.
+    pub fn check_made(&mut self, object: &Object) {
+        let labels = object.labels.as_ref().expect("what a call makes has labels");
+        let home = Some(labels.home);
+        if self.ledger.ended.contains(&labels.sandbox) {
+            let what = format!("{} was deleted and came back", labels.sandbox);
+            self.violate(home, what);
+        }
+        let issue = self.github.issue_of(&labels.issue);
+        let objects = self.clouds.iter().flat_map(|cloud| &cloud.objects);
+        let same = objects.filter(|object| object.ours).filter(|object| {
+            let there = object.object.labels.as_ref();
+            there.is_some_and(|l| l.home == labels.home || self.github.issue_of(&l.issue) == issue)
+        });
+        let there: Vec<_> = same.map(|o| o.object.external_id.to_string()).collect();
+        if there.len() > 1 {
+            let what = format!("{} objects at once: {}", there.len(), there.join(", "));
+            self.violate(home, what);
+        }
+    }
+
+    /// A call changes this object: it must be ours, and of the home that the call is for.
+    pub fn check_touched(&mut self, home: Option<HomeId>, object: &Object) {
+        let labels = object.labels.as_ref();
+        if !is_ours(object) || labels.map(|labels| labels.home) != home {
+            self.violate(home, format!("touched {}, which is not its own", object.external_id));
+        }
+    }
+
+    /// What a provider answered is taken soon.
+    pub fn check_taken(&mut self, home: HomeId, sandbox: &SandboxId, attempt: Attempt) {
+        let Some(issue) = self.rows.issues.get(&home) else { return };
+        let waits = matches!(issue.state.step(), Some(Step::Asked { .. }))
+            && issue.state.record().is_some_and(|r| r.id == *sandbox && r.attempt == attempt);
+        let since = self.elapsed_ms() - self.ledger.disturbed_ms.unwrap_or(0);
+        if waits && self.alive.is_some() && since > 2 * PHASES_EVERY_MS {
+            self.violate(Some(home), "an answer was lost within the server");
+        }
+    }
+
+    /// Every phase in which something is under way is left in bounded time; *deleting* alone
+    /// lasts until the provider lets go.
+    pub fn check_phases(&mut self) {
+        let bound = u64::try_from(self.weather.phase_time_max().as_millis()).unwrap_or(u64::MAX);
+        let disturbed = self.ledger.disturbed_ms.unwrap_or(0);
+        let now = self.elapsed_ms();
+        let stuck = self.ledger.phases.iter().find(|(_, (phase, since))| {
+            let bounded = phase.is_some_and(|p| p.is_transitional() && p != Phase::Deleting);
+            bounded && now - disturbed.max(*since) > bound
+        });
+        if let Some((home, (phase, _))) = stuck {
+            let (home, phase) = (*home, *phase);
+            self.violate(Some(home), format!("{phase:?} lasts too long"));
+        }
+        self.after(PHASES_EVERY_MS, Effect::CheckPhases);
+    }
+
+    /// What is told to the world is durable, and in order.
+    pub fn check_published(&mut self, change: &Change) {
+        let home = change.home;
+        let stored = self.rows.issues.get(&home).map_or(0, |issue| issue.version);
+        if change.version > stored {
+            self.violate(Some(home), "published before it was durable");
+        }
+        let last = self.ledger.published.entry(home).or_default();
+        let older = change.version < *last;
+        *last = change.version.max(*last);
+        if older && !self.is_aftermath() {
+            self.violate(Some(home), "published out of order");
+        }
+    }
+
+    /// GitHub was told that a delivery is taken in: it is durable with what came of it.
+    pub fn check_acknowledged(&mut self, delivery: &DeliveryId) {
+        match self.rows.deliveries.get(delivery) {
+            Some(row) if !row.reason.is_empty() => {}
+            Some(row) => {
+                let home = row.home;
+                self.violate(home, format!("{delivery} has no reason"));
+            }
+            None => self.violate(None, format!("{delivery} was acknowledged and is not stored")),
+        }
+    }
+
+    /// A caller was told this sandbox.
+    pub fn check_told(&mut self, sandbox: &Sandbox) {
+        let home = sandbox.home;
+        let stored = self.rows.sandbox(&sandbox.id);
+        if stored.is_none_or(|stored| stored.home != home) {
+            self.violate(Some(home), format!("{} was told and is not stored", sandbox.id));
+        }
+        self.ledger.told.entry(home).or_default().insert(sandbox.id.clone());
+    }
+
+    /// A caller was told that this sandbox is deleted or will be: nothing takes that back.
+    pub fn check_deleted(&mut self, sandbox: &Sandbox) {
+        let stored = self.rows.sandbox(&sandbox.id);
+        let deleting =
+            |stored: &Sandbox| stored.phase.is_none() || stored.phase == Some(Phase::Deleting);
+        if !stored.as_ref().is_some_and(deleting) {
+            let what = format!("the delete of {} was accepted and is not stored", sandbox.id);
+            self.violate(Some(sandbox.home), what);
+        }
+        self.ledger.deleted.insert(sandbox.id.clone());
+    }
+}

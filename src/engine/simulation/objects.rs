@@ -1,0 +1,494 @@
+//! What providers have and what calls do to it, also when nobody waits for the answer any more.
+//!
+//! The contract of `sandbox.rs` bounds the faults: an effect comes at the latest when the call's
+//! deadline and the provider's settle time are over; a name is never given twice where that is
+//! promised, and elsewhere only where two creates overlap; *absent* is only said of what is not
+//! there.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::provider::{Op, is_ours};
+use super::weather::{LOOK_TIME_MAX, RETRY_AFTER_MAX};
+use super::world::{Effect, Inner};
+use crate::sandbox::{CreateSpec, Object, ProviderError, Target};
+use crate::types::{ExternalId, HomeId, ObjectState, Timestamp};
+
+/// How many earlier states a provider remembers for its lists.
+const EARLIER_LEN_MAX: usize = 4;
+/// How long after an answer it must have been taken, in milliseconds: slow commits before it, and
+/// its own.
+const TAKING_TIME_MAX_MS: u64 = 20_000;
+
+/// One object.
+pub struct SimObject {
+    pub object: Object,
+    /// Whether one of our calls made it.
+    pub ours: bool,
+}
+
+/// What a call brings.
+pub enum Reply {
+    Object(Object),
+    Objects(Vec<Object>),
+    Accepted,
+}
+
+/// How a call is going to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It takes effect and is answered.
+    Answered,
+    /// It takes effect at any time that it may; its answer is lost.
+    Lost,
+    /// It never gets there.
+    Unreached,
+    Refused,
+    /// It fails, perhaps half way.
+    Broken,
+    /// The provider asks to be left alone.
+    Busy,
+    /// The client panics, and the call may take effect.
+    Panics,
+}
+
+/// What a provider without enforced names found when it checked the name.
+enum Checked {
+    Free,
+    Same,
+    Other(Object),
+}
+
+/// A call that a server made.
+pub struct Call {
+    cloud: usize,
+    home: Option<HomeId>,
+    op: Op,
+    fate: Fate,
+    /// When it can no longer take effect.
+    until: Timestamp,
+    checked: Option<Checked>,
+    result: Option<Result<Reply, ProviderError>>,
+    answer: Option<oneshot::Sender<Result<Reply, ProviderError>>>,
+}
+
+/// A call that has just been made.
+pub struct Began {
+    pub number: u64,
+    pub answer: oneshot::Receiver<Result<Reply, ProviderError>>,
+    /// The client panics after so many milliseconds.
+    pub panics_after: Option<u64>,
+}
+
+fn ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Inner {
+    /// A server calls. From here on the call's life is the world's.
+    pub fn begin_call(&mut self, cloud: usize, op: Op, deadline: Option<Timestamp>) -> Began {
+        let number = self.fresh();
+        let now = self.now();
+        let deadline = deadline.unwrap_or(now.after(LOOK_TIME_MAX));
+        let settle = match op {
+            Op::Find(_) => Duration::ZERO,
+            Op::Create(_) | Op::Start(_) | Op::Stop(_) | Op::Delete(_) => {
+                self.clouds[cloud].rules.settle
+            }
+        };
+        let until = deadline.after(settle);
+        let home = self.home_of(&op);
+        self.check_call(number, home, &op);
+        let fate = self.fate(&op);
+        let name = self.clouds[cloud].name.clone();
+        self.note(home, || format!("call {number} to {name}: {} ({fate:?})", op.describe()));
+        let (sender, answer) = oneshot::channel();
+        let (waits_ms, lands_ms) = (ms(deadline.since(now)), ms(until.since(now)));
+        let usual = self.call_pause(waits_ms);
+        let any = self.chance.below(lands_ms);
+        let mut call = Call {
+            cloud,
+            home,
+            fate,
+            until,
+            checked: None,
+            result: None,
+            answer: Some(sender),
+            op,
+        };
+        let mut error = None;
+        let applies = match fate {
+            Fate::Answered => Some(usual),
+            Fate::Broken => self.chance.permille(600).then_some(usual),
+            Fate::Lost => {
+                error = Some("the connection was lost");
+                Some(any)
+            }
+            Fate::Unreached => {
+                error = Some("nobody answers");
+                None
+            }
+            Fate::Panics => self.chance.permille(500).then_some(any),
+            Fate::Refused | Fate::Busy => None,
+        };
+        if let Some(applies) = applies.filter(|applies| *applies < lands_ms) {
+            if let Op::Create(_) = call.op
+                && !self.clouds[cloud].rules.names_enforced
+            {
+                let checks = self.chance.between(0, applies);
+                self.after(checks, Effect::Check(number));
+            }
+            self.after(applies, Effect::Apply(number));
+        }
+        // A lost answer is an error at any time, or nothing is ever heard of it.
+        if let Some(message) = error
+            && self.chance.permille(700)
+        {
+            call.result = Some(Err(ProviderError::unavailable(message)));
+            let told = self.chance.below(waits_ms + 1);
+            self.after(told, Effect::Answer(number));
+        }
+        let said = match fate {
+            Fate::Refused => Some(ProviderError::Refused("not with us".into())),
+            Fate::Broken => Some(ProviderError::Broken("something snapped".into())),
+            Fate::Busy => Some(ProviderError::Unavailable {
+                message: "too many requests".into(),
+                retry_after: Some(Duration::from_millis(
+                    self.chance.between(100, ms(RETRY_AFTER_MAX)),
+                )),
+            }),
+            Fate::Answered | Fate::Lost | Fate::Unreached | Fate::Panics => None,
+        };
+        if let Some(said) = said {
+            call.result = Some(Err(said));
+            // Behind what it may have done.
+            let pause = self.chance.between(0, 20);
+            self.after(usual + pause, Effect::Answer(number));
+        }
+        let panics = fate == Fate::Panics;
+        let panics_after = panics.then(|| self.chance.below(2_000));
+        self.calls.insert(number, call);
+        Began { number, answer, panics_after }
+    }
+
+    fn fate(&mut self, op: &Op) -> Fate {
+        let rate = self.weather.provider_faults;
+        if !self.weather.strikes(&mut self.chance, rate) {
+            return Fate::Answered;
+        }
+        let fate = *self.chance.pick(&[
+            Fate::Lost,
+            Fate::Lost,
+            Fate::Lost,
+            Fate::Unreached,
+            Fate::Unreached,
+            Fate::Refused,
+            Fate::Broken,
+            Fate::Busy,
+            Fate::Panics,
+        ]);
+        match (fate, op) {
+            // A look is never refused.
+            (Fate::Refused, Op::Find(_)) => Fate::Unreached,
+            (fate, _) => fate,
+        }
+    }
+
+    /// How long a call takes that goes well, in milliseconds.
+    fn call_pause(&mut self, waits_ms: u64) -> u64 {
+        match self.chance.below(20) {
+            0..12 => self.chance.between(0, 40),
+            12..18 => self.chance.between(40, 3_000),
+            _ if self.weather.calm => self.chance.between(40, 3_000),
+            _ => self.chance.below(waits_ms + 1),
+        }
+    }
+
+    fn home_of(&self, op: &Op) -> Option<HomeId> {
+        match op {
+            Op::Create(spec) => Some(spec.labels.home),
+            Op::Find(key) => Some(key.home),
+            Op::Start(target) | Op::Stop(target) | Op::Delete(target) => {
+                self.ledger.home_of(&target.expected)
+            }
+        }
+    }
+
+    pub fn must_apply_until(&self, call: u64) -> Option<Timestamp> {
+        self.calls.get(&call).map(|call| call.until)
+    }
+
+    /// The client is gone, with the answer or without.
+    pub fn close_call(&mut self, number: u64) {
+        self.ledger.close(number);
+        if let Some(call) = self.calls.get_mut(&number) {
+            call.answer = None;
+        }
+    }
+
+    pub fn check_name(&mut self, number: u64) {
+        let Some(call) = self.calls.get(&number) else { return };
+        let Op::Create(spec) = &call.op else { return };
+        let objects = &self.clouds[call.cloud].objects;
+        let named: Vec<_> = objects.iter().filter(|o| o.object.name == spec.name).collect();
+        let checked = match named.first() {
+            None => Checked::Free,
+            Some(_) if named.iter().any(|o| carries(&o.object, spec)) => Checked::Same,
+            Some(other) => Checked::Other(other.object.clone()),
+        };
+        self.calls.get_mut(&number).expect("it is there").checked = Some(checked);
+    }
+
+    pub fn apply_call(&mut self, number: u64) {
+        let Some(call) = self.calls.get_mut(&number) else { return };
+        let (cloud, home, op, fate) = (call.cloud, call.home, call.op.clone(), call.fate);
+        let checked = call.checked.take();
+        self.remember(cloud);
+        let result = self.perform(cloud, home, &op, fate, checked);
+        self.note(home, || {
+            let came = match &result {
+                Ok(Reply::Object(object)) => format!("{} {:?}", object.external_id, object.state),
+                Ok(Reply::Objects(objects)) => {
+                    let show =
+                        |object: &Object| format!("{} {:?}", object.external_id, object.state);
+                    format!("[{}]", objects.iter().map(show).collect::<Vec<_>>().join(", "))
+                }
+                Ok(Reply::Accepted) => "accepted".into(),
+                Err(error) => error.to_string(),
+            };
+            format!("call {number} takes effect: {came}")
+        });
+        if fate == Fate::Answered {
+            let waits_ms = ms(self.calls[&number].until.since(self.now()));
+            let pause = match self.chance.below(10) {
+                0..8 => self.chance.between(0, 20),
+                _ if self.weather.calm => self.chance.between(0, 20),
+                _ => self.chance.below(waits_ms + 1),
+            };
+            self.calls.get_mut(&number).expect("it is there").result = Some(result);
+            self.after(pause, Effect::Answer(number));
+        }
+    }
+
+    pub fn answer_call(&mut self, number: u64) {
+        let Some(call) = self.calls.get_mut(&number) else { return };
+        let (home, result, answer) = (call.home, call.result.take(), call.answer.take());
+        let (Some(result), Some(answer)) = (result, answer) else { return };
+        if answer.send(result).is_err() || self.alive.is_none() {
+            return;
+        }
+        self.note(home, || format!("call {number} is answered"));
+        if let Some(home) = home
+            && let Some(record) = self.rows.issues.get(&home).and_then(|i| i.state.record())
+        {
+            let (sandbox, attempt) = (record.id.clone(), record.attempt);
+            self.after(TAKING_TIME_MAX_MS, Effect::Taken(home, sandbox, attempt));
+        }
+    }
+
+    /// A crash: nobody waits any more, and what dies with the server dies.
+    pub fn crash_calls(&mut self) {
+        self.ledger.close_all();
+        for call in self.calls.values_mut() {
+            call.answer = None;
+        }
+        let dies = |inner: &Self, number: u64| {
+            inner
+                .calls
+                .get(&number)
+                .is_some_and(|call| inner.clouds[call.cloud].rules.dies_with_server)
+        };
+        for effect in self.take_calls(dies) {
+            // Also what was under way: it has landed now or never will.
+            match effect {
+                Effect::Check(number) => self.check_name(number),
+                Effect::Apply(number) if self.chance.permille(500) => self.apply_call(number),
+                Effect::Apply(_)
+                | Effect::Begin
+                | Effect::Land
+                | Effect::Tell(_)
+                | Effect::Answer(_)
+                | Effect::Vanish(..)
+                | Effect::Taken(..)
+                | Effect::CheckPhases => {}
+            }
+        }
+        for cloud in self.clouds.iter_mut().filter(|cloud| cloud.rules.dies_with_server) {
+            for object in &mut cloud.objects {
+                if object.object.state == ObjectState::Running {
+                    object.object.state = ObjectState::Stopped;
+                }
+            }
+        }
+    }
+
+    fn perform(
+        &mut self,
+        cloud: usize,
+        home: Option<HomeId>,
+        op: &Op,
+        fate: Fate,
+        checked: Option<Checked>,
+    ) -> Result<Reply, ProviderError> {
+        match op {
+            Op::Create(spec) => self.create(cloud, spec, fate, checked).map(Reply::Object),
+            Op::Find(key) => {
+                let found = |object: &&SimObject| {
+                    let labels = object.object.labels.as_ref();
+                    object.object.name == key.name
+                        || labels.is_some_and(|l| l.instance == key.instance && l.home == key.home)
+                };
+                let objects = self.clouds[cloud].objects.iter().filter(found);
+                Ok(Reply::Objects(objects.map(|o| o.object.clone()).collect()))
+            }
+            Op::Start(target) => self.turn_to(cloud, home, target, ObjectState::Running),
+            Op::Stop(target) => self.turn_to(cloud, home, target, ObjectState::Stopped),
+            Op::Delete(target) => self.delete(cloud, home, target),
+        }
+    }
+
+    fn create(
+        &mut self,
+        cloud: usize,
+        spec: &CreateSpec,
+        fate: Fate,
+        checked: Option<Checked>,
+    ) -> Result<Object, ProviderError> {
+        let gone = || ProviderError::Broken("it is being removed".into());
+        let checked = match checked {
+            Some(checked) => checked,
+            // Where names are enforced, checking and making are one.
+            None => {
+                let objects = &self.clouds[cloud].objects;
+                match objects.iter().find(|o| o.object.name == spec.name) {
+                    None => Checked::Free,
+                    Some(there) if carries(&there.object, spec) => Checked::Same,
+                    Some(there) => Checked::Other(there.object.clone()),
+                }
+            }
+        };
+        let state = if fate == Fate::Broken { ObjectState::Partial } else { ObjectState::Running };
+        match checked {
+            Checked::Other(object) => Err(ProviderError::Present(Box::new(object))),
+            Checked::Same => {
+                let objects = &mut self.clouds[cloud].objects;
+                let there = objects.iter_mut().find(|o| carries(&o.object, spec));
+                let there = there.filter(|o| o.object.state != ObjectState::Destroying);
+                let there = there.ok_or_else(gone)?;
+                if fate != Fate::Broken {
+                    there.object.state = ObjectState::Running;
+                }
+                Ok(there.object.clone())
+            }
+            Checked::Free => {
+                let number = self.fresh();
+                let object = Object {
+                    external_id: ExternalId::trusted(format!("object-{number}")),
+                    name: spec.name.clone(),
+                    labels: Some(spec.labels.clone()),
+                    state,
+                };
+                let made = SimObject { object: object.clone(), ours: true };
+                self.clouds[cloud].objects.push(made);
+                self.check_made(&object);
+                Ok(object)
+            }
+        }
+    }
+
+    /// The object that a call means, where it carries the sandbox that the caller expects.
+    fn meant(
+        &mut self,
+        cloud: usize,
+        home: Option<HomeId>,
+        target: &Target,
+    ) -> Result<usize, ProviderError> {
+        let objects = &self.clouds[cloud].objects;
+        let at = objects.iter().position(|o| o.object.external_id == target.external_id);
+        let at = at.ok_or(ProviderError::Absent)?;
+        let object = objects[at].object.clone();
+        let carried = object.labels.as_ref().map(|labels| &labels.sandbox);
+        if carried != Some(&target.expected) {
+            return Err(ProviderError::Present(Box::new(object)));
+        }
+        self.check_touched(home, &object);
+        Ok(at)
+    }
+
+    fn turn_to(
+        &mut self,
+        cloud: usize,
+        home: Option<HomeId>,
+        target: &Target,
+        state: ObjectState,
+    ) -> Result<Reply, ProviderError> {
+        let at = self.meant(cloud, home, target)?;
+        let object = &mut self.clouds[cloud].objects[at].object;
+        if object.state == ObjectState::Destroying {
+            return Err(ProviderError::Broken("it is being removed".into()));
+        }
+        object.state = state;
+        Ok(Reply::Object(object.clone()))
+    }
+
+    /// Gone at once, or soon, or only when it is asked for again.
+    fn delete(
+        &mut self,
+        cloud: usize,
+        home: Option<HomeId>,
+        target: &Target,
+    ) -> Result<Reply, ProviderError> {
+        let at = self.meant(cloud, home, target)?;
+        let again = self.clouds[cloud].objects[at].object.state == ObjectState::Destroying;
+        if self.chance.permille(400) {
+            self.clouds[cloud].objects.remove(at);
+            return if again { Err(ProviderError::Absent) } else { Ok(Reply::Accepted) };
+        }
+        self.clouds[cloud].objects[at].object.state = ObjectState::Destroying;
+        if self.chance.permille(700) {
+            let pause = self.chance.between(10, 20_000);
+            self.after(pause, Effect::Vanish(cloud, target.external_id.clone()));
+        }
+        if again && self.chance.permille(500) {
+            return Err(ProviderError::Broken("409: it is being removed already".into()));
+        }
+        Ok(Reply::Accepted)
+    }
+
+    pub fn vanish(&mut self, cloud: usize, id: &ExternalId) {
+        self.remember(cloud);
+        self.clouds[cloud].objects.retain(|object| object.object.external_id != *id);
+        self.note(None, || format!("{id} is gone"));
+    }
+
+    fn remember(&mut self, cloud: usize) {
+        let cloud = &mut self.clouds[cloud];
+        if cloud.earlier.len() == EARLIER_LEN_MAX {
+            cloud.earlier.pop_front();
+        }
+        cloud.earlier.push_back(cloud.objects.iter().map(|o| o.object.clone()).collect());
+    }
+
+    /// What a list shows: now and then what was, or not all of it.
+    pub fn list(&mut self, cloud: usize) -> Result<Vec<Object>, ProviderError> {
+        let rate = self.weather.provider_faults;
+        let mut objects: Vec<_> =
+            self.clouds[cloud].objects.iter().map(|o| o.object.clone()).collect();
+        if self.weather.strikes(&mut self.chance, rate) {
+            match self.chance.below(3) {
+                0 => return Err(ProviderError::unavailable("nobody answers")),
+                1 => objects = self.clouds[cloud].earlier.front().cloned().unwrap_or_default(),
+                _ => {
+                    let chance = &mut self.chance;
+                    objects.retain(|_| chance.permille(500));
+                }
+            }
+        }
+        Ok(objects)
+    }
+}
+
+fn carries(object: &Object, spec: &CreateSpec) -> bool {
+    is_ours(object) && object.labels.as_ref().is_some_and(|l| l.sandbox == spec.labels.sandbox)
+}

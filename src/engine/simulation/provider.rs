@@ -1,0 +1,213 @@
+//! The world's providers as the engine sees them: clients whose calls go on in the world when
+//! they are dropped.
+
+use std::collections::VecDeque;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::objects::{Began, Reply, SimObject};
+use super::store::instance;
+use super::weather::ProviderWeather;
+use super::world::Life;
+use crate::issue::event::ProviderRules;
+use crate::sandbox::{
+    ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, Health, Isolation,
+    Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall, Traits, Uniqueness,
+    WorkError, WorkspacePath, Written,
+};
+use crate::types::{InstanceId, ProviderName, SandboxId, Timestamp};
+
+/// One provider and what it has.
+pub struct Cloud {
+    pub name: ProviderName,
+    pub rules: ProviderRules,
+    pub objects: Vec<SimObject>,
+    /// What it had earlier, for lists that are out of date.
+    pub earlier: VecDeque<Vec<Object>>,
+}
+
+impl Cloud {
+    pub fn new(weather: &ProviderWeather) -> Self {
+        Self {
+            name: weather.name.clone(),
+            rules: weather.rules,
+            objects: Vec::new(),
+            earlier: VecDeque::new(),
+        }
+    }
+}
+
+/// What a call asks for.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Create(CreateSpec),
+    Find(ObjectKey),
+    Start(Target),
+    Stop(Target),
+    Delete(Target),
+}
+
+impl Op {
+    /// The sandbox that it is about, where it is about one.
+    pub fn sandbox(&self) -> Option<&SandboxId> {
+        match self {
+            Self::Create(spec) => Some(&spec.labels.sandbox),
+            Self::Find(_) => None,
+            Self::Start(target) | Self::Stop(target) | Self::Delete(target) => {
+                Some(&target.expected)
+            }
+        }
+    }
+
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Create(spec) => format!("create {} as {}", spec.name, spec.labels.sandbox),
+            Self::Find(key) => format!("find {}", key.name),
+            Self::Start(target) => format!("start {} of {}", target.external_id, target.expected),
+            Self::Stop(target) => format!("stop {} of {}", target.external_id, target.expected),
+            Self::Delete(target) => {
+                format!("delete {} of {}", target.external_id, target.expected)
+            }
+        }
+    }
+}
+
+/// A client of one of the world's providers.
+pub struct SimProvider {
+    pub life: Arc<Life>,
+    pub cloud: usize,
+}
+
+/// Told to the world when the client goes away: answered, or given up.
+struct OpenCall<'a> {
+    life: &'a Life,
+    number: u64,
+}
+
+impl Drop for OpenCall<'_> {
+    fn drop(&mut self) {
+        if self.life.is_alive() {
+            self.life.world().with(|inner| inner.close_call(self.number));
+        }
+    }
+}
+
+impl SimProvider {
+    async fn call(&self, op: Op, deadline: Option<Timestamp>) -> Result<Reply, ProviderError> {
+        if !self.life.step() {
+            return std::future::pending().await;
+        }
+        let began = self.life.world().with(|inner| inner.begin_call(self.cloud, op, deadline));
+        let Began { number, answer, panics_after } = began;
+        let _open = OpenCall { life: &self.life, number };
+        if let Some(ms) = panics_after {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            resume_unwind(Box::new("the simulation lets a provider panic"));
+        }
+        match answer.await {
+            Ok(answer) => answer,
+            // Never answered: the caller's deadline ends it.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    async fn object(&self, op: Op, deadline: Timestamp) -> Result<Object, ProviderError> {
+        match self.call(op, Some(deadline)).await? {
+            Reply::Object(object) => Ok(object),
+            Reply::Objects(_) | Reply::Accepted => unreachable!("the answer fits its call"),
+        }
+    }
+}
+
+#[async_trait]
+impl SandboxProvider for SimProvider {
+    fn traits(&self) -> Traits {
+        let rules = self.life.world().with(|inner| inner.clouds[self.cloud].rules);
+        let uniqueness =
+            if rules.names_enforced { Uniqueness::EnforcedNames } else { Uniqueness::None };
+        let (settle, dies_with_server) = (rules.settle, rules.dies_with_server);
+        Traits { uniqueness, settle, dies_with_server }
+    }
+
+    async fn health(&self) -> Health {
+        let kind = "simulation";
+        let isolation = Isolation { kind, limits: vec![], seccomp: "none", network: "none" };
+        Health { identity: None, trouble: None, isolation }
+    }
+
+    async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
+        let deadline = spec.deadline;
+        self.object(Op::Create(spec), deadline).await
+    }
+
+    async fn find(&self, key: ObjectKey) -> Result<Vec<Object>, ProviderError> {
+        match self.call(Op::Find(key), None).await? {
+            Reply::Objects(objects) => Ok(objects),
+            Reply::Object(_) | Reply::Accepted => unreachable!("the answer fits its call"),
+        }
+    }
+
+    /// May be out of date and incomplete: whoever decides by it must look again.
+    async fn list(&self, of: InstanceId) -> Result<Vec<Object>, ProviderError> {
+        if !self.life.step() {
+            return std::future::pending().await;
+        }
+        self.life.pause().await;
+        let listed = self.life.world().with(|inner| inner.list(self.cloud));
+        let ours = |object: &Object| object.labels.as_ref().is_some_and(|l| l.instance == of);
+        Ok(listed?.into_iter().filter(ours).collect())
+    }
+
+    async fn start(&self, call: TargetCall) -> Result<Object, ProviderError> {
+        self.object(Op::Start(call.target), call.deadline).await
+    }
+
+    async fn stop(&self, call: TargetCall) -> Result<Object, ProviderError> {
+        self.object(Op::Stop(call.target), call.deadline).await
+    }
+
+    async fn delete(&self, call: TargetCall) -> Result<(), ProviderError> {
+        match self.call(Op::Delete(call.target), Some(call.deadline)).await? {
+            Reply::Accepted => Ok(()),
+            Reply::Object(_) | Reply::Objects(_) => unreachable!("the answer fits its call"),
+        }
+    }
+
+    async fn exec(&self, _: Target, _: ExecRequest) -> Result<Execution, WorkError> {
+        Err(WorkError::Unsupported("exec"))
+    }
+
+    async fn list_files(
+        &self,
+        _: Target,
+        _: WorkspacePath,
+        _: u32,
+    ) -> Result<FileListing, WorkError> {
+        Err(WorkError::Unsupported("files"))
+    }
+
+    async fn read_file(&self, _: Target, _: WorkspacePath) -> Result<FileContent, WorkError> {
+        Err(WorkError::Unsupported("files"))
+    }
+
+    async fn write_file(
+        &self,
+        _: Target,
+        _: WorkspacePath,
+        _: ChunkReceiver,
+    ) -> Result<Written, WorkError> {
+        Err(WorkError::Unsupported("files"))
+    }
+
+    async fn delete_file(&self, _: Target, _: WorkspacePath) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported("files"))
+    }
+}
+
+/// Whether an object carries this installation's labels.
+pub fn is_ours(object: &Object) -> bool {
+    object.labels.as_ref().is_some_and(|labels| labels.instance == instance())
+}

@@ -1,0 +1,279 @@
+//! The world's store: commits in groups, slow and failing by the seed, over rows that outlive
+//! every server.
+//!
+//! A write that was handed in waits until a group begins, the group lands as one transaction, and
+//! each writer is told some time later. A crash takes what waited, decides by chance whether the
+//! group under way had landed, and tells nobody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::world::{Effect, Inner, Life};
+use crate::issue::Issue;
+use crate::store::{
+    CommitError, DeliveryRow, Look, LookAsk, Page, PageAsk, SandboxFilter, Store, StoreError, Write,
+};
+use crate::types::{
+    AccountName, Alias, DeliveryId, Epoch, HomeId, InstanceId, Phase, Sandbox, SandboxId,
+    TimelineEntry, Timestamp,
+};
+
+/// Which installation the world's objects belong to.
+pub fn instance() -> InstanceId {
+    InstanceId::trusted("simulation")
+}
+
+type Told = oneshot::Sender<Result<(), CommitError>>;
+
+/// The writes of one life that are not told yet.
+#[derive(Default)]
+pub struct Writer {
+    waiting: Vec<(Write, Told)>,
+    under_way: Option<Vec<(Write, Told)>>,
+    to_tell: BTreeMap<u64, (Told, Result<(), CommitError>)>,
+}
+
+impl Inner {
+    fn hand_in(&mut self, write: Write) -> oneshot::Receiver<Result<(), CommitError>> {
+        let (told, answer) = oneshot::channel();
+        let rate = self.weather.store_faults;
+        if self.weather.strikes(&mut self.chance, rate / 4) {
+            self.actor_ends("the store takes no more");
+            // The receiver is right here.
+            told.send(Err(CommitError::Overloaded)).expect("it is received");
+            return answer;
+        }
+        self.writer.waiting.push((write, told));
+        if self.writer.under_way.is_none() && self.writer.waiting.len() == 1 {
+            let pause = self.commit_pause();
+            self.after(pause, Effect::Begin);
+        }
+        answer
+    }
+
+    fn commit_pause(&mut self) -> u64 {
+        if self.weather.slow_store && !self.weather.calm && self.chance.permille(100) {
+            return self.chance.between(100, 2_000);
+        }
+        self.chance.below(8)
+    }
+
+    /// A group begins with all that waits.
+    pub fn begin_group(&mut self) {
+        self.writer.under_way = Some(std::mem::take(&mut self.writer.waiting));
+        let pause = self.commit_pause();
+        self.after(pause, Effect::Land);
+    }
+
+    /// The group lands: each write is applied or refused by itself, or all fail together.
+    pub fn land_group(&mut self) {
+        let Some(group) = self.writer.under_way.take() else { return };
+        let rate = self.weather.store_faults;
+        let all_fail = self.weather.strikes(&mut self.chance, rate / 2);
+        for (write, told) in group {
+            let one_fails = self.weather.strikes(&mut self.chance, rate);
+            let result = if all_fail || one_fails {
+                Err(CommitError::Failed("the disk is full".into()))
+            } else {
+                self.apply(&write)
+            };
+            if let Err(error) = &result {
+                let home = write.issue.as_ref().map(|issue| issue.home);
+                self.refused(home, error);
+            }
+            let number = self.fresh();
+            self.writer.to_tell.insert(number, (told, result));
+            let pause = self.chance.below(5);
+            self.after(pause, Effect::Tell(number));
+        }
+        if !self.writer.waiting.is_empty() {
+            let pause = self.commit_pause();
+            self.after(pause, Effect::Begin);
+        }
+    }
+
+    fn apply(&mut self, write: &Write) -> Result<(), CommitError> {
+        let home = write.issue.as_ref().map(|issue| issue.home);
+        let before = home.and_then(|home| self.rows.issues.get(&home).cloned());
+        let epoch = Epoch(self.rows.epoch);
+        self.rows.apply(epoch, write)?;
+        self.check_commit(before.as_ref(), write);
+        Ok(())
+    }
+
+    pub fn tell(&mut self, number: u64) {
+        if let Some((told, result)) = self.writer.to_tell.remove(&number) {
+            // Whoever waited may be gone.
+            drop(told.send(result));
+        }
+    }
+
+    /// The server is gone: chance decides whether the group under way had landed.
+    pub fn crash_writer(&mut self) {
+        if let Some(group) = self.writer.under_way.take()
+            && self.chance.permille(500)
+        {
+            for (write, _) in group {
+                if let Err(error) = self.apply(&write) {
+                    self.note(None, || format!("at the crash a commit was refused: {error}"));
+                }
+            }
+        }
+        self.writer = Writer::default();
+    }
+}
+
+/// The store of one life. After that life it does nothing any more.
+pub struct SimStore {
+    life: Arc<Life>,
+    last_home: std::sync::atomic::AtomicI64,
+}
+
+impl SimStore {
+    /// Opens the store, which begins an epoch.
+    pub fn open(life: Arc<Life>) -> Self {
+        let last = life.world().with(|inner| {
+            inner.rows.epoch += 1;
+            inner.rows.issues.keys().next_back().map_or(0, |home| home.0)
+        });
+        Self { life, last_home: last.into() }
+    }
+
+    /// Reads once the seed lets it.
+    async fn read<T>(&self, read: impl FnOnce(&Inner) -> T) -> Result<T, StoreError> {
+        self.life.pause().await;
+        if !self.life.step() {
+            return std::future::pending().await;
+        }
+        let found = self.life.world().with(|inner| {
+            let rate = inner.weather.read_faults;
+            if inner.weather.strikes(&mut inner.chance, rate) {
+                inner.actor_ends("a read failed");
+                return Err(StoreError::Failed("the disk does not answer".into()));
+            }
+            Ok(read(inner))
+        });
+        self.life.pause().await;
+        found
+    }
+}
+
+#[async_trait]
+impl Store for SimStore {
+    fn epoch(&self) -> Epoch {
+        self.life.world().with(|inner| Epoch(inner.rows.epoch))
+    }
+
+    fn instance(&self) -> InstanceId {
+        instance()
+    }
+
+    fn next_home(&self) -> HomeId {
+        HomeId(self.last_home.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1)
+    }
+
+    fn commit(&self, write: Write) -> BoxFuture<'static, Result<(), CommitError>> {
+        if !self.life.step() {
+            return std::future::pending().boxed();
+        }
+        let told = self.life.world().with(|inner| inner.hand_in(write));
+        async move {
+            match told.await {
+                Ok(result) => result,
+                // A crash: nobody is told any more.
+                Err(_) => std::future::pending().await,
+            }
+        }
+        .boxed()
+    }
+
+    async fn load(&self, home: HomeId) -> Result<Option<Issue>, StoreError> {
+        self.read(|inner| inner.rows.issues.get(&home).cloned()).await
+    }
+
+    async fn resolve(
+        &self,
+        account: &AccountName,
+        alias: &Alias,
+    ) -> Result<Option<HomeId>, StoreError> {
+        self.read(|inner| inner.rows.resolve(account, alias)).await
+    }
+
+    async fn look(&self, account: &AccountName, ask: LookAsk<'_>) -> Result<Look, StoreError> {
+        self.read(|inner| {
+            let rows = &inner.rows;
+            let by_issue = |id| rows.resolve(account, &Alias::Issue(id));
+            Look {
+                delivery: ask.delivery.and_then(|id| rows.deliveries.get(id).cloned()),
+                by_issue: ask.issue.cloned().and_then(by_issue),
+                by_number: ask.numbered.and_then(|place| rows.numbered(account, place)),
+            }
+        })
+        .await
+    }
+
+    async fn delivery(&self, id: &DeliveryId) -> Result<Option<DeliveryRow>, StoreError> {
+        self.read(|inner| inner.rows.deliveries.get(id).cloned()).await
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<HomeId>, StoreError> {
+        self.read(|inner| {
+            let due = |issue: &Issue| Some((issue.due_at()?, issue.home));
+            let mut due: Vec<_> = inner.rows.issues.values().filter_map(due).collect();
+            due.retain(|(at, _)| *at <= now);
+            due.sort_unstable();
+            due.into_iter().map(|(_, home)| home).take(limit).collect()
+        })
+        .await
+    }
+
+    async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.read(|inner| inner.rows.issues.values().filter_map(Issue::due_at).min()).await
+    }
+
+    async fn live(&self, after: Option<HomeId>, limit: usize) -> Result<Vec<Issue>, StoreError> {
+        self.read(|inner| {
+            let live = |issue: &&Issue| Some(issue.home) > after && issue.state.phase().is_some();
+            inner.rows.issues.values().filter(live).take(limit).cloned().collect()
+        })
+        .await
+    }
+
+    async fn sandbox(
+        &self,
+        _: &AccountName,
+        id: &SandboxId,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        self.read(|inner| inner.rows.sandbox(id)).await
+    }
+
+    async fn newest_sandbox(&self, home: HomeId) -> Result<Option<Sandbox>, StoreError> {
+        self.read(|inner| inner.rows.newest(home)).await
+    }
+
+    async fn sandboxes(
+        &self,
+        _: &AccountName,
+        _: &SandboxFilter,
+        _: &PageAsk,
+    ) -> Result<Page<Sandbox>, StoreError> {
+        Err(StoreError::Failed("the engine never lists".into()))
+    }
+
+    async fn timeline(&self, _: HomeId, _: &PageAsk) -> Result<Page<TimelineEntry>, StoreError> {
+        Err(StoreError::Failed("the engine never reads a timeline".into()))
+    }
+
+    async fn counts(&self, _: &AccountName) -> Result<Vec<(Phase, u64)>, StoreError> {
+        Err(StoreError::Failed("the engine never counts".into()))
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! What kind of history a seed is: how many issues, which faults, what provider.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::chance::Chance;
+use crate::issue::event::ProviderRules;
+use crate::issue::{Rules, StepRules};
+use crate::types::{Mode, ProviderName, Resources, Template, TemplateName};
+
+/// How long one look at a provider may take, as the lifecycle has it.
+pub const LOOK_TIME_MAX: Duration = Duration::from_secs(30);
+/// The longest that a provider asks to be left alone.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
+
+/// The faults and the pace of one history. Rates are in thousandths.
+#[derive(Clone, Debug)]
+pub struct Weather {
+    /// No fault strikes any more.
+    pub calm: bool,
+    /// How many GitHub issues there are.
+    pub issues: u64,
+    /// How many things happen before it becomes calm.
+    pub actions: u64,
+    /// Provider calls that go wrong in some way.
+    pub provider_faults: u64,
+    /// Commits that fail, alone or with their batch.
+    pub store_faults: u64,
+    /// Reads that fail.
+    pub read_faults: u64,
+    /// Whether commits take seconds instead of milliseconds now and then.
+    pub slow_store: bool,
+    /// Polls of a task that are put off, so that another comes before it.
+    pub jitter: u64,
+    pub crashes: bool,
+    pub panics: bool,
+    pub jumps: bool,
+    /// Objects are killed, stopped and made behind our back.
+    pub outsiders: bool,
+    /// Idle actors are asked to end all the time.
+    pub passivation: bool,
+    /// Programs and people use the API as well; else only GitHub speaks.
+    pub callers: bool,
+    /// After how long idle sandboxes are stopped, those of closed issues deleted, and all deleted.
+    pub idle_stop: Option<Duration>,
+    pub delete_after_close: Duration,
+    pub ttl: Option<Duration>,
+    /// Bounds on every kind of step.
+    pub step: StepRules,
+    pub providers: Vec<ProviderWeather>,
+}
+
+/// What one provider is like.
+#[derive(Clone, Debug)]
+pub struct ProviderWeather {
+    pub name: ProviderName,
+    pub rules: ProviderRules,
+}
+
+impl Weather {
+    pub fn new(chance: &mut Chance) -> Self {
+        let providers = ["first", "second"].map(|name| ProviderWeather {
+            name: ProviderName::trusted(name),
+            rules: ProviderRules {
+                names_enforced: chance.permille(450),
+                settle: Duration::from_millis(chance.between(0, 20_000)),
+                dies_with_server: chance.permille(200),
+            },
+        });
+        let callers = chance.permille(800);
+        Self {
+            calm: false,
+            issues: chance.between(1, 4),
+            actions: chance.between(10, 70),
+            provider_faults: *chance.pick(&[0, 50, 200, 200, 500]),
+            store_faults: *chance.pick(&[0, 0, 10, 50]),
+            read_faults: *chance.pick(&[0, 0, 0, 10]),
+            slow_store: chance.permille(300),
+            jitter: *chance.pick(&[0, 100, 300]),
+            crashes: chance.permille(600),
+            panics: chance.permille(300),
+            jumps: chance.permille(200),
+            outsiders: chance.permille(350),
+            passivation: chance.permille(400),
+            callers,
+            idle_stop: chance.permille(300).then(|| Duration::from_secs(chance.between(60, 900))),
+            delete_after_close: Duration::from_secs(chance.between(0, 900)),
+            ttl: (callers && chance.permille(100))
+                .then(|| Duration::from_secs(chance.between(60, 900))),
+            step: StepRules {
+                attempts: u32::try_from(chance.between(1, 4)).expect("a small number"),
+                timeout: Duration::from_secs(chance.between(5, 30)),
+            },
+            providers: providers.into(),
+        }
+    }
+
+    /// A fault of this rate strikes now.
+    pub fn strikes(&self, chance: &mut Chance, permille: u64) -> bool {
+        !self.calm && chance.permille(permille)
+    }
+
+    pub fn templates(&self) -> Vec<Template> {
+        let template = |(name, provider): (&str, &ProviderWeather)| Template {
+            name: TemplateName::trusted(name),
+            provider: provider.name.clone(),
+            mode: Mode::Strong,
+            resources: Resources { cpu: 1.0, memory_mb: 64, processes: 8, disk_mb: 64 },
+        };
+        ["default", "other"].into_iter().zip(&self.providers).map(template).collect()
+    }
+
+    pub fn rules(&self) -> Rules {
+        let of_provider = |provider: &ProviderWeather| (provider.name.clone(), provider.rules);
+        let templates = self.templates();
+        Rules {
+            create: self.step,
+            start: self.step,
+            stop: self.step,
+            delete: self.step,
+            idle_stop: self.idle_stop,
+            delete_after_close: self.delete_after_close,
+            ttl: self.ttl,
+            default_template: templates[0].clone(),
+            providers: self.providers.iter().map(of_provider).collect::<HashMap<_, _>>(),
+        }
+    }
+
+    /// The longest that a phase may last in which something is under way, as long as nothing
+    /// disturbs: every try with all the time it may take, then the same for what they left.
+    pub fn phase_time_max(&self) -> Duration {
+        let settle = self.providers.iter().map(|provider| provider.rules.settle).max();
+        let travel = Duration::from_secs(20);
+        let round = self.step.timeout
+            + LOOK_TIME_MAX * 2
+            + settle.unwrap_or_default()
+            + crate::issue::state::ANSWER_GRACE
+            + RETRY_AFTER_MAX
+            + travel;
+        round * (self.step.attempts + 1) * 2
+    }
+}

@@ -1,0 +1,441 @@
+//! The world: everything that a crash of the server does not touch, and the queue of what is
+//! going to happen in it.
+//!
+//! A [`Life`] is one server process. All that the engine does to the world goes through it, and
+//! once it is over the world ignores it: dropping a dead engine runs `Drop` where SIGKILL would
+//! not, and what that does must have no effect.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::chance::Chance;
+use super::checks::Ledger;
+use super::github::GitHub;
+use super::objects::Call;
+use super::provider::Cloud;
+use super::rows::Rows;
+use super::store::Writer;
+use super::time::BEGIN;
+use super::weather::Weather;
+use crate::types::{Attempt, ExternalId, HomeId, SandboxId, Timestamp};
+
+/// How many lines of the trace are kept.
+const TRACE_LEN_MAX: usize = 20_000;
+
+/// Something that is going to happen in the world.
+pub enum Effect {
+    /// The store begins a group of writes.
+    Begin,
+    /// The group lands.
+    Land,
+    /// A writer is told how its write ended.
+    Tell(u64),
+    /// A provider without enforced names checks whether the name is free.
+    Check(u64),
+    /// A provider call takes effect.
+    Apply(u64),
+    /// A provider call is answered.
+    Answer(u64),
+    /// An object whose removal was begun is gone.
+    Vanish(usize, ExternalId),
+    /// By now the answer of this call must have been taken.
+    Taken(HomeId, SandboxId, Attempt),
+    /// Phases must not last for ever.
+    CheckPhases,
+}
+
+/// What went wrong first.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    pub home: Option<HomeId>,
+    pub what: String,
+}
+
+struct Line {
+    at_ms: u64,
+    home: Option<HomeId>,
+    what: String,
+}
+
+/// All that is in the world.
+pub struct Inner {
+    pub chance: Chance,
+    pub weather: Weather,
+    pub rows: Rows,
+    pub writer: Writer,
+    pub clouds: Vec<Cloud>,
+    pub calls: BTreeMap<u64, Call>,
+    pub github: GitHub,
+    pub ledger: Ledger,
+    /// How many things happen yet before it becomes calm.
+    pub actions_left: u64,
+    /// The life that the world listens to, where there is one.
+    pub alive: Option<u64>,
+    lives: u64,
+    /// After so many more steps the server is killed.
+    pub crash_in: Option<u64>,
+    /// After so many more occasions an actor panics.
+    pub panic_in: Option<u64>,
+    pub violation: Option<Violation>,
+    offset_ms: i64,
+    started: Instant,
+    queue: BTreeMap<(u64, u64), Effect>,
+    numbers: u64,
+    trace: Option<VecDeque<Line>>,
+    changed: Arc<Notify>,
+    over: Arc<Notify>,
+    jumped: watch::Sender<()>,
+}
+
+/// The world, shared.
+pub struct World {
+    inner: Mutex<Inner>,
+    changed: Arc<Notify>,
+    over: Arc<Notify>,
+}
+
+impl World {
+    /// Begins a history. Needs a runtime whose time is paused.
+    pub fn new(seed: u64, traced: bool) -> Arc<Self> {
+        let mut chance = Chance::new(seed);
+        let weather = Weather::new(&mut chance);
+        let (changed, over) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let inner = Inner {
+            rows: Rows::default(),
+            writer: Writer::default(),
+            clouds: weather.providers.iter().map(Cloud::new).collect(),
+            calls: BTreeMap::new(),
+            github: GitHub::new(weather.issues),
+            ledger: Ledger::default(),
+            actions_left: weather.actions,
+            alive: None,
+            lives: 0,
+            crash_in: None,
+            panic_in: None,
+            violation: None,
+            offset_ms: 0,
+            started: Instant::now(),
+            queue: BTreeMap::new(),
+            numbers: 0,
+            trace: traced.then(VecDeque::new),
+            changed: Arc::clone(&changed),
+            over: Arc::clone(&over),
+            jumped: watch::Sender::new(()),
+            chance,
+            weather,
+        };
+        Arc::new(Self { inner: Mutex::new(inner), changed, over })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no panic happens in here")
+    }
+
+    /// Looks at the world or changes it.
+    pub fn with<T>(&self, f: impl FnOnce(&mut Inner) -> T) -> T {
+        f(&mut self.lock())
+    }
+
+    /// The wall clock.
+    pub fn now(&self) -> Timestamp {
+        self.lock().now()
+    }
+
+    /// Told at every step of the wall clock.
+    pub fn jumps(&self) -> watch::Receiver<()> {
+        self.lock().jumped.subscribe()
+    }
+
+    /// A number that was never given.
+    pub fn fresh(&self) -> u64 {
+        self.lock().fresh()
+    }
+
+    /// A server process begins.
+    pub fn begin_life(self: &Arc<Self>) -> Arc<Life> {
+        let number = self.with(|inner| {
+            inner.lives += 1;
+            inner.alive = Some(inner.lives);
+            inner.note(None, || "the server begins".into());
+            inner.disturb("a server began");
+            inner.lives
+        });
+        Arc::new(Life { world: Arc::clone(self), number })
+    }
+
+    /// Returns once the life that was begun last is over.
+    pub async fn over(&self) {
+        while self.with(|inner| inner.alive.is_some()) {
+            self.over.notified().await;
+        }
+    }
+
+    /// Lets things happen when their time has come, for ever.
+    pub async fn turn(self: Arc<Self>) {
+        loop {
+            let next = self.with(|inner| {
+                let next = inner.queue.keys().next().map(|(at_ms, _)| *at_ms);
+                next.map(|at_ms| inner.started + Duration::from_millis(at_ms))
+            });
+            let far = Instant::now() + Duration::from_secs(86_400);
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(next.unwrap_or(far)) => {}
+                () = self.changed.notified() => continue,
+            }
+            self.with(Inner::happen);
+        }
+    }
+}
+
+impl Inner {
+    /// How long the history has lasted, in milliseconds; steps of the wall clock do not count.
+    pub fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The wall clock.
+    pub fn now(&self) -> Timestamp {
+        let elapsed = i64::try_from(self.elapsed_ms()).unwrap_or(i64::MAX);
+        Timestamp::from_unix_ms(BEGIN.unix_ms() + elapsed + self.offset_ms)
+    }
+
+    pub fn fresh(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// Something happens so many milliseconds from now.
+    pub fn after(&mut self, pause_ms: u64, effect: Effect) {
+        let at_ms = self.elapsed_ms() + pause_ms;
+        let number = self.fresh();
+        self.queue.insert((at_ms, number), effect);
+        self.changed.notify_one();
+    }
+
+    /// Whether anything but looking at the phases is going to happen.
+    pub fn is_quiet(&self) -> bool {
+        self.queue.values().all(|effect| matches!(effect, Effect::CheckPhases))
+    }
+
+    fn happen(&mut self) {
+        let now = self.elapsed_ms();
+        while let Some(entry) = self.queue.first_entry()
+            && entry.key().0 <= now
+            && self.violation.is_none()
+        {
+            let effect = entry.remove();
+            self.take_effect(effect);
+        }
+    }
+
+    fn take_effect(&mut self, effect: Effect) {
+        let seen_by_server = match effect {
+            Effect::Begin => {
+                self.begin_group();
+                true
+            }
+            Effect::Land => {
+                self.land_group();
+                true
+            }
+            Effect::Tell(number) => {
+                self.tell(number);
+                true
+            }
+            Effect::Check(call) => {
+                self.check_name(call);
+                true
+            }
+            Effect::Apply(call) => {
+                self.apply_call(call);
+                true
+            }
+            Effect::Answer(call) => {
+                self.answer_call(call);
+                true
+            }
+            Effect::Vanish(cloud, id) => {
+                self.vanish(cloud, &id);
+                true
+            }
+            Effect::Taken(home, sandbox, attempt) => {
+                self.check_taken(home, &sandbox, attempt);
+                false
+            }
+            Effect::CheckPhases => {
+                self.check_phases();
+                false
+            }
+        };
+        if seen_by_server {
+            self.step();
+        }
+    }
+
+    /// One more step of the server or of the world; a crash may be due.
+    pub fn step(&mut self) {
+        if let Some(left) = self.crash_in {
+            self.crash_in = left.checked_sub(1);
+            if left == 0 {
+                self.kill("killed");
+            }
+        }
+    }
+
+    /// The server process is gone, here and now.
+    pub fn kill(&mut self, how: &str) {
+        if self.alive.take().is_none() {
+            return;
+        }
+        self.note(None, || format!("the server is {how}"));
+        self.crash_in = None;
+        self.panic_in = None;
+        self.queue.retain(|_, effect| match effect {
+            Effect::Begin | Effect::Land | Effect::Tell(_) | Effect::Taken(..) => false,
+            Effect::Check(_)
+            | Effect::Apply(_)
+            | Effect::Answer(_)
+            | Effect::Vanish(..)
+            | Effect::CheckPhases => true,
+        });
+        self.crash_writer();
+        self.crash_calls();
+        self.over.notify_one();
+    }
+
+    /// The effects of calls, taken out of the queue where `which` says so.
+    pub fn take_calls(&mut self, which: impl Fn(&Inner, u64) -> bool) -> Vec<Effect> {
+        let of_call = |effect: &Effect| match effect {
+            Effect::Check(call) | Effect::Apply(call) => Some(*call),
+            Effect::Begin
+            | Effect::Land
+            | Effect::Tell(_)
+            | Effect::Answer(_)
+            | Effect::Vanish(..)
+            | Effect::Taken(..)
+            | Effect::CheckPhases => None,
+        };
+        let calls = self.queue.iter().filter_map(|(key, effect)| Some((*key, of_call(effect)?)));
+        let keys: Vec<_> =
+            calls.filter(|(_, call)| which(self, *call)).map(|(key, _)| key).collect();
+        keys.iter().filter_map(|key| self.queue.remove(key)).collect()
+    }
+
+    /// The wall clock steps. What may only come until some time on it comes before it is past.
+    pub fn jump(&mut self, by_ms: i64) {
+        self.note(None, || format!("the clock steps by {by_ms} ms"));
+        self.offset_ms += by_ms;
+        let now = self.now();
+        for effect in self.take_calls(|inner, call| inner.must_apply_until(call) <= Some(now)) {
+            self.take_effect(effect);
+        }
+        self.disturb("the clock stepped");
+        self.jumped.send_replace(());
+    }
+
+    /// The promise is broken: the history ends here.
+    pub fn violate(&mut self, home: Option<HomeId>, what: impl Into<String>) {
+        if self.violation.is_none() {
+            let what = what.into();
+            self.note(home, || format!("VIOLATION: {what}"));
+            self.violation = Some(Violation { home, what });
+            self.alive = None;
+            self.over.notify_one();
+        }
+    }
+
+    /// Writes a line of the trace, where one is kept.
+    pub fn note(&mut self, home: Option<HomeId>, what: impl FnOnce() -> String) {
+        let at_ms = self.elapsed_ms();
+        if let Some(trace) = &mut self.trace {
+            if trace.len() == TRACE_LEN_MAX {
+                trace.pop_front();
+            }
+            trace.push_back(Line { at_ms, home, what: what() });
+        }
+    }
+
+    /// The last lines of the trace that concern this home or the whole world.
+    pub fn trace_of(&self, home: Option<HomeId>, lines_max: usize) -> String {
+        let Some(trace) = &self.trace else { return String::new() };
+        let concerns = |line: &&Line| home.is_none() || line.home.is_none() || line.home == home;
+        let lines: Vec<String> = trace
+            .iter()
+            .filter(concerns)
+            .map(|line| {
+                let (seconds, ms) = (line.at_ms / 1000, line.at_ms % 1000);
+                let home = line.home.map_or_else(String::new, |home| format!("home {home}: "));
+                format!("{seconds:>6}.{ms:03}  {home}{}", line.what)
+            })
+            .collect();
+        lines[lines.len().saturating_sub(lines_max)..].join("\n")
+    }
+}
+
+/// One server process, as the world sees it.
+pub struct Life {
+    world: Arc<World>,
+    number: u64,
+}
+
+impl Life {
+    pub fn world(&self) -> &Arc<World> {
+        &self.world
+    }
+
+    /// Whether the world still listens.
+    pub fn is_alive(&self) -> bool {
+        self.world.with(|inner| inner.alive == Some(self.number))
+    }
+
+    /// The server does something that the world can see; false where it is dead.
+    pub fn step(&self) -> bool {
+        self.world.with(|inner| {
+            if inner.alive == Some(self.number) {
+                inner.step();
+            }
+            inner.alive == Some(self.number)
+        })
+    }
+
+    /// Time goes by between two parts of the server: mostly none, sometimes milliseconds.
+    pub async fn pause(&self) {
+        let ms = self.world.with(|inner| match inner.chance.below(10) {
+            0..6 => 0,
+            6..9 => inner.chance.between(1, 4),
+            _ => inner.chance.between(5, 40),
+        });
+        if ms > 0 {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+        }
+    }
+
+    /// Whether the polled task is put off once.
+    pub fn lets_others_go_first(&self) -> bool {
+        self.world.with(|inner| {
+            let jitter = inner.weather.jitter;
+            inner.chance.permille(jitter)
+        })
+    }
+
+    /// An occasion for an actor to panic. The panic is quiet: nobody is to read about it.
+    pub fn may_panic(&self) {
+        let panics = self.world.with(|inner| {
+            let panics = inner.alive == Some(self.number) && inner.panic_in == Some(0);
+            inner.panic_in = inner.panic_in.and_then(|left| left.checked_sub(1));
+            if panics {
+                inner.actor_ends("an actor panics");
+            }
+            panics
+        });
+        if panics {
+            resume_unwind(Box::new("the simulation lets an actor panic"));
+        }
+    }
+}
