@@ -30,6 +30,7 @@ mod start;
 mod stop;
 mod table;
 mod target;
+mod trouble;
 mod version;
 mod wait;
 mod wire;

@@ -16,6 +16,7 @@
 
 mod actor;
 pub mod api;
+mod breaker;
 mod core;
 mod directory;
 mod executor;
@@ -35,6 +36,7 @@ pub use api::{
     Change, Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, Figures,
     IssueKey, Publisher, SandboxRef, WaitFor, Waited, Work,
 };
+pub use breaker::{BreakerState, BreakerView};
 pub use executor::CleanupCounts;
 pub use handle::Engine;
 pub use spawner::{Spawner, Threads};

@@ -62,6 +62,30 @@ fn get_shows_a_sheet_without_what_a_title_could_do() {
 }
 
 #[test]
+fn why_nothing_happens_is_told_beside_the_answer() {
+    let trouble = "simulated is unreachable (connection refused), next try in 20 s\u{1b}[2J";
+    let stub = Stub::start(move |asked| match asked.line.as_str() {
+        "GET /v1/system" => success(&json!({"providers": [
+            {"name": "local", "trouble": null},
+            {"name": "simulated", "trouble": trouble},
+        ]})),
+        line if line.starts_with("GET /v1/sandboxes?") => {
+            json_reply(200, &json!({"success": true, "data": [], "nextCursor": null}))
+        }
+        _ => one_known(asked),
+    });
+    let told = "simulated cannot work now: simulated is unreachable (connection refused), next try \
+                in 20 s\\u{1b}[2J\n";
+    let shown = stub.run(&["get", "known"]);
+    assert_eq!((shown.code, shown.err.as_str()), (0, told));
+    let listed = stub.run(&["ls"]);
+    assert!(listed.code == 0 && listed.err.ends_with(told), "{}", listed.err);
+    for quiet in [["ls", "-q"], ["ls", "-ojson"]] {
+        assert!(!stub.run(&quiet).err.contains("unreachable"), "{quiet:?}");
+    }
+}
+
+#[test]
 fn json_is_what_the_api_says_with_what_is_new() {
     let stub = Stub::start(one_known);
     let shown = stub.run(&["get", "known", "-o", "json"]);

@@ -4,6 +4,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::server::{Answer, TOKEN, TestServer, send};
@@ -193,7 +194,14 @@ async fn a_providers_trouble_is_degraded_and_not_an_outage() {
     *server.provider.trouble.lock().expect("not poisoned") = Some("its disk is full".into());
     let ready = send(server.client.get(server.url("/readyz"))).await;
     assert_eq!(ready.status, 200);
-    assert_eq!(ready.json()["data"], json!({"status": "degraded", "degraded": ["memory"]}));
+    assert_eq!(
+        ready.json()["data"],
+        json!({
+            "status": "degraded",
+            "degraded": ["memory"],
+            "reasons": ["memory: its disk is full"]
+        })
+    );
     let system = server.get("/v1/system").await.json();
     let provider = &system["data"]["providers"][0];
     assert_eq!(
@@ -203,6 +211,52 @@ async fn a_providers_trouble_is_degraded_and_not_an_outage() {
     assert_eq!(provider["isolation"]["limits"], json!({"memory": "none"}));
     assert_eq!(system["data"]["sandboxes"]["running"], 0);
     assert!(system["data"]["uptimeSeconds"].is_u64());
+}
+
+#[tokio::test]
+async fn a_provider_that_cannot_be_reached_is_shown_everywhere_and_used_again_once_it_can() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    let trouble = "connection refused";
+    *server.provider.trouble.lock().expect("not poisoned") = Some(trouble.into());
+    server.provider.keeping.store(true, Ordering::SeqCst);
+    let delete = server.request(Method::DELETE, "/v1/sandboxes/claude-issue-1");
+    assert_eq!(send(delete).await.status, 202);
+    let breaker = async || server.get("/v1/system").await.json()["data"]["providers"][0].clone();
+    let shown = async |state: &str| {
+        let looking = async {
+            loop {
+                let provider = breaker().await;
+                if provider["breaker"]["state"] == state {
+                    return provider;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), looking).await.expect("it comes to this")
+    };
+    let provider = shown("open").await;
+    assert_eq!(provider["breaker"]["reason"], trouble);
+    assert!(provider["breaker"]["since"].is_string(), "{provider}");
+    assert!(provider["breaker"]["nextTryAt"].is_string(), "{provider}");
+    let sentence = "memory is unreachable (connection refused), next try in ";
+    let said = provider["trouble"].as_str().unwrap_or_default();
+    assert!(said.starts_with(sentence), "{said}");
+    let ready = send(server.client.get(server.url("/readyz"))).await;
+    let reason = ready.json()["data"]["reasons"][0].as_str().unwrap_or_default().to_owned();
+    assert!(ready.status == 200 && reason.starts_with(sentence), "{reason}");
+    let session = server.log_in().await;
+    let page = send(server.client.get(server.url("/")).header("cookie", session)).await.text;
+    assert!(page.contains(sentence), "{page}");
+    let text = send(server.client.get(server.url("/metrics"))).await.text;
+    assert!(text.contains(r#"issuebox_provider_breaker_open{provider="memory"} 1"#), "{text}");
+
+    *server.provider.trouble.lock().expect("not poisoned") = None;
+    server.provider.keeping.store(false, Ordering::SeqCst);
+    let provider = shown("closed").await;
+    assert_eq!((&provider["healthy"], &provider["breaker"]["since"]), (&json!(true), &json!(null)));
+    let wait = "/v1/sandboxes/claude-issue-1?wait=20&until=deleted";
+    assert_eq!(server.get(wait).await.json()["data"]["phase"], json!(null));
+    assert_eq!(server.provider.object_count(), 0);
 }
 
 /// Waits until this many bytes of bodies are in memory.

@@ -11,6 +11,7 @@ use super::client::Call;
 use super::output::{Shape, Shown};
 use super::table;
 use super::target::Target;
+use super::trouble::tell_troubles;
 
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
@@ -27,6 +28,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: GetArgs) -> anyhow::Res
         Shown::Table => {
             let sheet = table::sheet(&session.screen, &sandbox, SystemClock.now());
             session.screen.line(&sheet)?;
+            tell_troubles(&session.client).await;
         }
         Shown::Ids => session.screen.line(&sandbox.id)?,
         Shown::Json => {

@@ -12,6 +12,7 @@ use super::client::{Answer, Call};
 use super::failure::Failure;
 use super::output::{Shape, Shown};
 use super::table;
+use super::trouble::tell_troubles;
 use super::wire::{self, Sandbox};
 
 #[derive(Debug, Args)]
@@ -55,7 +56,11 @@ pub(super) async fn run(session: &mut Session<'_>, args: LsArgs) -> anyhow::Resu
             break;
         }
     }
-    show(session, args.shape.shown(), all)?;
+    let shown = args.shape.shown();
+    show(session, shown, all)?;
+    if shown == Shown::Table {
+        tell_troubles(&session.client).await;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use super::breaker::BreakerView;
 use super::executor::CleanupCounts;
 use crate::issue::commit::CommandRefusal;
 use crate::issue::{Bar, Issue};
 use crate::sandbox::{SandboxProvider, Target};
 use crate::types::{
-    AccountName, Cause, HomeId, IssueId, IssueNumber, Outcome, Phase, Repository, Sandbox,
-    SandboxId, TemplateName, TimelineEntry,
+    AccountName, Cause, HomeId, IssueId, IssueNumber, Outcome, Phase, ProviderName, Repository,
+    Sandbox, SandboxId, TemplateName, TimelineEntry,
 };
 
 /// Which issue a caller means: by id, by repository and number, or by both, which then must not
@@ -161,6 +162,8 @@ pub enum EngineError {
 pub struct Figures {
     /// What was put away without a record since the start.
     pub cleanups: CleanupCounts,
+    /// How the providers' circuit breakers stand, by name.
+    pub breakers: Vec<(ProviderName, BreakerView)>,
 }
 
 /// Where the engine tells what became durable, in commit order for each home.

@@ -27,6 +27,7 @@ use crate::sandbox::{ProviderError, SandboxProvider, Target, TargetCall};
 use crate::types::{Attempt, HomeId, InstanceId, ProviderName, SandboxId};
 
 use super::actor::Message;
+use super::breaker::{Breaker, BreakerView};
 use super::core::Core;
 
 use slots::{CallId, Slots};
@@ -49,6 +50,7 @@ pub(super) struct Executor {
 
 struct Bounded {
     provider: Arc<dyn SandboxProvider>,
+    breaker: Arc<Breaker>,
     creates: Semaphore,
     others: Semaphore,
 }
@@ -100,6 +102,7 @@ impl Executor {
         };
         let bounded = |provider| Bounded {
             provider,
+            breaker: Arc::default(),
             creates: Semaphore::new(creates_max),
             others: Semaphore::new(OTHERS_MAX),
         };
@@ -129,6 +132,14 @@ impl Executor {
     /// answer is on its way.
     pub fn in_flight(&self, home: HomeId, sandbox: &SandboxId) -> Option<Attempt> {
         self.slots.in_flight(home, sandbox)
+    }
+
+    /// How the providers' circuit breakers stand, by name.
+    pub fn breakers(&self) -> Vec<(ProviderName, BreakerView)> {
+        let mut all: Vec<_> =
+            self.providers.iter().map(|(n, b)| (n.clone(), b.breaker.view())).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
     }
 
     /// How much was put away so far.
@@ -174,14 +185,15 @@ impl Executor {
 
     async fn perform(
         &self,
-        core: &Core,
+        core: &Arc<Core>,
         home: HomeId,
         call: ProviderCall,
     ) -> Result<Done, Trouble> {
         let name = call.provider.clone();
-        let Some(Bounded { provider, creates, others }) = self.providers.get(&name) else {
+        let Some(Bounded { provider, breaker, creates, others }) = self.providers.get(&name) else {
             return Err(Trouble::Unknown(name));
         };
+        breaker.admit(core, &name).await.map_err(Trouble::NotAsked)?;
         let deadline = call.deadline;
         // Half of the time may go by waiting for a turn; the other half is the provider's.
         let left = deadline.since(core.now());
@@ -191,10 +203,12 @@ impl Executor {
         let Some(Ok(Ok(_turn))) = futures_util::future::OptionFuture::from(turn).await else {
             return Err(Trouble::NotAsked(NotAsked::NoTurn));
         };
+        // It may have become unreachable while this waited for its turn.
+        breaker.admit(core, &name).await.map_err(Trouble::NotAsked)?;
         // Boxed, so that the many that may wait for their turn are small.
         let work = Box::pin(ask::ask(provider.as_ref(), &self.instance, home, call));
         let guarded = AssertUnwindSafe(work).catch_unwind();
-        tokio::select! {
+        let result = tokio::select! {
             biased;
             result = guarded => result.unwrap_or_else(|_| {
                 tracing::error!(home = home.0, provider = %name, "a provider call panicked");
@@ -208,7 +222,11 @@ impl Executor {
                 message: "no answer in time".into(),
                 retry_after: None,
             }),
+        };
+        if let Err(Trouble::Unavailable { .. }) = &result {
+            breaker.suspect(core, &name);
         }
+        result
     }
 
     /// Stops or removes an object, within the time of such a step.
@@ -220,9 +238,12 @@ impl Executor {
         };
         let deadline = core.now().after(rules.timeout);
         let work = async {
-            let Some(Bounded { provider, others, .. }) = self.providers.get(&name) else {
+            let Some(Bounded { provider, breaker, others, .. }) = self.providers.get(&name) else {
                 return Err(format!("the configuration has no provider {name}"));
             };
+            if let Err(NotAsked::Unreachable { message, .. }) = breaker.admit(core, &name).await {
+                return Err(message);
+            }
             let _turn = others.acquire().await.map_err(|closed| closed.to_string())?;
             let target = Target { external_id: external_id.clone(), expected };
             let call = TargetCall { target, force: false, deadline };

@@ -279,7 +279,8 @@ impl Engine {
 
     /// What can be measured of it as it is now.
     pub fn figures(&self) -> Figures {
-        Figures { cleanups: self.core.executor.cleanup_counts() }
+        let executor = &self.core.executor;
+        Figures { cleanups: executor.cleanup_counts(), breakers: executor.breakers() }
     }
 
     /// The home of an issue, also of one that is just becoming durable.

@@ -1,6 +1,7 @@
 //! The engine against a store and a provider that tests hold in their hands. Each measured trap of
 //! actors has a test here that fails without its remedy.
 
+mod breaker;
 pub(in crate::engine) mod executor;
 mod provider;
 mod races;

@@ -24,6 +24,8 @@ pub struct Ready {
     pub status: &'static str,
     /// The providers that cannot work now.
     pub degraded: Vec<String>,
+    /// What is wrong with each of them, in words.
+    pub reasons: Vec<String>,
 }
 
 /// Liveness: answers as long as the process does.
@@ -48,13 +50,18 @@ pub async fn readyz(shared: web::Data<Shared>) -> Result<HttpResponse, ApiError>
     }
     shared.store_check().await?;
     let providers = shared.provider_health().await;
-    let degraded: Vec<String> = providers
-        .iter()
-        .filter(|(_, health)| health.trouble.is_some())
-        .map(|(name, _)| name.to_string())
-        .collect();
+    let unreachable = shared.unreachable();
+    let (mut degraded, mut reasons) = (Vec::new(), Vec::new());
+    for (name, health) in providers.iter() {
+        let breaker = unreachable.iter().find(|(of, _)| of == name).map(|(_, why)| why.clone());
+        let trouble = health.trouble.as_ref().map(|trouble| format!("{name}: {trouble}"));
+        if let Some(reason) = breaker.or(trouble) {
+            degraded.push(name.to_string());
+            reasons.push(reason);
+        }
+    }
     let status = if degraded.is_empty() { "ready" } else { "degraded" };
-    Ok(HttpResponse::Ok().json(Success::of(Ready { status, degraded })))
+    Ok(HttpResponse::Ok().json(Success::of(Ready { status, degraded, reasons })))
 }
 
 /// Metrics as Prometheus reads them: open on this machine, else with the token.

@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::engine::Figures;
+use crate::engine::{BreakerState, Figures};
 use crate::types::{Mode, ProviderName};
 
 use super::live::LiveMap;
@@ -33,6 +33,7 @@ pub struct Metrics {
     live: Family<PhaseLabels, Gauge>,
     body_bytes: Gauge,
     cleanups: Family<CleanupLabels, Counter>,
+    breakers: Family<BreakerLabels, Gauge>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -57,6 +58,11 @@ struct RequestLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct PhaseLabels {
     phase: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct BreakerLabels {
+    provider: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -101,7 +107,13 @@ impl Metrics {
             "Objects that no record knows and that were put away, by what became of them",
             cleanups.clone(),
         );
-        Self { registry, creates, deliveries, requests, live, body_bytes, cleanups }
+        let breakers = Family::default();
+        registry.register(
+            "issuebox_provider_breaker_open",
+            "1 while nothing is asked of the provider because it cannot be reached, else 0",
+            breakers.clone(),
+        );
+        Self { registry, creates, deliveries, requests, live, body_bytes, cleanups, breakers }
     }
 
     /// A create ended.
@@ -138,6 +150,11 @@ impl Metrics {
             counter.inner().store(count, Ordering::Relaxed);
         }
         self.body_bytes.set(i64::try_from(body_bytes).unwrap_or(i64::MAX));
+        for (provider, breaker) in &engine.breakers {
+            let labels = BreakerLabels { provider: provider.to_string() };
+            let is_open = i64::from(breaker.state != BreakerState::Closed);
+            self.breakers.get_or_create_owned(&labels).set(is_open);
+        }
         for (phase, count) in live.phases() {
             let gauge = self.live.get_or_create_owned(&PhaseLabels { phase: phase.as_str() });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -163,7 +180,7 @@ impl fmt::Debug for Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::CleanupCounts;
+    use crate::engine::{BreakerView, CleanupCounts};
 
     #[test]
     fn counters_carry_route_method_and_status() {
@@ -172,12 +189,23 @@ mod tests {
         metrics.answered("GET", "/v1/sandboxes", 200);
         metrics.delivered("accepted");
         let cleanups = CleanupCounts { removed: 3, ..CleanupCounts::default() };
-        let figures = Figures { cleanups };
+        let down =
+            BreakerView { state: BreakerState::Open, since: None, next_try_at: None, reason: None };
+        let up = BreakerView { state: BreakerState::Closed, ..down.clone() };
+        let breakers =
+            vec![(ProviderName::trusted("docker"), down), (ProviderName::trusted("local"), up)];
+        let figures = Figures { cleanups, breakers };
         let text = metrics.encode(&LiveMap::default(), 0, &figures);
         let line =
             r#"issuebox_http_requests_total{method="GET",route="/v1/sandboxes",status="200"} 2"#;
         assert!(text.contains(line), "{text}");
         assert!(text.contains(r#"issuebox_deliveries_total{result="accepted"} 1"#), "{text}");
         assert!(text.contains(r#"issuebox_cleanups_total{result="removed"} 3"#), "{text}");
+        for line in [
+            r#"issuebox_provider_breaker_open{provider="docker"} 1"#,
+            r#"issuebox_provider_breaker_open{provider="local"} 0"#,
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
     }
 }

@@ -192,6 +192,7 @@ async fn view(shared: &Shared, request: &HttpRequest) -> Result<ListView, ApiErr
         found,
         event_cursor,
         health,
+        unreachable: shared.unreachable(),
         trigger_label: shared.edge.triggers.label.clone(),
     })
 }

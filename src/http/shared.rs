@@ -92,6 +92,15 @@ impl Shared {
         answer
     }
 
+    /// The providers that nothing is asked of because they cannot be reached, with that in words.
+    pub fn unreachable(&self) -> Vec<(ProviderName, String)> {
+        let now = self.edge.clock.now();
+        let breakers = self.edge.engine.figures().breakers.into_iter();
+        breakers
+            .filter_map(|(name, view)| Some((name.clone(), view.trouble(&name, now)?)))
+            .collect()
+    }
+
     /// Follows an issue; the server's end ends the wait too.
     pub async fn wait(
         &self,

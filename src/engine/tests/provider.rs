@@ -29,8 +29,16 @@ struct World {
     panic_next: bool,
     lose_next: bool,
     break_slowly: bool,
+    outage: Option<Outage>,
     creating: usize,
     creating_most: usize,
+}
+
+/// How a provider that cannot be reached shows it when asked how it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outage {
+    Says,
+    Hangs,
 }
 
 impl Default for HeldProvider {
@@ -97,6 +105,18 @@ impl HeldProvider {
         world.objects.iter().any(|object| object.external_id == *external_id)
     }
 
+    /// From now on every call errors, until it ends with `None`.
+    pub fn outage(&self, outage: Option<Outage>) {
+        self.world.lock().expect("not poisoned").outage = outage;
+    }
+
+    fn reached(&self) -> Result<(), ProviderError> {
+        match self.world.lock().expect("not poisoned").outage {
+            Some(_) => Err(ProviderError::unavailable("connection refused")),
+            None => Ok(()),
+        }
+    }
+
     /// How many creates were under way at once at most.
     pub fn creating_most(&self) -> usize {
         self.world.lock().expect("not poisoned").creating_most
@@ -135,7 +155,14 @@ impl SandboxProvider for HeldProvider {
     async fn health(&self) -> Health {
         let isolation =
             Isolation { kind: "test", limits: vec![], seccomp: "none", network: "none" };
-        Health { identity: None, trouble: None, isolation }
+        self.world.lock().expect("not poisoned").calls.push("health");
+        let outage = self.world.lock().expect("not poisoned").outage;
+        let trouble = match outage {
+            None => None,
+            Some(Outage::Says) => Some("connection refused".into()),
+            Some(Outage::Hangs) => std::future::pending().await,
+        };
+        Health { identity: None, trouble, isolation }
     }
 
     async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
@@ -146,6 +173,7 @@ impl SandboxProvider for HeldProvider {
         }
         self.begin("create").await;
         self.world.lock().expect("not poisoned").creating -= 1;
+        self.reached()?;
         let slowly = self.world.lock().expect("not poisoned").break_slowly;
         if slowly {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -173,6 +201,7 @@ impl SandboxProvider for HeldProvider {
 
     async fn find(&self, key: ObjectKey) -> Result<Vec<Object>, ProviderError> {
         self.begin("find").await;
+        self.reached()?;
         let world = self.world.lock().expect("not poisoned");
         Ok(world.objects.iter().filter(|o| o.name == key.name).cloned().collect())
     }
@@ -188,6 +217,7 @@ impl SandboxProvider for HeldProvider {
 
     async fn stop(&self, call: TargetCall) -> Result<Object, ProviderError> {
         self.begin("stop").await;
+        self.reached()?;
         self.set(&call, ObjectState::Stopped)
     }
 

@@ -6,13 +6,14 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::engine::BreakerView;
 use crate::http::Shared;
 use crate::http::auth::Caller;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::wire::{Failed, Success};
 use crate::sandbox::Health;
-use crate::types::{Phase, ProviderName};
+use crate::types::{Phase, ProviderName, Timestamp};
 
 /// The server about itself.
 #[derive(Debug, Serialize, ToSchema)]
@@ -41,10 +42,39 @@ pub struct ProviderBody {
     pub healthy: bool,
     /// Why it cannot, and what to do.
     pub trouble: Option<String>,
+    /// Whether calls go to it.
+    pub breaker: BreakerBody,
     /// How it keeps two objects of one name apart: `enforced_names` or `none`.
     pub uniqueness: &'static str,
     /// How sandboxes are kept apart from the host.
     pub isolation: IsolationBody,
+}
+
+/// Whether calls go to a provider, or are held back because it cannot be reached.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Breaker)]
+pub struct BreakerBody {
+    /// `closed` where calls go through, `open` where nothing is asked of it, `half_open` while it
+    /// is being asked how it is.
+    pub state: &'static str,
+    /// Since when it has not been closed.
+    pub since: Option<String>,
+    /// When it is asked next how it is.
+    pub next_try_at: Option<String>,
+    /// Why it is not closed.
+    pub reason: Option<String>,
+}
+
+impl From<&BreakerView> for BreakerBody {
+    fn from(view: &BreakerView) -> Self {
+        Self {
+            state: view.state.as_str(),
+            since: view.since.map(|at| at.to_string()),
+            next_try_at: view.next_try_at.map(|at| at.to_string()),
+            reason: view.reason.clone(),
+        }
+    }
 }
 
 /// How sandboxes are kept apart from the host and from each other.
@@ -86,11 +116,13 @@ pub async fn system(
         .iter()
         .map(|(name, provider)| (name.to_string(), provider.traits().uniqueness.as_str()))
         .collect();
+    let breakers: BTreeMap<_, _> = edge.engine.figures().breakers.into_iter().collect();
+    let now = edge.clock.now();
     let providers = health
         .iter()
-        .map(|(name, health)| {
+        .filter_map(|(name, health)| {
             let uniqueness = uniqueness.get(name.as_str()).copied().unwrap_or("none");
-            provider_body(name, health, uniqueness)
+            Some(provider_body(name, health, breakers.get(name)?, uniqueness, now))
         })
         .collect();
     let mut sandboxes: BTreeMap<_, _> = Phase::ALL.iter().map(|p| (p.as_str(), 0)).collect();
@@ -106,11 +138,19 @@ pub async fn system(
     })))
 }
 
-fn provider_body(name: &ProviderName, health: &Health, uniqueness: &'static str) -> ProviderBody {
+fn provider_body(
+    name: &ProviderName,
+    health: &Health,
+    breaker: &BreakerView,
+    uniqueness: &'static str,
+    now: Timestamp,
+) -> ProviderBody {
+    let trouble = breaker.trouble(name, now).or_else(|| health.trouble.clone());
     ProviderBody {
         name: name.to_string(),
-        healthy: health.trouble.is_none(),
-        trouble: health.trouble.clone(),
+        healthy: trouble.is_none(),
+        trouble,
+        breaker: breaker.into(),
         uniqueness,
         isolation: IsolationBody {
             kind: health.isolation.kind,

@@ -33,6 +33,8 @@ pub struct ListView {
     pub event_cursor: String,
     /// How the providers are.
     pub health: Arc<Vec<(ProviderName, Health)>>,
+    /// The providers that nothing is asked of because they cannot be reached, with that in words.
+    pub unreachable: Vec<(ProviderName, String)>,
     /// The label that starts a sandbox; empty where none does.
     pub trigger_label: String,
 }
@@ -151,7 +153,11 @@ fn since(at: Timestamp, now: Timestamp) -> Markup {
 fn troubles(view: &ListView) -> Markup {
     html! {
         @for (name, health) in view.health.iter() {
-            @if let Some(trouble) = &health.trouble {
+            @if let Some((_, sentence)) = view.unreachable.iter().find(|(of, _)| of == name) {
+                p .trouble role="alert" data-key={ "trouble-" (name) } {
+                    strong { bdi { (inert(sentence)) } }
+                }
+            } @else if let Some(trouble) = &health.trouble {
                 p .trouble role="alert" data-key={ "trouble-" (name) } {
                     strong { (inert(name.as_str())) " cannot work now. " } bdi { (inert(trouble)) }
                 }
@@ -196,7 +202,8 @@ fn foot(view: &ListView) -> Markup {
         footer .foot data-key="foot" {
             p .providers {
                 @for (name, health) in view.health.iter() {
-                    span .(if health.trouble.is_some() { "down" } else { "up" }) {
+                    @let is_out = view.unreachable.iter().any(|(of, _)| of == name);
+                    span .(if is_out || health.trouble.is_some() { "down" } else { "up" }) {
                         (inert(name.as_str())) " · isolation " (health.isolation.kind)
                     }
                 }
@@ -243,6 +250,7 @@ mod tests {
             found: Page { total: items.len() as u64, items, next: None },
             event_cursor: "run-1".into(),
             health: Arc::default(),
+            unreachable: Vec::new(),
             trigger_label: "agent".into(),
         }
     }

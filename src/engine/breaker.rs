@@ -1,0 +1,301 @@
+//! The circuit breaker of a provider: while it cannot be reached, nothing is asked of it, so that
+//! no issue spends its tries on an outage.
+//!
+//! A lifecycle call whose outcome is unknown is a suspicion, no proof: an answer may have been lost
+//! by a provider that is well. So the provider's health is asked, and only where that reports
+//! trouble, or hangs, the breaker opens. Calls that come while health is being asked wait for what
+//! it says. An open breaker answers at once with when it is tried next; at that time health is
+//! asked again, after 1, 2, 4, … at most 20 seconds, and the breaker closes once it is well.
+//!
+//! Calls that are under way when it opens go on to their end. What a breaker knows is lost with the
+//! server: the next one finds out again.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::watch;
+
+use crate::issue::event::NotAsked;
+use crate::sandbox::SandboxProvider;
+use crate::types::{ProviderName, Timestamp};
+
+use super::core::Core;
+
+/// A provider promises to say within two seconds how it is; one that does not is in trouble.
+const HEALTH_TIME_MAX: Duration = Duration::from_secs(2);
+/// The pause before the first probe; doubled with each that finds it still in trouble.
+const PROBE_PAUSE_FIRST: Duration = Duration::from_secs(1);
+/// The longest pause, so that a provider that is well again is soon found to be.
+const PROBE_PAUSE_MAX: Duration = Duration::from_secs(20);
+
+/// One provider's breaker.
+pub(super) struct Breaker {
+    state: watch::Sender<State>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// Calls go through.
+    Closed,
+    /// The outcome of a call is unknown; health is being asked.
+    Suspected,
+    /// It cannot be reached.
+    Open(Outage),
+    /// It could not be reached; health is being asked again.
+    Probing(Outage),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Outage {
+    since: Timestamp,
+    reason: String,
+    /// How many probes found it still in trouble.
+    probes: u32,
+    next_try: Timestamp,
+}
+
+/// How a breaker stands, for people and programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakerView {
+    /// Whether calls go through.
+    pub state: BreakerState,
+    /// Since when it has been open.
+    pub since: Option<Timestamp>,
+    /// When an open one is tried next.
+    pub next_try_at: Option<Timestamp>,
+    /// Why it is open.
+    pub reason: Option<String>,
+}
+
+/// Whether calls to a provider go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerState {
+    /// They do.
+    Closed,
+    /// They are answered at once, without asking it.
+    Open,
+    /// They wait until it has said how it is.
+    HalfOpen,
+}
+
+impl BreakerState {
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half_open",
+        }
+    }
+}
+
+impl BreakerView {
+    /// What stands in the way, in words; `None` where nothing does.
+    pub fn trouble(&self, provider: &ProviderName, now: Timestamp) -> Option<String> {
+        let (reason, next) = (self.reason.as_ref()?, self.next_try_at?);
+        Some(unreachable(provider, reason, next.since(now)))
+    }
+}
+
+fn unreachable(provider: &ProviderName, reason: &str, next_try: Duration) -> String {
+    let secs = next_try.as_millis().div_ceil(1000);
+    format!("{provider} is unreachable ({reason}), next try in {secs} s")
+}
+
+impl State {
+    /// A call's outcome is unknown. Whether health is to be asked by whoever told so.
+    fn suspect(&mut self) -> bool {
+        let was_closed = *self == Self::Closed;
+        if was_closed {
+            *self = Self::Suspected;
+        }
+        was_closed
+    }
+
+    /// The next try has come.
+    fn probe(&mut self) {
+        if let Self::Open(outage) = self {
+            *self = Self::Probing(outage.clone());
+        }
+    }
+
+    /// What health says. Returns when it is to be asked again, where there is trouble.
+    fn heard(
+        &mut self,
+        trouble: Option<String>,
+        now: Timestamp,
+        jitter_permille: u16,
+    ) -> Option<Timestamp> {
+        let Some(reason) = trouble else {
+            *self = Self::Closed;
+            return None;
+        };
+        let (since, probes) = match self {
+            Self::Closed | Self::Suspected => (now, 0),
+            Self::Open(outage) | Self::Probing(outage) => {
+                (outage.since, outage.probes.saturating_add(1))
+            }
+        };
+        let pause = PROBE_PAUSE_FIRST.saturating_mul(1 << probes.min(8)).min(PROBE_PAUSE_MAX);
+        // A tenth by chance, so that many servers do not ask it at the same moment.
+        let next_try = now.after(pause + pause.mul_f64(f64::from(jitter_permille) / 10_000.0));
+        *self = Self::Open(Outage { since, reason, probes, next_try });
+        Some(next_try)
+    }
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self { state: watch::Sender::new(State::Closed) }
+    }
+}
+
+impl Breaker {
+    /// Whether the provider may be asked now; waits where its health is just being asked.
+    pub async fn admit(&self, core: &Core, provider: &ProviderName) -> Result<(), NotAsked> {
+        let mut state = self.state.subscribe();
+        let decided = state.wait_for(|state| match state {
+            State::Closed | State::Open(_) => true,
+            State::Suspected | State::Probing(_) => false,
+        });
+        let decided = decided.await.expect("the sender lives as long as the breaker");
+        match &*decided {
+            State::Open(outage) => {
+                let next_try = outage.next_try.since(core.now());
+                let message = unreachable(provider, &outage.reason, next_try);
+                Err(NotAsked::Unreachable { message, next_try })
+            }
+            State::Closed | State::Suspected | State::Probing(_) => Ok(()),
+        }
+    }
+
+    /// How it stands.
+    pub fn view(&self) -> BreakerView {
+        let of = |state, outage: &Outage| BreakerView {
+            state,
+            since: Some(outage.since),
+            next_try_at: Some(outage.next_try),
+            reason: Some(outage.reason.clone()),
+        };
+        match &*self.state.borrow() {
+            State::Closed | State::Suspected => BreakerView {
+                state: BreakerState::Closed,
+                since: None,
+                next_try_at: None,
+                reason: None,
+            },
+            State::Open(outage) => of(BreakerState::Open, outage),
+            State::Probing(outage) => of(BreakerState::HalfOpen, outage),
+        }
+    }
+
+    /// A call's outcome is unknown: find out whether the provider can be reached, and where it
+    /// cannot, keep asking until it can.
+    pub fn suspect(self: &Arc<Self>, core: &Arc<Core>, name: &ProviderName) {
+        let mut is_news = false;
+        self.state.send_modify(|state| is_news = state.suspect());
+        let Some(provider) = core.executor.provider(name).filter(|_| is_news) else { return };
+        let (breaker, core, name) = (Arc::clone(self), Arc::clone(core), name.clone());
+        let spawner = Arc::clone(&core.spawner);
+        spawner.call(Box::pin(async move { breaker.watch(&core, &name, provider).await }));
+    }
+
+    async fn watch(&self, core: &Core, name: &ProviderName, provider: Arc<dyn SandboxProvider>) {
+        let mut was_open = false;
+        while !core.is_stopping() {
+            let trouble = trouble_of(provider.as_ref()).await;
+            let (now, jitter) = (core.now(), core.ids.jitter_permille());
+            let said = trouble.clone().unwrap_or_default();
+            let mut next = None;
+            self.state.send_modify(|state| next = state.heard(trouble, now, jitter));
+            let Some(next) = next else {
+                if was_open {
+                    tracing::info!(provider = %name, "the provider can be reached again");
+                }
+                return;
+            };
+            if !was_open {
+                tracing::warn!(
+                    provider = %name, trouble = said,
+                    "the provider cannot be reached; nothing is asked of it until it can"
+                );
+            }
+            was_open = true;
+            core.clock.sleep_until(next).await;
+            self.state.send_modify(State::probe);
+        }
+    }
+}
+
+/// What a provider says of itself; silence and panics are trouble.
+async fn trouble_of(provider: &dyn SandboxProvider) -> Option<String> {
+    let health = AssertUnwindSafe(provider.health()).catch_unwind();
+    match tokio::time::timeout(HEALTH_TIME_MAX, health).await {
+        Ok(Ok(health)) => health.trouble,
+        Ok(Err(_)) => Some("asking how it is ended in a panic; see the log".into()),
+        Err(_) => Some("it did not say within 2 seconds how it is".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_unix_ms(secs * 1000)
+    }
+
+    #[test]
+    fn health_decides_and_pauses_grow_up_to_their_bound() {
+        let mut state = State::Closed;
+        assert!(state.suspect());
+        assert!(!state.suspect(), "it is being asked already");
+        assert_eq!(state.heard(None, at(0), 0), None, "an answer was lost, no more");
+        assert_eq!(state, State::Closed);
+
+        assert!(state.suspect());
+        let mut now = at(100);
+        for pause in [1, 2, 4, 8, 16, 20, 20, 20] {
+            let next = state.heard(Some("down".into()), now, 0);
+            assert_eq!(next, Some(now.after(Duration::from_secs(pause))));
+            assert!(!state.suspect(), "whoever asks already goes on");
+            now = next.expect("just seen");
+            state.probe();
+            assert!(matches!(&state, State::Probing(outage) if outage.since == at(100)));
+        }
+        assert_eq!(state.heard(None, now, 0), None);
+        assert_eq!(state, State::Closed);
+        state.probe();
+        assert_eq!(state, State::Closed);
+        assert!(state.suspect());
+        assert_eq!(state.heard(Some("down".into()), at(0), 1000), Some(at(0).after(ms(1_100))));
+        // It never grows out of its bounds.
+        state = State::Open(Outage {
+            since: at(0),
+            reason: "down".into(),
+            probes: u32::MAX,
+            next_try: at(0),
+        });
+        assert_eq!(state.heard(Some("down".into()), at(0), 0), Some(at(20)));
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn people_read_what_is_wrong_and_when_it_is_tried_next() {
+        let breaker = Breaker::default();
+        let docker = ProviderName::trusted("docker");
+        assert_eq!(breaker.view().trouble(&docker, at(0)), None);
+        breaker.state.send_modify(|state| {
+            state.heard(Some("connection refused".into()), at(0), 500);
+        });
+        insta::assert_snapshot!(
+            breaker.view().trouble(&docker, at(0)).unwrap_or_default(),
+            @"docker is unreachable (connection refused), next try in 2 s"
+        );
+    }
+}
