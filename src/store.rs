@@ -11,19 +11,32 @@
 //! - **Uniqueness.** An alias belongs to one home of an account, a delivery GUID is stored once,
 //!   a home has one row of current state: at most one live sandbox for each home.
 //!
+//! Durability and fencing hold for everything that writes, not for [`Store::commit`] alone.
+//!
 //! # Assumptions a store may make
 //! One server process writes at a time (several replicas, each fenced by leases, come with
 //! PostgreSQL); home numbers come from [`Store::next_home`].
 
+mod delivery;
 pub mod sqlite;
+mod stray;
+
+use std::collections::HashSet;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
-use crate::issue::Issue;
+pub use delivery::{
+    DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState,
+    PENDING_TRIES_MAX, PendingRow,
+};
+pub use stray::Stray;
+
+use crate::issue::{FanOut, Issue, Scope};
 use crate::types::{
-    AccountName, Alias, DeliveryId, Epoch, ExternalId, HomeId, InstanceId, IssueId, IssueNumber,
-    Phase, ProviderName, Repository, Sandbox, SandboxId, TimelineEntry, Timestamp,
+    AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId,
+    IssueId, IssueNumber, Phase, ProviderName, Repository, Sandbox, SandboxId, TimelineEntry,
+    Timestamp,
 };
 
 /// What is durable. See the [module](self) for the contract.
@@ -38,6 +51,13 @@ pub trait Store: Send + Sync + 'static {
     /// A home number that was never handed out before, by this process or an earlier one that
     /// stored it.
     fn next_home(&self) -> HomeId;
+
+    /// From now on [`Store::next_home`] hands out no number at or below this one, also after a
+    /// restart: a backup that was restored may be older than the objects at the providers.
+    ///
+    /// # Errors
+    /// [`CommitError::Failed`] for a number above [`HOMES_RESERVED_MAX`], which no home can have.
+    async fn reserve_homes(&self, above: HomeId) -> Result<(), CommitError>;
 
     /// Hands a write in, without waiting: the order of calls is the order of application. The
     /// future says how it ended; dropping it does not take the write back.
@@ -97,6 +117,91 @@ pub trait Store: Send + Sync + 'static {
         page: &PageAsk,
     ) -> Result<Page<TimelineEntry>, StoreError>;
 
+    /// Homes of issues that something around them concerns, live or not, after `after`, by home,
+    /// at most `limit`.
+    async fn homes(
+        &self,
+        scope: &Scope,
+        after: Option<HomeId>,
+        limit: usize,
+    ) -> Result<Vec<HomeId>, StoreError>;
+
+    /// Wishes that wait, at most `limit`, in a fair order: the longest waiting of each repository,
+    /// then the second of each, and so on; within a round the longest waiting first. Issues of no
+    /// known repository take turns as one.
+    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError>;
+
+    /// Which of these sandboxes are known to be deleted.
+    async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError>;
+
+    /// Deliveries, newest first (by when they were stored).
+    async fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        page: &PageAsk,
+    ) -> Result<Page<DeliveryListRow>, StoreError>;
+
+    /// Stores a delivery that is still to be applied to one issue after the other.
+    ///
+    /// # Errors
+    /// [`CommitError::DuplicateDelivery`] where its GUID is stored, in whatever state; all others
+    /// as for a write.
+    async fn put_pending(&self, fan_out: FanOut) -> Result<(), CommitError>;
+
+    /// Deliveries that are still to be applied, in the order in which they were stored, at most
+    /// `limit`.
+    async fn pending(&self, limit: usize) -> Result<Vec<PendingRow>, StoreError>;
+
+    /// A pending delivery is applied to every home up to this one. Never goes back; no harm where
+    /// the delivery is not pending.
+    async fn advance_pending(&self, id: &DeliveryId, done_to: HomeId) -> Result<(), CommitError>;
+
+    /// A pending delivery is done, with what came of it. No harm where it is not pending.
+    async fn finish_pending(
+        &self,
+        id: &DeliveryId,
+        applied: bool,
+        reason: String,
+    ) -> Result<(), CommitError>;
+
+    /// A try to apply a pending delivery failed. The [`PENDING_TRIES_MAX`]th sets it aside, with
+    /// this error as its reason. No harm where it is not pending.
+    async fn fail_pending(&self, id: &DeliveryId, error: String) -> Result<(), CommitError>;
+
+    /// Everything that is held, by kind and name.
+    async fn holds(&self) -> Result<Vec<Hold>, StoreError>;
+
+    /// Puts a hold on, in place of one with the same scope.
+    async fn put_hold(&self, hold: Hold) -> Result<(), CommitError>;
+
+    /// Releases a hold; whether there was one.
+    async fn remove_hold(&self, scope: &HoldScope) -> Result<bool, CommitError>;
+
+    /// Objects that a sweep saw without a record, by provider and external id.
+    async fn strays(&self) -> Result<Vec<Stray>, StoreError>;
+
+    /// Keeps these. One that is kept already keeps its `first_seen_at`.
+    async fn put_strays(&self, strays: Vec<Stray>) -> Result<(), CommitError>;
+
+    /// Forgets these; no harm where they are not there.
+    async fn remove_strays(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError>;
+
+    /// Who each provider said it is, by provider.
+    async fn identities(&self) -> Result<Vec<(ProviderName, String)>, StoreError>;
+
+    /// Keeps who a provider says it is, in place of what was kept.
+    async fn put_identity(
+        &self,
+        provider: &ProviderName,
+        identity: &str,
+    ) -> Result<(), CommitError>;
+
+    /// Removes what is too old, in small bites between which other writes have their turn; says
+    /// how many rows went. Fewer than asked for: nothing is left to remove.
+    ///
+    /// Never removes pending deliveries, nor those younger than [`DELIVERIES_KEPT_MIN`].
+    async fn prune(&self, ask: PruneAsk) -> Result<u64, CommitError>;
+
     /// How many live sandboxes of an account are in each phase (phases without any left out).
     async fn counts(&self, account: &AccountName) -> Result<Vec<(Phase, u64)>, StoreError>;
 
@@ -110,33 +215,20 @@ pub struct Write {
     /// The state after the step, its `version` one more than before; `None` where the step only
     /// records a delivery that changed nothing.
     pub issue: Option<Issue>,
-    /// Names that from now on belong to the home.
+    /// Names that from now on belong to the home; refused where one belongs to another.
     pub aliases: Vec<Alias>,
+    /// Names that from now on belong to the home although another may have had them: those of a
+    /// repository that was made again under an old name.
+    pub taken_over: Vec<Alias>,
+    /// The home of the same account that every name of `issue` belongs to from now on, also those
+    /// of this write: the two are the same issue.
+    pub names_go_to: Option<HomeId>,
     /// The sandbox that this step confirmed absent; kept as history.
     pub ended: Option<Sandbox>,
     /// What happened, where something did.
     pub timeline: Vec<TimelineEntry>,
     /// The delivery that led here.
     pub delivery: Option<DeliveryRow>,
-}
-
-/// What is kept of a delivery. Neither its body nor any secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeliveryRow {
-    /// Its GUID.
-    pub id: DeliveryId,
-    /// When it arrived.
-    pub received_at: Timestamp,
-    /// GitHub's event, such as `issues`.
-    pub event: String,
-    /// Its action, such as `labeled`; empty where it has none.
-    pub action: String,
-    /// The home it led to, where it led to one.
-    pub home: Option<HomeId>,
-    /// Whether it had an effect or was ignored.
-    pub applied: bool,
-    /// What came of it, in words.
-    pub reason: String,
 }
 
 /// What [`Store::look`] is asked. What is `None` is not looked for.
@@ -158,7 +250,47 @@ pub struct Look {
     /// The home that the issue id belongs to.
     pub by_issue: Option<HomeId>,
     /// The home that the repository and number belong to.
-    pub by_number: Option<HomeId>,
+    pub by_number: Option<NumberedHome>,
+}
+
+/// The home that a repository and number belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberedHome {
+    /// Which.
+    pub home: HomeId,
+    /// GitHub's numeric id of the repository that had this name when the home was given it: one
+    /// that is made again under the same name has another. `None` where it was not known.
+    pub repository_id: Option<u64>,
+}
+
+/// A wish that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WishRow {
+    /// Whose.
+    pub home: HomeId,
+    /// The account of the home.
+    pub account: AccountName,
+    /// The issue's repository in its [folded](Repository::folded) form, where known.
+    pub repository: Option<String>,
+    /// Since when it waits.
+    pub since: Timestamp,
+}
+
+/// The highest number that homes can be reserved up to. Counting never comes this far, so a number
+/// above it was not given by any store.
+pub const HOMES_RESERVED_MAX: HomeId = HomeId(1 << 53);
+
+/// What [`Store::prune`] may remove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PruneAsk {
+    /// What time it is.
+    pub now: Timestamp,
+    /// Deliveries that arrived before this; `None` keeps all.
+    pub deliveries_before: Option<Timestamp>,
+    /// Rows of timelines from before this; `None` keeps all.
+    pub timeline_before: Option<Timestamp>,
+    /// How many rows at most.
+    pub limit: usize,
 }
 
 /// Why a write was not made durable.

@@ -3,6 +3,7 @@
 //! Nothing here does IO, reads a clock or knows how it is stored or sent. Rows live in
 //! [`store`](crate::store), wire types in `http`; both convert from and to these.
 
+mod hold;
 mod ids;
 mod sandbox;
 mod secret;
@@ -10,6 +11,7 @@ mod template;
 mod text;
 mod time;
 
+pub use hold::{Hold, HoldScope};
 pub use ids::{
     AccountName, Alias, Attempt, DeliveryId, Epoch, ExternalId, Generation, HomeId, InstanceId,
     InvalidId, IssueId, IssueNumber, ObjectName, ProviderName, Repository, SandboxId, TemplateName,

@@ -1,6 +1,10 @@
 //! `SqliteStore` keeps the store's contract, and what only an embedded store must do: it keeps a
 //! second server out, refuses what it does not understand, and says when it is overloaded.
 
+#[path = "common/store_around_suite.rs"]
+mod store_around_suite;
+#[path = "common/store_deliveries_suite.rs"]
+mod store_deliveries_suite;
 #[path = "common/store_issues.rs"]
 mod store_issues;
 #[path = "common/store_lists_suite.rs"]
@@ -92,6 +96,33 @@ keeps_the_contract! {
     a_timeline_comes_newest_first_in_pages,
     cursors_of_others_are_refused,
     live_sandboxes_are_counted_by_phase,
+}
+
+keeps_the_contract! {
+    store_around_suite:
+    a_name_can_be_taken_over,
+    all_names_of_a_home_can_go_to_another,
+    a_numbered_name_knows_the_repository_it_was_given_for,
+    a_name_in_another_repository_is_another_name,
+    issues_are_found_by_what_is_around_them,
+    wishes_take_turns_by_repository,
+    holds_are_kept_until_they_are_released,
+    strays_keep_when_they_were_first_seen,
+    a_provider_has_one_identity,
+    deleted_sandboxes_are_told_from_others,
+    reserved_numbers_are_not_given_to_homes,
+}
+
+keeps_the_contract! {
+    store_deliveries_suite:
+    a_pending_delivery_waits_until_it_is_done,
+    a_pending_delivery_that_fails_too_often_is_set_aside,
+    a_delivery_is_pending_once,
+    every_kind_of_news_comes_back_as_it_was,
+    deliveries_are_listed_newest_first_in_pages,
+    old_deliveries_are_pruned_and_young_or_pending_ones_never,
+    many_are_pruned_in_bites,
+    old_rows_of_timelines_are_pruned,
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::issue::step::step;
 use crate::issue::{
     Cleanup, Commit, DeliveryResult, Issue, IssueEvent, Moment, ProviderCall, Reply,
 };
-use crate::store::{CommitError, DeliveryRow, Write};
+use crate::store::{CommitError, DeliveryRow, DeliveryState, Write};
 use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox, Timestamp};
 
 use super::api::Change;
@@ -302,9 +302,8 @@ impl IssueActor {
         reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
         ctx: &mut Context<Self>,
     ) {
-        let Commit {
-            mut issue, changed, aliases, ended, timeline, reply: said, call, cleanup, ..
-        } = commit;
+        let Commit { mut issue, changed, aliases, taken_over, names_go_to, .. } = commit;
+        let Commit { ended, timeline, reply: said, call, cleanup, .. } = commit;
         let stores = changed || delivery.is_some();
         if stores && !changed {
             // Also a delivery that changes nothing follows the state it was judged on: where a
@@ -353,7 +352,15 @@ impl IssueActor {
         });
         if stores {
             let stored = Some(issue.clone());
-            let write = Write { issue: stored, aliases, ended, timeline, delivery };
+            let write = Write {
+                issue: stored,
+                aliases,
+                taken_over,
+                names_go_to,
+                ended,
+                timeline,
+                delivery,
+            };
             match &mut self.standing {
                 Standing::Unproven(waiting) => waiting.push((number, write)),
                 Standing::New => {
@@ -533,6 +540,7 @@ fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryRow> {
             home: Some(home),
             applied: false,
             reason: String::new(),
+            state: DeliveryState::Done,
         }),
         IssueEvent::Ensure(_)
         | IssueEvent::Command(_)

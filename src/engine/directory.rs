@@ -97,7 +97,7 @@ impl Directory {
         };
         let names = Names {
             by_id: known(by_id, found.by_issue),
-            by_number: known(by_number, found.by_number),
+            by_number: known(by_number, found.by_number.map(|found| found.home)),
             numbered,
         };
         Ok((names, found.delivery))

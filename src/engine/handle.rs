@@ -191,6 +191,8 @@ impl Engine {
         let write = Write {
             issue: None,
             aliases: Vec::new(),
+            taken_over: Vec::new(),
+            names_go_to: None,
             ended: None,
             timeline: Vec::new(),
             delivery: Some(row.clone()),

@@ -6,7 +6,6 @@ mod driver;
 mod github;
 mod objects;
 mod provider;
-mod rows;
 mod spawner;
 mod store;
 mod time;

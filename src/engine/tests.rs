@@ -5,6 +5,7 @@ mod breaker;
 pub(in crate::engine) mod executor;
 mod provider;
 mod races;
+pub(in crate::engine) mod rows;
 mod serial;
 mod store;
 

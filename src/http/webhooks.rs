@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use crate::engine::{Delivered, DeliveredStatus};
 use crate::github::webhook::{Interpreted, Unreadable, interpret, json_of, verify};
-use crate::store::DeliveryRow;
+use crate::store::{DeliveryRow, DeliveryState};
 use crate::types::{AccountName, DeliveryId};
 
 use super::Shared;
@@ -128,6 +128,7 @@ async fn take_in(
         home: None,
         applied: false,
         reason,
+        state: DeliveryState::Done,
     };
     let delivered = match meaning {
         Interpreted::Issue(nudge) => edge.engine.deliver(&account, *nudge).await?,

@@ -17,13 +17,18 @@
 //! way. Nobody was told of that write yet.
 
 mod apply;
+mod holds;
 mod open;
 mod pages;
+mod pending;
+mod prune;
 mod read;
 mod rows;
 mod schema;
+mod sweeps;
 mod writer;
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -31,18 +36,20 @@ use std::sync::{Mutex, PoisonError, mpsc};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
+use rusqlite::Connection;
 
 pub use open::OpenError;
 use read::Readers;
 use writer::Writer;
 
 use super::{
-    CommitError, DeliveryRow, Look, LookAsk, Page, PageAsk, SandboxFilter, Store, StoreError, Write,
+    CommitError, DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, Look, LookAsk,
+    Page, PageAsk, PendingRow, PruneAsk, SandboxFilter, Store, StoreError, Stray, WishRow, Write,
 };
-use crate::issue::Issue;
+use crate::issue::{FanOut, Issue, Scope};
 use crate::types::{
-    AccountName, Alias, DeliveryId, Epoch, HomeId, InstanceId, Phase, Sandbox, SandboxId,
-    TimelineEntry, Timestamp,
+    AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
+    ProviderName, Sandbox, SandboxId, TimelineEntry, Timestamp,
 };
 
 /// [`Store`] on SQLite. Dropping it makes durable what is queued, waits for that, and gives the
@@ -88,6 +95,33 @@ impl SqliteStore {
     pub fn closed(&self) -> Option<mpsc::Receiver<()>> {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+
+    /// Makes a change beside the steps of issues durable.
+    async fn change(
+        &self,
+        chore: impl Fn(&Connection) -> Result<usize, CommitError> + Send + 'static,
+    ) -> Result<(), CommitError> {
+        self.writer.chore(chore).await.map(|_changed| ())
+    }
+
+    /// Removes at most `limit` old rows, bite by bite; says how many went.
+    async fn prune_with(
+        &self,
+        bite: fn(&Connection, Timestamp, usize) -> Result<usize, CommitError>,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<usize, CommitError> {
+        let mut left = limit;
+        while left > 0 {
+            let rows = left.min(prune::BITE_ROWS_MAX);
+            let removed = self.writer.chore(move |conn| bite(conn, before, rows)).await?;
+            left -= removed.min(left);
+            if removed < rows {
+                break;
+            }
+        }
+        Ok(limit - left)
+    }
 }
 
 #[async_trait]
@@ -102,6 +136,12 @@ impl Store for SqliteStore {
 
     fn next_home(&self) -> HomeId {
         HomeId(self.next_home.fetch_add(1, Ordering::Relaxed))
+    }
+
+    async fn reserve_homes(&self, above: HomeId) -> Result<(), CommitError> {
+        sweeps::check_reserved(above)?;
+        self.next_home.fetch_max(above.0 + 1, Ordering::Relaxed);
+        self.change(move |conn| sweeps::reserve_homes(conn, above)).await
     }
 
     fn commit(&self, write: Write) -> BoxFuture<'static, Result<(), CommitError>> {
@@ -169,11 +209,119 @@ impl Store for SqliteStore {
         self.readers.read(|conn| pages::timeline(conn, home, page))
     }
 
+    async fn homes(
+        &self,
+        scope: &Scope,
+        after: Option<HomeId>,
+        limit: usize,
+    ) -> Result<Vec<HomeId>, StoreError> {
+        self.readers.read(|conn| read::homes(conn, scope, after, limit))
+    }
+
+    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError> {
+        self.readers.read(|conn| read::wishes(conn, limit))
+    }
+
+    async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {
+        self.readers.read(|conn| sweeps::deleted(conn, ids))
+    }
+
+    async fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        page: &PageAsk,
+    ) -> Result<Page<DeliveryListRow>, StoreError> {
+        self.readers.read(|conn| pages::deliveries(conn, filter, page))
+    }
+
+    async fn put_pending(&self, fan_out: FanOut) -> Result<(), CommitError> {
+        self.change(move |conn| pending::put(conn, &fan_out)).await
+    }
+
+    async fn pending(&self, limit: usize) -> Result<Vec<PendingRow>, StoreError> {
+        self.readers.read(|conn| pending::list(conn, limit))
+    }
+
+    async fn advance_pending(&self, id: &DeliveryId, done_to: HomeId) -> Result<(), CommitError> {
+        let id = id.clone();
+        self.change(move |conn| pending::advance(conn, &id, done_to)).await
+    }
+
+    async fn finish_pending(
+        &self,
+        id: &DeliveryId,
+        applied: bool,
+        reason: String,
+    ) -> Result<(), CommitError> {
+        let id = id.clone();
+        self.change(move |conn| pending::finish(conn, &id, applied, &reason)).await
+    }
+
+    async fn fail_pending(&self, id: &DeliveryId, error: String) -> Result<(), CommitError> {
+        let id = id.clone();
+        self.change(move |conn| pending::fail(conn, &id, &error)).await
+    }
+
+    async fn holds(&self) -> Result<Vec<Hold>, StoreError> {
+        self.readers.read(holds::list)
+    }
+
+    async fn put_hold(&self, hold: Hold) -> Result<(), CommitError> {
+        self.change(move |conn| holds::put(conn, &hold)).await
+    }
+
+    async fn remove_hold(&self, scope: &HoldScope) -> Result<bool, CommitError> {
+        let scope = scope.clone();
+        let removed = self.writer.chore(move |conn| holds::remove(conn, &scope)).await?;
+        Ok(removed > 0)
+    }
+
+    async fn strays(&self) -> Result<Vec<Stray>, StoreError> {
+        self.readers.read(sweeps::strays)
+    }
+
+    async fn put_strays(&self, strays: Vec<Stray>) -> Result<(), CommitError> {
+        self.change(move |conn| sweeps::put_strays(conn, &strays)).await
+    }
+
+    async fn remove_strays(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
+        let keys = keys.to_vec();
+        self.change(move |conn| sweeps::remove_strays(conn, &keys)).await
+    }
+
+    async fn identities(&self) -> Result<Vec<(ProviderName, String)>, StoreError> {
+        self.readers.read(sweeps::identities)
+    }
+
+    async fn put_identity(
+        &self,
+        provider: &ProviderName,
+        identity: &str,
+    ) -> Result<(), CommitError> {
+        let (provider, identity) = (provider.clone(), identity.to_owned());
+        self.change(move |conn| sweeps::put_identity(conn, &provider, &identity)).await
+    }
+
+    async fn prune(&self, ask: PruneAsk) -> Result<u64, CommitError> {
+        let PruneAsk { now, deliveries_before, timeline_before, limit } = ask;
+        let redelivered_since = now.before(DELIVERIES_KEPT_MIN);
+        let mut left = limit;
+        if let Some(before) = deliveries_before {
+            let before = before.min(redelivered_since);
+            left -= self.prune_with(prune::deliveries, before, left).await?;
+        }
+        if let Some(before) = timeline_before {
+            left -= self.prune_with(prune::timeline, before, left).await?;
+        }
+        Ok((limit - left) as u64)
+    }
+
     async fn counts(&self, account: &AccountName) -> Result<Vec<(Phase, u64)>, StoreError> {
         self.readers.read(|conn| read::counts(conn, account))
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.writer.probe().await.map_err(|error| StoreError::Failed(error.to_string()))
+        let probed = self.writer.probe().await;
+        probed.map(|_changed| ()).map_err(|error| StoreError::Failed(error.to_string()))
     }
 }

@@ -72,5 +72,6 @@ mod tests {
         let late = early.after(Duration::from_secs(2));
         assert_eq!(late.since(early), Duration::from_secs(2));
         assert_eq!(early.since(late), Duration::ZERO);
+        assert_eq!(late.before(Duration::from_secs(2)), early);
     }
 }

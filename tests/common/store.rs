@@ -1,11 +1,12 @@
 //! A store that works, fails or is overloaded as a test wants.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use issuebox::issue::Issue;
+use issuebox::issue::{FanOut, Issue, Scope};
 use issuebox::store::*;
 use issuebox::types::*;
 
@@ -49,6 +50,16 @@ impl MoodyStore {
             Ok(&self.inner)
         }
     }
+
+    fn write(&self) -> Result<&Arc<dyn Store>, CommitError> {
+        if self.is(Mood::Overloaded) {
+            return Err(CommitError::Overloaded);
+        }
+        if self.is(Mood::Fails) {
+            return Err(CommitError::Failed("by a test".into()));
+        }
+        Ok(&self.inner)
+    }
 }
 
 #[async_trait]
@@ -66,13 +77,10 @@ impl Store for MoodyStore {
     }
 
     fn commit(&self, write: Write) -> BoxFuture<'static, Result<(), CommitError>> {
-        if self.is(Mood::Overloaded) {
-            return Box::pin(async { Err(CommitError::Overloaded) });
+        match self.write() {
+            Ok(inner) => inner.commit(write),
+            Err(error) => Box::pin(async { Err(error) }),
         }
-        if self.is(Mood::Fails) {
-            return Box::pin(async { Err(CommitError::Failed("by a test".into())) });
-        }
-        self.inner.commit(write)
     }
 
     async fn load(&self, home: HomeId) -> Result<Option<Issue>, StoreError> {
@@ -134,6 +142,100 @@ impl Store for MoodyStore {
         page: &PageAsk,
     ) -> Result<Page<TimelineEntry>, StoreError> {
         self.read()?.timeline(home, page).await
+    }
+
+    async fn reserve_homes(&self, above: HomeId) -> Result<(), CommitError> {
+        self.write()?.reserve_homes(above).await
+    }
+
+    async fn homes(
+        &self,
+        scope: &Scope,
+        after: Option<HomeId>,
+        limit: usize,
+    ) -> Result<Vec<HomeId>, StoreError> {
+        self.read()?.homes(scope, after, limit).await
+    }
+
+    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError> {
+        self.read()?.wishes(limit).await
+    }
+
+    async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {
+        self.read()?.deleted(ids).await
+    }
+
+    async fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        page: &PageAsk,
+    ) -> Result<Page<DeliveryListRow>, StoreError> {
+        self.read()?.deliveries(filter, page).await
+    }
+
+    async fn put_pending(&self, fan_out: FanOut) -> Result<(), CommitError> {
+        self.write()?.put_pending(fan_out).await
+    }
+
+    async fn pending(&self, limit: usize) -> Result<Vec<PendingRow>, StoreError> {
+        self.read()?.pending(limit).await
+    }
+
+    async fn advance_pending(&self, id: &DeliveryId, done_to: HomeId) -> Result<(), CommitError> {
+        self.write()?.advance_pending(id, done_to).await
+    }
+
+    async fn finish_pending(
+        &self,
+        id: &DeliveryId,
+        applied: bool,
+        reason: String,
+    ) -> Result<(), CommitError> {
+        self.write()?.finish_pending(id, applied, reason).await
+    }
+
+    async fn fail_pending(&self, id: &DeliveryId, error: String) -> Result<(), CommitError> {
+        self.write()?.fail_pending(id, error).await
+    }
+
+    async fn holds(&self) -> Result<Vec<Hold>, StoreError> {
+        self.read()?.holds().await
+    }
+
+    async fn put_hold(&self, hold: Hold) -> Result<(), CommitError> {
+        self.write()?.put_hold(hold).await
+    }
+
+    async fn remove_hold(&self, scope: &HoldScope) -> Result<bool, CommitError> {
+        self.write()?.remove_hold(scope).await
+    }
+
+    async fn strays(&self) -> Result<Vec<Stray>, StoreError> {
+        self.read()?.strays().await
+    }
+
+    async fn put_strays(&self, strays: Vec<Stray>) -> Result<(), CommitError> {
+        self.write()?.put_strays(strays).await
+    }
+
+    async fn remove_strays(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
+        self.write()?.remove_strays(keys).await
+    }
+
+    async fn identities(&self) -> Result<Vec<(ProviderName, String)>, StoreError> {
+        self.read()?.identities().await
+    }
+
+    async fn put_identity(
+        &self,
+        provider: &ProviderName,
+        identity: &str,
+    ) -> Result<(), CommitError> {
+        self.write()?.put_identity(provider, identity).await
+    }
+
+    async fn prune(&self, ask: PruneAsk) -> Result<u64, CommitError> {
+        self.write()?.prune(ask).await
     }
 
     async fn counts(&self, account: &AccountName) -> Result<Vec<(Phase, u64)>, StoreError> {

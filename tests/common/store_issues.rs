@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use issuebox::issue::state::Goal;
 use issuebox::issue::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};
-use issuebox::store::{DeliveryRow, Write};
+use issuebox::store::{DeliveryRow, DeliveryState, Write};
 use issuebox::types::{
     AccountName, Alias, Attempt, DeliveryId, ExternalId, Failure, FailureCode, Generation, HomeId,
     IssueId, IssueNumber, Mode, ObjectName, Phase, ProviderName, ProviderStep, Repository,
@@ -102,6 +102,7 @@ pub fn delivery(n: i64, home: Option<HomeId>) -> DeliveryRow {
         home,
         applied: home.is_some(),
         reason: "the trigger label was put on".into(),
+        state: DeliveryState::Done,
     }
 }
 
@@ -121,6 +122,8 @@ pub fn only(issue: Issue) -> Write {
     Write {
         issue: Some(issue),
         aliases: Vec::new(),
+        taken_over: Vec::new(),
+        names_go_to: None,
         ended: None,
         timeline: Vec::new(),
         delivery: None,
@@ -143,6 +146,8 @@ pub fn only_delivery(delivery: DeliveryRow) -> Write {
     Write {
         issue: None,
         aliases: Vec::new(),
+        taken_over: Vec::new(),
+        names_go_to: None,
         ended: None,
         timeline: Vec::new(),
         delivery: Some(delivery),

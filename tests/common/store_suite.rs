@@ -8,10 +8,13 @@ use std::collections::HashSet;
 use futures_util::future::join_all;
 use issuebox::issue::state::Goal;
 use issuebox::issue::{Issue, IssueState, Step, StoppedBy, Verb};
-use issuebox::store::{CommitError, Look, LookAsk, Page, PageAsk, SandboxFilter, Store, Write};
+use issuebox::store::{
+    CommitError, Look, LookAsk, NumberedHome, Page, PageAsk, PruneAsk, SandboxFilter, Store, Write,
+};
 use issuebox::types::{
-    AccountName, Alias, DeliveryId, Failure, FailureCode, Generation, HomeId, IssueId, IssueNumber,
-    Phase, ProviderStep, Repository, Sandbox, SandboxId,
+    AccountName, Alias, DeliveryId, ExternalId, Failure, FailureCode, Generation, Hold, HoldScope,
+    HomeId, IssueId, IssueNumber, Phase, ProviderName, ProviderStep, Repository, Sandbox,
+    SandboxId,
 };
 use proptest::test_runner::{Config, TestRunner};
 
@@ -87,15 +90,16 @@ pub async fn one_look_answers_what_single_reads_do(world: &dyn World) {
     let other_case = Repository::trusted("oCTO/hELLO");
     let numbered = Some((&other_case, IssueNumber(1)));
     let all = LookAsk { delivery: Some(&row.id), issue: Some(&id), numbered };
-    let found = Look { delivery: Some(row.clone()), by_issue: Some(home), by_number: Some(home) };
+    let by_number = Some(NumberedHome { home, repository_id: None });
+    let found = Look { delivery: Some(row.clone()), by_issue: Some(home), by_number };
     assert_eq!(store.look(&account(), all).await, Ok(found.clone()));
 
     let names = LookAsk { delivery: None, ..all };
     let without = Look { delivery: None, ..found.clone() };
     assert_eq!(store.look(&account(), names).await, Ok(without));
-    let by_number = LookAsk { numbered, ..LookAsk::default() };
-    let only = Look { by_number: Some(home), ..Look::default() };
-    assert_eq!(store.look(&account(), by_number).await, Ok(only));
+    let only_number = LookAsk { numbered, ..LookAsk::default() };
+    let only = Look { by_number, ..Look::default() };
+    assert_eq!(store.look(&account(), only_number).await, Ok(only));
 
     // Deliveries have no account; names are those of one.
     let elsewhere = Look { delivery: Some(row.clone()), ..Look::default() };
@@ -319,6 +323,28 @@ pub async fn a_newer_epoch_fences_every_write(world: &dyn World) {
     assert_eq!(store.commit(first(&account(), home)).await, Err(CommitError::Fenced));
     let row = delivery(999, None);
     assert_eq!(store.commit(only_delivery(row)).await, Err(CommitError::Fenced));
+    let fenced = Err(CommitError::Fenced);
+    let (id, scope) = (guid(998), HoldScope::Server);
+    let hold =
+        Hold { scope: scope.clone(), reason: String::new(), since: at(0), by: String::new() };
+    let provider = ProviderName::trusted("docker");
+    let stray = (provider.clone(), ExternalId::trusted("x"));
+    let ask_to_prune = PruneAsk {
+        now: at(0),
+        deliveries_before: Some(at(0)),
+        timeline_before: Some(at(0)),
+        limit: 1,
+    };
+    assert_eq!(store.put_hold(hold).await, fenced);
+    assert_eq!(store.remove_hold(&scope).await, Err(CommitError::Fenced));
+    assert_eq!(store.put_strays(Vec::new()).await, fenced);
+    assert_eq!(store.remove_strays(&[stray]).await, fenced);
+    assert_eq!(store.put_identity(&provider, "one").await, fenced);
+    assert_eq!(store.reserve_homes(HomeId(9)).await, fenced);
+    assert_eq!(store.advance_pending(&id, home).await, fenced);
+    assert_eq!(store.finish_pending(&id, true, String::new()).await, fenced);
+    assert_eq!(store.fail_pending(&id, String::new()).await, fenced);
+    assert_eq!(store.prune(ask_to_prune).await, Err(CommitError::Fenced));
     assert!(store.check().await.is_err(), "and the readiness check tells it");
     assert_eq!(store.load(issue.home).await, Ok(Some(issue)));
     assert_eq!(store.load(home).await, Ok(None));

@@ -5,7 +5,7 @@
 //! each writer is told some time later. A crash takes what waited, decides by chance whether the
 //! group under way had landed, and tells nobody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -14,13 +14,14 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::world::{Effect, Inner, Life};
-use crate::issue::Issue;
+use crate::issue::{FanOut, Issue, Scope};
 use crate::store::{
-    CommitError, DeliveryRow, Look, LookAsk, Page, PageAsk, SandboxFilter, Store, StoreError, Write,
+    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk, Page,
+    PageAsk, PendingRow, PruneAsk, SandboxFilter, Store, StoreError, Stray, WishRow, Write,
 };
 use crate::types::{
-    AccountName, Alias, DeliveryId, Epoch, HomeId, InstanceId, Phase, Sandbox, SandboxId,
-    TimelineEntry, Timestamp,
+    AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
+    ProviderName, Sandbox, SandboxId, TimelineEntry, Timestamp,
 };
 
 /// Which installation the world's objects belong to.
@@ -139,7 +140,8 @@ impl SimStore {
     pub fn open(life: Arc<Life>) -> Self {
         let last = life.world().with(|inner| {
             inner.rows.epoch += 1;
-            inner.rows.issues.keys().next_back().map_or(0, |home| home.0)
+            let last = inner.rows.issues.keys().next_back().map_or(0, |home| home.0);
+            last.max(inner.rows.reserved_homes)
         });
         Self { life, last_home: last.into() }
     }
@@ -160,6 +162,25 @@ impl SimStore {
         });
         self.life.pause().await;
         found
+    }
+}
+
+impl SimStore {
+    /// Writes something that is no step of an issue, once the seed lets it.
+    async fn write<T>(&self, write: impl FnOnce(&mut Inner) -> T) -> Result<T, CommitError> {
+        self.life.pause().await;
+        if !self.life.step() {
+            return std::future::pending().await;
+        }
+        let written = self.life.world().with(|inner| {
+            let rate = inner.weather.store_faults;
+            if inner.weather.strikes(&mut inner.chance, rate) {
+                return Err(CommitError::Failed("the disk is full".into()));
+            }
+            Ok(write(inner))
+        });
+        self.life.pause().await;
+        written
     }
 }
 
@@ -205,16 +226,7 @@ impl Store for SimStore {
     }
 
     async fn look(&self, account: &AccountName, ask: LookAsk<'_>) -> Result<Look, StoreError> {
-        self.read(|inner| {
-            let rows = &inner.rows;
-            let by_issue = |id| rows.resolve(account, &Alias::Issue(id));
-            Look {
-                delivery: ask.delivery.and_then(|id| rows.deliveries.get(id).cloned()),
-                by_issue: ask.issue.cloned().and_then(by_issue),
-                by_number: ask.numbered.and_then(|place| rows.numbered(account, place)),
-            }
-        })
-        .await
+        self.read(|inner| inner.rows.look(account, ask)).await
     }
 
     async fn delivery(&self, id: &DeliveryId) -> Result<Option<DeliveryRow>, StoreError> {
@@ -222,26 +234,15 @@ impl Store for SimStore {
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<HomeId>, StoreError> {
-        self.read(|inner| {
-            let due = |issue: &Issue| Some((issue.due_at()?, issue.home));
-            let mut due: Vec<_> = inner.rows.issues.values().filter_map(due).collect();
-            due.retain(|(at, _)| *at <= now);
-            due.sort_unstable();
-            due.into_iter().map(|(_, home)| home).take(limit).collect()
-        })
-        .await
+        self.read(|inner| inner.rows.due(now, limit)).await
     }
 
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        self.read(|inner| inner.rows.issues.values().filter_map(Issue::due_at).min()).await
+        self.read(|inner| inner.rows.next_due()).await
     }
 
     async fn live(&self, after: Option<HomeId>, limit: usize) -> Result<Vec<Issue>, StoreError> {
-        self.read(|inner| {
-            let live = |issue: &&Issue| Some(issue.home) > after && issue.state.phase().is_some();
-            inner.rows.issues.values().filter(live).take(limit).cloned().collect()
-        })
-        .await
+        self.read(|inner| inner.rows.live(after, limit)).await
     }
 
     async fn sandbox(
@@ -254,6 +255,101 @@ impl Store for SimStore {
 
     async fn newest_sandbox(&self, home: HomeId) -> Result<Option<Sandbox>, StoreError> {
         self.read(|inner| inner.rows.newest(home)).await
+    }
+
+    async fn homes(
+        &self,
+        scope: &Scope,
+        after: Option<HomeId>,
+        limit: usize,
+    ) -> Result<Vec<HomeId>, StoreError> {
+        self.read(|inner| inner.rows.homes(scope, after, limit)).await
+    }
+
+    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError> {
+        self.read(|inner| inner.rows.wishes(limit)).await
+    }
+
+    async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {
+        self.read(|inner| inner.rows.deleted(ids)).await
+    }
+
+    async fn pending(&self, limit: usize) -> Result<Vec<PendingRow>, StoreError> {
+        self.read(|inner| inner.rows.pending(limit)).await
+    }
+
+    async fn holds(&self) -> Result<Vec<Hold>, StoreError> {
+        self.read(|inner| inner.rows.holds.clone()).await
+    }
+
+    async fn strays(&self) -> Result<Vec<Stray>, StoreError> {
+        self.read(|inner| inner.rows.strays()).await
+    }
+
+    async fn identities(&self) -> Result<Vec<(ProviderName, String)>, StoreError> {
+        self.read(|inner| inner.rows.identities()).await
+    }
+
+    async fn reserve_homes(&self, above: HomeId) -> Result<(), CommitError> {
+        self.last_home.fetch_max(above.0, std::sync::atomic::Ordering::SeqCst);
+        self.write(|inner| inner.rows.reserved_homes = inner.rows.reserved_homes.max(above.0)).await
+    }
+
+    async fn put_pending(&self, fan_out: FanOut) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.put_pending(fan_out)).await?
+    }
+
+    async fn advance_pending(&self, id: &DeliveryId, done_to: HomeId) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.advance_pending(id, done_to)).await
+    }
+
+    async fn finish_pending(
+        &self,
+        id: &DeliveryId,
+        applied: bool,
+        reason: String,
+    ) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.settle(id, DeliveryState::Done, applied, reason)).await
+    }
+
+    async fn fail_pending(&self, id: &DeliveryId, error: String) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.fail_pending(id, error)).await
+    }
+
+    async fn put_hold(&self, hold: Hold) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.put_hold(hold)).await
+    }
+
+    async fn remove_hold(&self, scope: &HoldScope) -> Result<bool, CommitError> {
+        self.write(|inner| inner.rows.remove_hold(scope)).await
+    }
+
+    async fn put_strays(&self, strays: Vec<Stray>) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.put_strays(strays)).await
+    }
+
+    async fn remove_strays(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.remove_strays(keys)).await
+    }
+
+    async fn put_identity(
+        &self,
+        provider: &ProviderName,
+        identity: &str,
+    ) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.put_identity(provider, identity)).await
+    }
+
+    async fn prune(&self, _: PruneAsk) -> Result<u64, CommitError> {
+        Ok(0)
+    }
+
+    async fn deliveries(
+        &self,
+        _: &DeliveryFilter,
+        _: &PageAsk,
+    ) -> Result<Page<DeliveryListRow>, StoreError> {
+        Err(StoreError::Failed("the engine never lists".into()))
     }
 
     async fn sandboxes(

@@ -18,10 +18,10 @@ use super::checks::Ledger;
 use super::github::GitHub;
 use super::objects::Call;
 use super::provider::Cloud;
-use super::rows::Rows;
 use super::store::Writer;
 use super::time::BEGIN;
 use super::weather::Weather;
+use crate::engine::tests::rows::Rows;
 use crate::types::{Attempt, ExternalId, HomeId, SandboxId, Timestamp};
 
 /// How many lines of the trace are kept.

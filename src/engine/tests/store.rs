@@ -1,54 +1,51 @@
 //! A store in memory that can be held, and told to fail; it outlives every engine of a test.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use crate::issue::Issue;
+use super::rows::Rows;
+use crate::issue::{FanOut, Issue, Scope};
 use crate::store::{
-    CommitError, DeliveryRow, Look, LookAsk, Page, PageAsk, SandboxFilter, Store, StoreError, Write,
+    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk, Page,
+    PageAsk, PendingRow, PruneAsk, SandboxFilter, Store, StoreError, Stray, WishRow, Write,
 };
 use crate::types::{
-    AccountName, Alias, DeliveryId, Epoch, HomeId, InstanceId, Phase, Sandbox, SandboxId,
-    TimelineEntry, Timestamp,
+    AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
+    ProviderName, Sandbox, SandboxId, TimelineEntry, Timestamp,
 };
 
 pub struct HeldStore {
     rows: Mutex<Rows>,
+    fail_next: Mutex<Option<CommitError>>,
     last_home: AtomicI64,
-    epoch: AtomicU64,
     /// Whether commits go through.
     open: watch::Sender<bool>,
-}
-
-#[derive(Default)]
-struct Rows {
-    issues: BTreeMap<HomeId, Issue>,
-    aliases: HashMap<String, HomeId>,
-    deliveries: HashMap<DeliveryId, DeliveryRow>,
-    history: Vec<Sandbox>,
-    fail_next: Option<CommitError>,
 }
 
 impl Default for HeldStore {
     fn default() -> Self {
         Self {
             rows: Mutex::default(),
+            fail_next: Mutex::default(),
             last_home: AtomicI64::new(0),
-            epoch: AtomicU64::new(0),
             open: watch::Sender::new(true),
         }
     }
 }
 
 impl HeldStore {
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().expect("no panic holds it")
+    }
+
     pub fn begin_epoch(&self) {
-        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.rows().epoch += 1;
     }
 
     /// Commits wait until [`Self::release`].
@@ -61,12 +58,12 @@ impl HeldStore {
     }
 
     pub fn fail_next(&self, error: CommitError) {
-        self.rows.lock().expect("no panic holds it").fail_next = Some(error);
+        *self.fail_next.lock().expect("no panic holds it") = Some(error);
     }
 
     /// Whether the failure that was armed has struck.
     pub fn has_failed(&self) -> bool {
-        self.rows.lock().expect("no panic holds it").fail_next.is_none()
+        self.fail_next.lock().expect("no panic holds it").is_none()
     }
 
     /// How many commits wait to be told how they ended.
@@ -75,56 +72,18 @@ impl HeldStore {
     }
 
     pub fn issue(&self, home: i64) -> Option<Issue> {
-        self.rows.lock().expect("no panic holds it").issues.get(&HomeId(home)).cloned()
+        self.rows().issues.get(&HomeId(home)).cloned()
     }
 
     pub fn deliveries(&self) -> usize {
-        self.rows.lock().expect("no panic holds it").deliveries.len()
-    }
-}
-
-fn key(alias: &Alias) -> String {
-    alias.to_string().to_ascii_lowercase()
-}
-
-impl Rows {
-    fn apply(&mut self, write: Write) -> Result<(), CommitError> {
-        if let Some(error) = self.fail_next.take() {
-            return Err(error);
-        }
-        if let Some(delivery) = &write.delivery
-            && self.deliveries.contains_key(&delivery.id)
-        {
-            return Err(CommitError::DuplicateDelivery);
-        }
-        if let Some(issue) = &write.issue {
-            let stored = self.issues.get(&issue.home).map_or(0, |issue| issue.version);
-            if issue.version != stored + 1 {
-                return Err(CommitError::Fenced);
-            }
-            let taken =
-                |alias: &&Alias| self.aliases.get(&key(alias)).is_some_and(|h| *h != issue.home);
-            if write.aliases.iter().any(|alias| taken(&alias)) {
-                return Err(CommitError::AliasTaken);
-            }
-            self.aliases.extend(write.aliases.iter().map(|alias| (key(alias), issue.home)));
-            self.issues.insert(issue.home, issue.clone());
-        }
-        self.history.extend(write.ended);
-        self.deliveries.extend(write.delivery.map(|row| (row.id.clone(), row)));
-        Ok(())
-    }
-
-    fn newest(&self, home: HomeId) -> Option<Sandbox> {
-        let live = self.issues.get(&home).and_then(Issue::sandbox);
-        live.or_else(|| self.history.iter().rfind(|sandbox| sandbox.home == home).cloned())
+        self.rows().deliveries.len()
     }
 }
 
 #[async_trait]
 impl Store for HeldStore {
     fn epoch(&self) -> Epoch {
-        Epoch(self.epoch.load(Ordering::SeqCst))
+        Epoch(self.rows().epoch)
     }
 
     fn instance(&self) -> InstanceId {
@@ -137,7 +96,11 @@ impl Store for HeldStore {
 
     fn commit(&self, write: Write) -> BoxFuture<'static, Result<(), CommitError>> {
         // Applied in the order of calls, told once released.
-        let result = self.rows.lock().expect("no panic holds it").apply(write);
+        let armed = self.fail_next.lock().expect("no panic holds it").take();
+        let mut rows = self.rows();
+        let epoch = Epoch(rows.epoch);
+        let result = armed.map_or_else(|| rows.apply(epoch, &write), Err);
+        drop(rows);
         let mut open = self.open.subscribe();
         async move {
             open.wait_for(|open| *open).await.expect("the store lives as long as the test");
@@ -147,42 +110,35 @@ impl Store for HeldStore {
     }
 
     async fn load(&self, home: HomeId) -> Result<Option<Issue>, StoreError> {
-        Ok(self.rows.lock().expect("no panic holds it").issues.get(&home).cloned())
+        Ok(self.rows().issues.get(&home).cloned())
     }
 
-    async fn resolve(&self, _: &AccountName, alias: &Alias) -> Result<Option<HomeId>, StoreError> {
-        Ok(self.rows.lock().expect("no panic holds it").aliases.get(&key(alias)).copied())
+    async fn resolve(
+        &self,
+        account: &AccountName,
+        alias: &Alias,
+    ) -> Result<Option<HomeId>, StoreError> {
+        Ok(self.rows().resolve(account, alias))
     }
 
-    async fn look(&self, _: &AccountName, ask: LookAsk<'_>) -> Result<Look, StoreError> {
-        let rows = self.rows.lock().expect("no panic holds it");
-        let home = |alias: Alias| rows.aliases.get(&key(&alias)).copied();
-        Ok(Look {
-            delivery: ask.delivery.and_then(|id| rows.deliveries.get(id).cloned()),
-            by_issue: ask.issue.and_then(|id| home(Alias::Issue(id.clone()))),
-            by_number: ask.numbered.and_then(|(of, nr)| home(Alias::Numbered(of.clone(), nr))),
-        })
+    async fn look(&self, account: &AccountName, ask: LookAsk<'_>) -> Result<Look, StoreError> {
+        Ok(self.rows().look(account, ask))
     }
 
     async fn delivery(&self, id: &DeliveryId) -> Result<Option<DeliveryRow>, StoreError> {
-        Ok(self.rows.lock().expect("no panic holds it").deliveries.get(id).cloned())
+        Ok(self.rows().deliveries.get(id).cloned())
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<HomeId>, StoreError> {
-        let rows = self.rows.lock().expect("no panic holds it");
-        let due = |issue: &&Issue| issue.due_at().is_some_and(|due| due <= now);
-        Ok(rows.issues.values().filter(due).map(|issue| issue.home).take(limit).collect())
+        Ok(self.rows().due(now, limit))
     }
 
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        let rows = self.rows.lock().expect("no panic holds it");
-        Ok(rows.issues.values().filter_map(|issue| issue.due_at()).min())
+        Ok(self.rows().next_due())
     }
 
     async fn live(&self, after: Option<HomeId>, limit: usize) -> Result<Vec<Issue>, StoreError> {
-        let rows = self.rows.lock().expect("no panic holds it");
-        let later = |issue: &&Issue| Some(issue.home) > after && issue.sandbox().is_some();
-        Ok(rows.issues.values().filter(later).take(limit).cloned().collect())
+        Ok(self.rows().live(after, limit))
     }
 
     async fn sandbox(
@@ -190,13 +146,113 @@ impl Store for HeldStore {
         _: &AccountName,
         id: &SandboxId,
     ) -> Result<Option<Sandbox>, StoreError> {
-        let rows = self.rows.lock().expect("no panic holds it");
-        let live = rows.issues.values().filter_map(Issue::sandbox).find(|s| s.id == *id);
-        Ok(live.or_else(|| rows.history.iter().find(|s| s.id == *id).cloned()))
+        Ok(self.rows().sandbox(id))
     }
 
     async fn newest_sandbox(&self, home: HomeId) -> Result<Option<Sandbox>, StoreError> {
-        Ok(self.rows.lock().expect("no panic holds it").newest(home))
+        Ok(self.rows().newest(home))
+    }
+
+    async fn homes(
+        &self,
+        scope: &Scope,
+        after: Option<HomeId>,
+        limit: usize,
+    ) -> Result<Vec<HomeId>, StoreError> {
+        Ok(self.rows().homes(scope, after, limit))
+    }
+
+    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError> {
+        Ok(self.rows().wishes(limit))
+    }
+
+    async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {
+        Ok(self.rows().deleted(ids))
+    }
+
+    async fn pending(&self, limit: usize) -> Result<Vec<PendingRow>, StoreError> {
+        Ok(self.rows().pending(limit))
+    }
+
+    async fn holds(&self) -> Result<Vec<Hold>, StoreError> {
+        Ok(self.rows().holds.clone())
+    }
+
+    async fn strays(&self) -> Result<Vec<Stray>, StoreError> {
+        Ok(self.rows().strays())
+    }
+
+    async fn identities(&self) -> Result<Vec<(ProviderName, String)>, StoreError> {
+        Ok(self.rows().identities())
+    }
+
+    async fn reserve_homes(&self, above: HomeId) -> Result<(), CommitError> {
+        self.last_home.fetch_max(above.0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn put_pending(&self, fan_out: FanOut) -> Result<(), CommitError> {
+        self.rows().put_pending(fan_out)
+    }
+
+    async fn advance_pending(&self, id: &DeliveryId, done_to: HomeId) -> Result<(), CommitError> {
+        self.rows().advance_pending(id, done_to);
+        Ok(())
+    }
+
+    async fn finish_pending(
+        &self,
+        id: &DeliveryId,
+        applied: bool,
+        reason: String,
+    ) -> Result<(), CommitError> {
+        self.rows().settle(id, DeliveryState::Done, applied, reason);
+        Ok(())
+    }
+
+    async fn fail_pending(&self, id: &DeliveryId, error: String) -> Result<(), CommitError> {
+        self.rows().fail_pending(id, error);
+        Ok(())
+    }
+
+    async fn put_hold(&self, hold: Hold) -> Result<(), CommitError> {
+        self.rows().put_hold(hold);
+        Ok(())
+    }
+
+    async fn remove_hold(&self, scope: &HoldScope) -> Result<bool, CommitError> {
+        Ok(self.rows().remove_hold(scope))
+    }
+
+    async fn put_strays(&self, strays: Vec<Stray>) -> Result<(), CommitError> {
+        self.rows().put_strays(strays);
+        Ok(())
+    }
+
+    async fn remove_strays(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
+        self.rows().remove_strays(keys);
+        Ok(())
+    }
+
+    async fn put_identity(
+        &self,
+        provider: &ProviderName,
+        identity: &str,
+    ) -> Result<(), CommitError> {
+        self.rows().put_identity(provider, identity);
+        Ok(())
+    }
+
+    async fn prune(&self, _: PruneAsk) -> Result<u64, CommitError> {
+        Ok(0)
+    }
+
+    async fn deliveries(
+        &self,
+        _: &DeliveryFilter,
+        _: &PageAsk,
+    ) -> Result<Page<DeliveryListRow>, StoreError> {
+        Err(StoreError::Failed("the engine never lists".into()))
     }
 
     async fn sandboxes(

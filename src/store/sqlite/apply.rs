@@ -6,12 +6,13 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, OptionalExtension, Params, params};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use uuid::Uuid;
 
-use super::rows::{self, IssueRow};
+use super::rows::{self, AroundColumns, IssueRow};
 use crate::issue::Issue;
-use crate::store::{CommitError, DeliveryRow, Write};
+use crate::store::{CommitError, DeliveryRow, DeliveryState, Write};
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, HomeId, Phase, Repository, Sandbox, TimelineEntry,
 };
@@ -67,6 +68,19 @@ impl<'a> GuidKey<'a> {
             Ok(_) | Err(_) => Self::Text(text),
         }
     }
+
+    /// Reads the id back out of a column that holds such a key.
+    pub(super) fn read(row: &Row<'_>, column: usize) -> rusqlite::Result<DeliveryId> {
+        match row.get_ref(column)? {
+            ValueRef::Blob(bytes) => {
+                let guid = Uuid::from_slice(bytes).map_err(|_| rows::BadRow::Guid)?;
+                Ok(DeliveryId::trusted(
+                    &*guid.hyphenated().encode_lower(&mut Uuid::encode_buffer()),
+                ))
+            }
+            other => Ok(DeliveryId::trusted(other.as_str()?)),
+        }
+    }
 }
 
 impl rusqlite::ToSql for GuidKey<'_> {
@@ -88,7 +102,11 @@ pub(super) fn run(conn: &Connection, sql: &str) -> Result<(), CommitError> {
 }
 
 /// Runs a statement and says how many rows it changed.
-fn execute(conn: &Connection, sql: &str, params: impl Params) -> Result<usize, CommitError> {
+pub(super) fn execute(
+    conn: &Connection,
+    sql: &str,
+    params: impl Params,
+) -> Result<usize, CommitError> {
     conn.prepare_cached(sql).and_then(|mut statement| statement.execute(params)).map_err(failed)
 }
 
@@ -112,7 +130,7 @@ pub(super) fn apply(
     accounts: &mut Accounts,
     write: &Write,
 ) -> Result<(), CommitError> {
-    let Write { issue, aliases, ended, timeline, delivery } = write;
+    let Write { issue, aliases, taken_over, names_go_to, ended, timeline, delivery } = write;
     // First, since repeated deliveries are the refusal that is common.
     if let Some(delivery) = delivery {
         insert_delivery(conn, delivery)?;
@@ -122,14 +140,23 @@ pub(super) fn apply(
             let account = accounts.number(conn, &issue.account).map_err(failed)?;
             put_issue(conn, account, issue)?;
             for alias in aliases {
-                claim_alias(conn, account, issue.home, alias)?;
+                claim_alias(conn, account, issue, alias)?;
+            }
+            for alias in taken_over {
+                take_alias_over(conn, account, issue, alias)?;
+            }
+            if let Some(other) = names_go_to {
+                hand_names_over(conn, account, issue.home, *other)?;
             }
             for entry in timeline {
                 insert_timeline(conn, issue.home, entry)?;
             }
         }
-        None if aliases.is_empty() && timeline.is_empty() => {}
-        None => return Err(failed("a write without an issue has aliases or a timeline")),
+        None if aliases.is_empty()
+            && taken_over.is_empty()
+            && names_go_to.is_none()
+            && timeline.is_empty() => {}
+        None => return Err(failed("a write without an issue has names or a timeline")),
     }
     if let Some(sandbox) = ended {
         let account = accounts.number(conn, &sandbox.account).map_err(failed)?;
@@ -139,6 +166,12 @@ pub(super) fn apply(
 }
 
 fn insert_delivery(conn: &Connection, delivery: &DeliveryRow) -> Result<(), CommitError> {
+    match delivery.state {
+        DeliveryState::Done => {}
+        DeliveryState::Pending | DeliveryState::SetAside => {
+            return Err(failed("a delivery of a step is always done"));
+        }
+    }
     let inserted = execute(
         conn,
         "INSERT INTO delivery (guid, received_at, event, action, home, applied, reason)
@@ -164,8 +197,9 @@ fn put_issue(conn: &Connection, account: i64, issue: &Issue) -> Result<(), Commi
         execute(
             conn,
             "INSERT INTO issue (home, account, version, due_at, phase, sandbox_id, provider,
-                                external_id, created_at, repository, search, body)
-             VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+                                external_id, created_at, repository, search, body,
+                                repository_id, installation_id, wish_at, wish_repository)
+             VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
              ON CONFLICT (home) DO NOTHING",
             params![
                 issue.home.0,
@@ -179,10 +213,14 @@ fn put_issue(conn: &Connection, account: i64, issue: &Issue) -> Result<(), Commi
                 row.repository,
                 row.search,
                 row.body,
+                row.around.repository_id,
+                row.around.installation_id,
+                row.around.wish_at,
+                row.around.wish_repository,
             ],
         )?
     } else {
-        execute(
+        let changed = execute(
             conn,
             "UPDATE issue
              SET version = ?4, due_at = ?5, phase = ?6, sandbox_id = ?7, provider = ?8,
@@ -203,36 +241,133 @@ fn put_issue(conn: &Connection, account: i64, issue: &Issue) -> Result<(), Commi
                 row.search,
                 row.body,
             ],
-        )?
+        )?;
+        if changed > 0 {
+            update_around(conn, issue.home, &row.around)?;
+        }
+        changed
     };
     if changed == 0 { Err(CommitError::Fenced) } else { Ok(()) }
+}
+
+/// A statement of its own: in the one above, SQLite would write the indexes of these columns anew
+/// in each step, also where nothing differs, as it nearly always is.
+fn update_around(
+    conn: &Connection,
+    home: HomeId,
+    around: &AroundColumns,
+) -> Result<(), CommitError> {
+    execute(
+        conn,
+        "UPDATE issue
+         SET repository_id = ?2, installation_id = ?3, wish_at = ?4, wish_repository = ?5
+         WHERE home = ?1 AND (repository_id IS NOT ?2 OR installation_id IS NOT ?3
+                              OR wish_at IS NOT ?4 OR wish_repository IS NOT ?5)",
+        params![
+            home.0,
+            around.repository_id,
+            around.installation_id,
+            around.wish_at,
+            around.wish_repository,
+        ],
+    )
+    .map(|_changed| ())
 }
 
 fn claim_alias(
     conn: &Connection,
     account: i64,
-    home: HomeId,
+    issue: &Issue,
     alias: &Alias,
 ) -> Result<(), CommitError> {
     let claimed = match alias {
+        Alias::Issue(id) => {
+            let inserted = execute(
+                conn,
+                "INSERT INTO issue_alias (account, issue_id, home) VALUES (?1, ?2, ?3)
+                 ON CONFLICT DO NOTHING",
+                params![account, id.as_str(), issue.home.0],
+            )?;
+            inserted == 1 || alias_home(conn, account, alias).map_err(failed)? == Some(issue.home)
+        }
+        Alias::Numbered(repository, number) => {
+            execute(
+                conn,
+                "INSERT INTO numbered_alias (account, repository, number, home, repository_id)
+                 VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT DO UPDATE
+                 SET repository_id = coalesce(excluded.repository_id, repository_id)
+                 WHERE home = excluded.home",
+                params![
+                    account,
+                    repository.folded(),
+                    number.0.cast_signed(),
+                    issue.home.0,
+                    id_of(repository, issue),
+                ],
+            )? == 1
+        }
+    };
+    if claimed { Ok(()) } else { Err(CommitError::AliasTaken) }
+}
+
+fn take_alias_over(
+    conn: &Connection,
+    account: i64,
+    issue: &Issue,
+    alias: &Alias,
+) -> Result<(), CommitError> {
+    match alias {
         Alias::Issue(id) => execute(
             conn,
             "INSERT INTO issue_alias (account, issue_id, home) VALUES (?1, ?2, ?3)
-             ON CONFLICT DO NOTHING",
-            params![account, id.as_str(), home.0],
-        )?,
+             ON CONFLICT DO UPDATE SET home = excluded.home",
+            params![account, id.as_str(), issue.home.0],
+        ),
+        // What another home knew of the name's repository is not this one's.
         Alias::Numbered(repository, number) => execute(
             conn,
-            "INSERT INTO numbered_alias (account, repository, number, home)
-             VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
-            params![account, repository.folded(), number.0.cast_signed(), home.0],
-        )?,
-    };
-    if claimed == 1 || alias_home(conn, account, alias).map_err(failed)? == Some(home) {
-        Ok(())
-    } else {
-        Err(CommitError::AliasTaken)
+            "INSERT INTO numbered_alias (account, repository, number, home, repository_id)
+             VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT DO UPDATE
+             SET home = excluded.home,
+                 repository_id = CASE WHEN home = excluded.home
+                                      THEN coalesce(excluded.repository_id, repository_id)
+                                      ELSE excluded.repository_id END",
+            params![
+                account,
+                repository.folded(),
+                number.0.cast_signed(),
+                issue.home.0,
+                id_of(repository, issue),
+            ],
+        ),
     }
+    .map(|_changed| ())
+}
+
+/// Gives every name of a home to another. There is no index by home, which each new issue would
+/// have to pay for: this reads all names, and two issues that are one are found rarely.
+fn hand_names_over(
+    conn: &Connection,
+    account: i64,
+    from: HomeId,
+    to: HomeId,
+) -> Result<(), CommitError> {
+    for sql in [
+        "UPDATE issue_alias SET home = ?3 WHERE account = ?1 AND home = ?2",
+        "UPDATE numbered_alias SET home = ?3 WHERE account = ?1 AND home = ?2",
+    ] {
+        execute(conn, sql, params![account, from.0, to.0])?;
+    }
+    Ok(())
+}
+
+/// The numeric id of this repository, where the issue is known to be in it.
+fn id_of(repository: &Repository, issue: &Issue) -> Option<i64> {
+    let own = issue.facts.repository.as_ref()?;
+    let id = issue.facts.repository_id.filter(|_| own.folded() == repository.folded())?;
+    Some(id.cast_signed())
 }
 
 /// The home that a name belongs to in an account.

@@ -158,7 +158,11 @@ pub(super) fn open(dir: &Path) -> Result<Opened, OpenError> {
         })
         .map_err(failed)?;
     let next_home = writer
-        .query_row("SELECT coalesce(max(home), 0) + 1 FROM issue", [], |row| row.get(0))
+        .query_row(
+            "SELECT max(homes_reserved, (SELECT coalesce(max(home), 0) FROM issue)) + 1 FROM meta",
+            [],
+            |row| row.get(0),
+        )
         .map_err(failed)?;
     Ok(Opened {
         writer,

@@ -1,4 +1,4 @@
-//! Lists in pages: sandboxes and timelines, with cursors and totals.
+//! Lists in pages: sandboxes, timelines and deliveries, with cursors and totals.
 //!
 //! A cursor names the last thing of a page by its place in the order, so what is added or removed
 //! meanwhile neither repeats nor hides anything else. A page and its total are of one moment.
@@ -8,10 +8,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
 
+use super::apply::GuidKey;
 use super::read::{all, bound, failed, one};
 use super::{read, rows};
-use crate::store::{Page, PageAsk, SandboxFilter, StoreError};
-use crate::types::{AccountName, Generation, HomeId, Sandbox, TimelineEntry, Timestamp};
+use crate::store::{
+    DeliveryFilter, DeliveryListRow, DeliveryState, Page, PageAsk, SandboxFilter, StoreError,
+};
+use crate::types::{AccountName, Generation, HomeId, IssueId, Sandbox, TimelineEntry, Timestamp};
 
 /// The place of a sandbox in the order of its list.
 struct SandboxPlace {
@@ -53,6 +56,28 @@ struct Conditions {
 impl Conditions {
     fn of_account(account: i64) -> Self {
         Self { sql: "i.account = ?".into(), values: vec![Value::Integer(account)] }
+    }
+
+    /// Of deliveries.
+    fn of_deliveries(filter: &DeliveryFilter) -> Self {
+        let mut all = Self { sql: "TRUE".into(), values: Vec::new() };
+        let DeliveryFilter { home, applied, event, state } = filter;
+        if let Some(home) = home {
+            all.and("d.home = ?", [Value::Integer(home.0)]);
+        }
+        if let Some(applied) = applied {
+            all.and("d.applied = ?", [Value::from(*applied)]);
+        }
+        if let Some(event) = event {
+            all.and("d.event = ?", [Value::Text(event.clone())]);
+        }
+        match state {
+            None => {}
+            Some(DeliveryState::Done) => all.and("d.state IS NULL", []),
+            Some(DeliveryState::Pending) => all.and("d.state = 'pending'", []),
+            Some(DeliveryState::SetAside) => all.and("d.state = 'set_aside'", []),
+        }
+        all
     }
 
     fn and(&mut self, sql: &'static str, values: impl IntoIterator<Item = Value>) {
@@ -177,22 +202,34 @@ pub(super) fn sandboxes(
     Ok(Page { items, next, total })
 }
 
+/// The place behind which a page of rows with numbers begins.
+fn behind(cursor: Option<&str>, prefix: &str) -> Result<i64, StoreError> {
+    let Some(cursor) = cursor else { return Ok(i64::MAX) };
+    let text = decode(cursor)?;
+    let place = text.strip_prefix(prefix).and_then(|place| place.parse().ok());
+    place.ok_or(StoreError::BadCursor)
+}
+
+/// The page that these rows, one more than asked for, make; each with its number.
+fn page_of<T>(mut rows: Vec<(i64, T)>, limit: usize, prefix: &str, total: i64) -> Page<T> {
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let last = rows.last().filter(|_| more);
+    let next = last.map(|(id, _row)| BASE64.encode(format!("{prefix}{id}")));
+    let items = rows.into_iter().map(|(_id, row)| row).collect();
+    Page { items, next, total: total.cast_unsigned() }
+}
+
 pub(super) fn timeline(
     conn: &Connection,
     home: HomeId,
     ask: &PageAsk,
 ) -> Result<Page<TimelineEntry>, StoreError> {
-    let behind = match ask.cursor.as_deref() {
-        None => i64::MAX,
-        Some(cursor) => decode(cursor)?
-            .strip_prefix("t:")
-            .and_then(|place| place.parse().ok())
-            .ok_or(StoreError::BadCursor)?,
-    };
+    let behind = behind(ask.cursor.as_deref(), "t:")?;
     let moment = conn.unchecked_transaction().map_err(failed)?;
     let sql = "SELECT count(*) FROM timeline WHERE home = ?1";
     let total = one(&moment, sql, [home.0], |row| row.get::<_, i64>(0))?.unwrap_or(0);
-    let mut entries = all(
+    let entries = all(
         &moment,
         "SELECT id, at, generation, phase_from, phase_to, reason, cause FROM timeline
          WHERE home = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3",
@@ -209,9 +246,39 @@ pub(super) fn timeline(
             Ok((row.get::<_, i64>(0)?, entry))
         },
     )?;
-    let more = entries.len() > ask.limit;
-    entries.truncate(ask.limit);
-    let next = entries.last().filter(|_| more).map(|(id, _entry)| BASE64.encode(format!("t:{id}")));
-    let items = entries.into_iter().map(|(_id, entry)| entry).collect();
-    Ok(Page { items, next, total: total.cast_unsigned() })
+    Ok(page_of(entries, ask.limit, "t:", total))
+}
+
+pub(super) fn deliveries(
+    conn: &Connection,
+    filter: &DeliveryFilter,
+    ask: &PageAsk,
+) -> Result<Page<DeliveryListRow>, StoreError> {
+    let behind = behind(ask.cursor.as_deref(), "d:")?;
+    let mut conditions = Conditions::of_deliveries(filter);
+    let moment = conn.unchecked_transaction().map_err(failed)?;
+    let sql = format!("SELECT count(*) FROM delivery AS d WHERE {}", conditions.sql);
+    let total = one(&moment, &sql, params_from_iter(&conditions.values), |row| row.get(0))?;
+    conditions.and("d.id < ?", [Value::Integer(behind)]);
+    conditions.values.push(Value::Integer(bound(ask.limit.saturating_add(1))));
+    let sql = format!(
+        "SELECT d.received_at, d.event, d.action, d.home, d.applied, d.reason, d.state,
+                d.id, d.guid, i.body ->> '$.facts.issue_id',
+                coalesce(i.body ->> '$.record.name',
+                         (SELECT e.body ->> '$.name' FROM ended AS e
+                          WHERE e.home = d.home ORDER BY e.generation DESC LIMIT 1))
+         FROM delivery AS d LEFT JOIN issue AS i ON i.home = d.home
+         WHERE {} ORDER BY d.id DESC LIMIT ?",
+        conditions.sql
+    );
+    let rows = all(&moment, &sql, params_from_iter(&conditions.values), |row| {
+        let id = GuidKey::read(row, 8)?;
+        let listed = DeliveryListRow {
+            row: read::delivery_row(row, &id)?,
+            issue_id: row.get_ref(9)?.as_str_or_null()?.map(IssueId::trusted),
+            sandbox_name: row.get(10)?,
+        };
+        Ok((row.get::<_, i64>(7)?, listed))
+    })?;
+    Ok(page_of(rows, ask.limit, "d:", total.unwrap_or(0)))
 }

@@ -11,8 +11,8 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::apply::{self, GuidKey};
 use super::{open, rows};
-use crate::issue::Issue;
-use crate::store::{DeliveryRow, Look, LookAsk, StoreError};
+use crate::issue::{Issue, Scope};
+use crate::store::{DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, StoreError, WishRow};
 use crate::types::{
     AccountName, Alias, DeliveryId, HomeId, IssueId, Phase, Sandbox, SandboxId, Timestamp,
 };
@@ -123,13 +123,14 @@ pub(super) fn look(
 ) -> Result<Look, StoreError> {
     let found = one(
         conn,
-        "SELECT received_at, event, action, d.home, applied, reason,
+        "SELECT received_at, event, action, d.home, applied, reason, state,
                 (SELECT i.home FROM issue_alias AS i
                  WHERE i.account = a.id AND i.issue_id = ?3),
-                (SELECT n.home FROM numbered_alias AS n
-                 WHERE n.account = a.id AND n.repository = ?4 AND n.number = ?5)
+                n.home, n.repository_id
          FROM (SELECT (SELECT id FROM account WHERE name = ?1) AS id) AS a
-         LEFT JOIN delivery AS d ON d.guid = ?2",
+         LEFT JOIN delivery AS d ON d.guid = ?2
+         LEFT JOIN numbered_alias AS n
+                ON n.account = a.id AND n.repository = ?4 AND n.number = ?5",
         params![
             account.as_str(),
             ask.delivery.map(GuidKey::of),
@@ -142,8 +143,14 @@ pub(super) fn look(
             let delivery = ask.delivery.filter(|_| is_stored).map(|id| delivery_row(row, id));
             Ok(Look {
                 delivery: delivery.transpose()?,
-                by_issue: row.get::<_, Option<i64>>(6)?.map(HomeId),
-                by_number: row.get::<_, Option<i64>>(7)?.map(HomeId),
+                by_issue: row.get::<_, Option<i64>>(7)?.map(HomeId),
+                by_number: match row.get::<_, Option<i64>>(8)? {
+                    Some(home) => Some(NumberedHome {
+                        home: HomeId(home),
+                        repository_id: row.get::<_, Option<i64>>(9)?.map(i64::cast_unsigned),
+                    }),
+                    None => None,
+                },
             })
         },
     )?;
@@ -156,14 +163,15 @@ pub(super) fn delivery(
 ) -> Result<Option<DeliveryRow>, StoreError> {
     one(
         conn,
-        "SELECT received_at, event, action, home, applied, reason FROM delivery WHERE guid = ?1",
+        "SELECT received_at, event, action, home, applied, reason, state
+         FROM delivery WHERE guid = ?1",
         [GuidKey::of(id)],
         |row| delivery_row(row, id),
     )
 }
 
-/// Reads the first six columns of a row of `delivery`, as they are selected above.
-fn delivery_row(row: &Row<'_>, id: &DeliveryId) -> rusqlite::Result<DeliveryRow> {
+/// Reads the first seven columns of a row of `delivery`, as they are selected above.
+pub(super) fn delivery_row(row: &Row<'_>, id: &DeliveryId) -> rusqlite::Result<DeliveryRow> {
     Ok(DeliveryRow {
         id: id.clone(),
         received_at: Timestamp::from_unix_ms(row.get(0)?),
@@ -172,6 +180,12 @@ fn delivery_row(row: &Row<'_>, id: &DeliveryId) -> rusqlite::Result<DeliveryRow>
         home: row.get::<_, Option<i64>>(3)?.map(HomeId),
         applied: row.get(4)?,
         reason: row.get(5)?,
+        state: match row.get_ref(6)?.as_str_or_null()? {
+            None => DeliveryState::Done,
+            Some("pending") => DeliveryState::Pending,
+            Some("set_aside") => DeliveryState::SetAside,
+            Some(word) => return Err(rows::BadRow::UnknownWord(word.into()).into()),
+        },
     })
 }
 
@@ -248,6 +262,63 @@ pub(super) fn newest_sandbox(
         rows::ENDED_COLUMNS
     );
     one(conn, &sql, [home.0], rows::ended)
+}
+
+pub(super) fn homes(
+    conn: &Connection,
+    scope: &Scope,
+    after: Option<HomeId>,
+    limit: usize,
+) -> Result<Vec<HomeId>, StoreError> {
+    let after = after.map_or(i64::MIN, |home| home.0);
+    let of = |sql: &str, id: u64| {
+        let params = params![id.cast_signed(), after, bound(limit)];
+        all(conn, sql, params, |row| row.get(0).map(HomeId))
+    };
+    match scope {
+        Scope::Installation(id) => of(
+            "SELECT home FROM issue WHERE installation_id = ?1 AND home > ?2
+             ORDER BY home LIMIT ?3",
+            *id,
+        ),
+        Scope::Repositories(ids) => {
+            let mut homes = Vec::new();
+            for id in ids {
+                homes.extend(of(
+                    "SELECT home FROM issue WHERE repository_id = ?1 AND home > ?2
+                     ORDER BY home LIMIT ?3",
+                    *id,
+                )?);
+            }
+            homes.sort_unstable();
+            homes.dedup();
+            homes.truncate(limit);
+            Ok(homes)
+        }
+    }
+}
+
+/// A wish's turn is how many of its repository wait longer. All of it comes out of one index.
+pub(super) fn wishes(conn: &Connection, limit: usize) -> Result<Vec<WishRow>, StoreError> {
+    all(
+        conn,
+        "SELECT w.home, a.name, w.wish_repository, w.wish_at
+         FROM (SELECT home, account, wish_repository, wish_at,
+                      row_number() OVER (PARTITION BY account, wish_repository
+                                         ORDER BY wish_at, home) AS turn
+               FROM issue INDEXED BY issue_wish WHERE wish_at IS NOT NULL) AS w
+         JOIN account AS a ON a.id = w.account
+         ORDER BY w.turn, w.wish_at, w.home LIMIT ?1",
+        [bound(limit)],
+        |row| {
+            Ok(WishRow {
+                home: HomeId(row.get(0)?),
+                account: AccountName::trusted(row.get_ref(1)?.as_str()?),
+                repository: row.get(2)?,
+                since: Timestamp::from_unix_ms(row.get(3)?),
+            })
+        },
+    )
 }
 
 pub(super) fn counts(

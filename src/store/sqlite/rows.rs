@@ -2,7 +2,8 @@
 //!
 //! Domain types are not `Serialize`, so that a change of theirs is a decision about what is stored
 //! and not an accident. A value is in a column *or* in the body, never in both, so that the two
-//! cannot disagree; only the folded repository and the text to search are derived copies.
+//! cannot disagree; only the folded repositories, the text to search and what [`AroundColumns`]
+//! holds are derived copies.
 //! Decoding gives back exactly what was encoded; a property test holds this for every state.
 
 use std::borrow::Cow;
@@ -17,9 +18,11 @@ use crate::types::{
     Phase, ProviderName, Repository, Sandbox, SandboxId, TemplateName, Timestamp, Wanted,
 };
 
+mod fan_out;
 mod parts;
 mod steps;
 
+pub(super) use fan_out::{fan_out, fan_out_body};
 use parts::{FactsPart, FailurePart, NextPart, RecordPart, WishPart, Word};
 use steps::{By, GoalPart, StepPart};
 
@@ -35,6 +38,9 @@ pub(super) enum BadRow {
     /// A column holds a word that is none of the known ones.
     #[error("a row holds the unknown word {0:?}")]
     UnknownWord(String),
+    /// The key of a delivery has not the length of a GUID.
+    #[error("a row holds a GUID that is none")]
+    Guid,
     /// The body is not the JSON it should be.
     #[error("the body of a row cannot be read")]
     Body(#[from] serde_json::Error),
@@ -87,6 +93,30 @@ pub(super) struct IssueRow<'a> {
     pub(super) repository: Option<String>,
     pub(super) search: Option<String>,
     pub(super) body: String,
+    pub(super) around: AroundColumns,
+}
+
+/// The columns of `issue` by which news of a repository or an installation find it, and the wish
+/// that waits. They are filled whatever the phase, and hardly ever change.
+pub(super) struct AroundColumns {
+    pub(super) repository_id: Option<i64>,
+    pub(super) installation_id: Option<i64>,
+    pub(super) wish_at: Option<i64>,
+    /// The repository in lower case; only where a wish waits.
+    pub(super) wish_repository: Option<String>,
+}
+
+impl AroundColumns {
+    fn of(issue: &Issue) -> Self {
+        let Issue { facts, wish, .. } = issue;
+        let wish_repository = wish.as_ref().and(facts.repository.as_ref());
+        Self {
+            repository_id: facts.repository_id.map(u64::cast_signed),
+            installation_id: facts.installation_id.map(u64::cast_signed),
+            wish_at: wish.as_ref().map(|wish| wish.since.unix_ms()),
+            wish_repository: wish_repository.map(Repository::folded),
+        }
+    }
 }
 
 impl<'a> IssueRow<'a> {
@@ -146,6 +176,7 @@ impl<'a> IssueRow<'a> {
                 search_text(&record.name, title, facts.repository.as_ref(), &record.id)
             }),
             body: serde_json::to_string(&body)?,
+            around: AroundColumns::of(issue),
         })
     }
 }

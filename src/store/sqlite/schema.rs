@@ -15,7 +15,10 @@ use rusqlite::Connection;
 use super::OpenError;
 
 /// Every migration in order; the first makes version 1. Released ones are never changed.
-pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/sqlite/0001_first.sql")];
+pub(super) const MIGRATIONS: &[&str] = &[
+    include_str!("../../../migrations/sqlite/0001_first.sql"),
+    include_str!("../../../migrations/sqlite/0002_around.sql"),
+];
 
 /// Brings the database at `path` to the version of `migrations`.
 pub(super) fn migrate(

@@ -30,13 +30,18 @@ pub(super) const QUEUE_WRITES_MAX: usize = 16_384;
 /// the first in line would only wait longer.
 const BATCH_WRITES_MAX: usize = 1_024;
 
-/// How a write ended.
-type Verdict = Result<(), CommitError>;
+/// How a piece of work ended: for a chore, with how many rows it changed.
+type Verdict = Result<usize, CommitError>;
+
+/// What is to be written beside the steps of issues. It may be run twice, the first run undone.
+pub(super) type Chore = dyn Fn(&Connection) -> Verdict + Send;
 
 /// What the writer is asked.
 enum Work {
     /// To make this durable. Boxed, since the queue's slots are made at once.
     Write(Box<Write>),
+    /// To do this, durably.
+    Chore(Box<Chore>),
     /// To write something that means nothing, to see whether writing works.
     Probe,
 }
@@ -64,8 +69,20 @@ impl Writer {
     }
 
     /// Queues a write; its place is taken when this returns.
-    pub(super) fn write(&self, write: Write) -> impl Future<Output = Verdict> + Send + 'static {
-        self.queue(Work::Write(Box::new(write)))
+    pub(super) fn write(
+        &self,
+        write: Write,
+    ) -> impl Future<Output = Result<(), CommitError>> + Send + 'static {
+        let written = self.queue(Work::Write(Box::new(write)));
+        async move { written.await.map(|_changed| ()) }
+    }
+
+    /// Queues a chore; says how many rows it changed.
+    pub(super) fn chore(
+        &self,
+        chore: impl Fn(&Connection) -> Verdict + Send + 'static,
+    ) -> impl Future<Output = Verdict> + Send + 'static {
+        self.queue(Work::Chore(Box::new(chore)))
     }
 
     /// Queues a probe.
@@ -162,30 +179,35 @@ impl Desk {
         }
         batch
             .iter()
-            .map(|job| match (&job.work, undo) {
-                (Work::Write(write), Undo::Nothing) => self.apply_plainly(write),
-                (Work::Write(write), Undo::BySavepoint) => self.apply_undoably(write),
-                (Work::Probe, Undo::Nothing | Undo::BySavepoint) => {
-                    Ok(Ok(apply::probe(&self.conn)?))
-                }
+            .map(|job| match undo {
+                Undo::Nothing => self.apply_plainly(&job.work),
+                Undo::BySavepoint => self.apply_undoably(&job.work),
             })
             .collect()
     }
 
-    /// Applies a write that is refused, if at all, before it changed anything.
-    fn apply_plainly(&mut self, write: &Write) -> Result<Verdict, Stop> {
+    fn apply(&mut self, work: &Work) -> Verdict {
+        match work {
+            Work::Write(write) => apply::apply(&self.conn, &mut self.accounts, write).map(|()| 1),
+            Work::Chore(chore) => chore(&self.conn),
+            Work::Probe => apply::probe(&self.conn).map(|()| 1),
+        }
+    }
+
+    /// Applies what is refused, if at all, before it changed anything.
+    fn apply_plainly(&mut self, work: &Work) -> Result<Verdict, Stop> {
         let changes = self.conn.total_changes();
-        let verdict = apply::apply(&self.conn, &mut self.accounts, write);
+        let verdict = self.apply(work);
         // A full or failing disk may have ended the whole transaction: what came after would
         // then be on its own.
         let left = || self.conn.total_changes() != changes || self.conn.is_autocommit();
         if verdict.is_err() && left() { Err(Stop::ToUndo) } else { Ok(verdict) }
     }
 
-    /// Applies a write whole or not at all.
-    fn apply_undoably(&mut self, write: &Write) -> Result<Verdict, Stop> {
+    /// Applies something whole or not at all.
+    fn apply_undoably(&mut self, work: &Work) -> Result<Verdict, Stop> {
         apply::run(&self.conn, "SAVEPOINT one")?;
-        let verdict = apply::apply(&self.conn, &mut self.accounts, write);
+        let verdict = self.apply(work);
         if verdict.is_err() {
             self.accounts.forget();
             // Where the whole transaction was ended, this finds no savepoint and fails the batch.
@@ -224,7 +246,7 @@ mod tests {
     use super::super::{open, read};
     use super::*;
     use crate::issue::Issue;
-    use crate::store::DeliveryRow;
+    use crate::store::{DeliveryRow, DeliveryState};
     use crate::types::{AccountName, DeliveryId, HomeId, IssueId, Timestamp};
 
     fn desk(dir: &std::path::Path) -> Desk {
@@ -241,10 +263,13 @@ mod tests {
             home: None,
             applied: false,
             reason: guid.into(),
+            state: DeliveryState::Done,
         };
         let write = Write {
             issue: None,
             aliases: Vec::new(),
+            taken_over: Vec::new(),
+            names_go_to: None,
             ended: None,
             timeline: Vec::new(),
             delivery: Some(delivery),
@@ -275,7 +300,7 @@ mod tests {
         for guid in ["before", "unlucky", "after"] {
             assert!(!is_stored(&desk, guid), "{guid}");
         }
-        assert_eq!(desk.transact(&[job("before")]), Ok(vec![Ok(())]));
+        assert_eq!(desk.transact(&[job("before")]), Ok(vec![Ok(1)]));
         assert!(is_stored(&desk, "before"));
     }
 
@@ -304,10 +329,10 @@ mod tests {
             .expect("sets the trap");
         // The first makes the account, the second makes the batch run again.
         let verdicts = desk.transact(&[job_of_account(20, "good"), job_of_account(1, "bad")]);
-        assert_eq!(verdicts.expect("commits")[0], Ok(()));
+        assert_eq!(verdicts.expect("commits")[0], Ok(1));
         assert_eq!(account_of(&desk, 20).as_deref(), Some("new"));
         // After the second was undone by its savepoint.
-        assert_eq!(desk.transact(&[job_of_account(21, "later")]), Ok(vec![Ok(())]));
+        assert_eq!(desk.transact(&[job_of_account(21, "later")]), Ok(vec![Ok(1)]));
         assert_eq!(account_of(&desk, 21).as_deref(), Some("new"));
     }
 
@@ -323,7 +348,7 @@ mod tests {
             .expect("sets the trap");
         let verdicts = desk.transact(&[job("before"), job("unlucky"), job("after")]);
         let failed = Err(CommitError::Failed("no luck".into()));
-        assert_eq!(verdicts, Ok(vec![Ok(()), failed, Ok(())]));
+        assert_eq!(verdicts, Ok(vec![Ok(1), failed, Ok(1)]));
         let stored = ["before", "unlucky", "after"].map(|guid| is_stored(&desk, guid));
         assert_eq!(stored, [true, false, true]);
     }
@@ -342,6 +367,6 @@ mod tests {
         let verdicts = desk.transact(&[job("before"), job("unlucky"), job("after")]);
         assert!(matches!(verdicts, Err(CommitError::Failed(_))), "{verdicts:?}");
         assert!(!is_stored(&desk, "before") && !is_stored(&desk, "after"));
-        assert_eq!(desk.transact(&[job("after")]), Ok(vec![Ok(())]));
+        assert_eq!(desk.transact(&[job("after")]), Ok(vec![Ok(1)]));
     }
 }

@@ -1,0 +1,258 @@
+//! What is durable in the stores of the engine's tests, and the contract by which it changes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::issue::{FanOut, Issue, Scope};
+use crate::store::{
+    CommitError, DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, PENDING_TRIES_MAX,
+    PendingRow, Stray, WishRow, Write,
+};
+use crate::types::{
+    AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, ProviderName,
+    Repository, Sandbox, SandboxId, Timestamp,
+};
+
+/// The rows of a store in memory.
+#[derive(Default)]
+pub struct Rows {
+    pub epoch: u64,
+    pub issues: BTreeMap<HomeId, Issue>,
+    pub deliveries: BTreeMap<DeliveryId, DeliveryRow>,
+    pub history: Vec<Sandbox>,
+    pub holds: Vec<Hold>,
+    pub reserved_homes: i64,
+    aliases: BTreeMap<(AccountName, String), NumberedHome>,
+    pending: Vec<PendingRow>,
+    strays: BTreeMap<(String, String), Stray>,
+    identities: BTreeMap<String, String>,
+}
+
+/// Names are compared without regard to a repository's case.
+fn key(account: &AccountName, alias: &Alias) -> (AccountName, String) {
+    let name = match alias {
+        Alias::Issue(id) => id.to_string(),
+        Alias::Numbered(repository, number) => format!("{}#{number}", repository.folded()),
+    };
+    (account.clone(), name)
+}
+
+fn stray_key(provider: &ProviderName, external_id: &ExternalId) -> (String, String) {
+    (provider.to_string(), external_id.to_string())
+}
+
+impl Rows {
+    /// Applies a write whole, or says why not.
+    pub fn apply(&mut self, epoch: Epoch, write: &Write) -> Result<(), CommitError> {
+        if let Some(delivery) = &write.delivery
+            && self.deliveries.contains_key(&delivery.id)
+        {
+            return Err(CommitError::DuplicateDelivery);
+        }
+        if let Some(issue) = &write.issue {
+            let stored = self.issues.get(&issue.home).map_or(0, |issue| issue.version);
+            if issue.version != stored + 1 || epoch.0 != self.epoch {
+                return Err(CommitError::Fenced);
+            }
+            let other = |alias: &Alias| {
+                self.resolve(&issue.account, alias).is_some_and(|home| home != issue.home)
+            };
+            if write.aliases.iter().any(other) {
+                return Err(CommitError::AliasTaken);
+            }
+            for alias in write.aliases.iter().chain(&write.taken_over) {
+                self.give(issue, alias);
+            }
+            if let Some(other) = write.names_go_to {
+                let own = self.aliases.values_mut().filter(|had| had.home == issue.home);
+                own.for_each(|had| had.home = other);
+            }
+            self.issues.insert(issue.home, issue.clone());
+        }
+        self.history.extend(write.ended.clone());
+        self.deliveries.extend(write.delivery.clone().map(|row| (row.id.clone(), row)));
+        Ok(())
+    }
+
+    fn give(&mut self, issue: &Issue, alias: &Alias) {
+        let is_own = |name: &Repository| {
+            issue.facts.repository.as_ref().is_some_and(|own| own.folded() == name.folded())
+        };
+        let known = match alias {
+            Alias::Issue(_) => None,
+            Alias::Numbered(name, _) => issue.facts.repository_id.filter(|_| is_own(name)),
+        };
+        let key = key(&issue.account, alias);
+        let before = self.aliases.get(&key).filter(|had| had.home == issue.home);
+        let repository_id = known.or(before.and_then(|had| had.repository_id));
+        self.aliases.insert(key, NumberedHome { home: issue.home, repository_id });
+    }
+
+    pub fn resolve(&self, account: &AccountName, alias: &Alias) -> Option<HomeId> {
+        self.aliases.get(&key(account, alias)).map(|had| had.home)
+    }
+
+    pub fn look(&self, account: &AccountName, ask: LookAsk<'_>) -> Look {
+        let numbered = |(repository, number): (&Repository, _)| {
+            self.aliases.get(&key(account, &Alias::Numbered(repository.clone(), number))).copied()
+        };
+        Look {
+            delivery: ask.delivery.and_then(|id| self.deliveries.get(id).cloned()),
+            by_issue: ask.issue.and_then(|id| self.resolve(account, &Alias::Issue(id.clone()))),
+            by_number: ask.numbered.and_then(numbered),
+        }
+    }
+
+    pub fn due(&self, now: Timestamp, limit: usize) -> Vec<HomeId> {
+        let due = |issue: &Issue| Some((issue.due_at()?, issue.home));
+        let mut due: Vec<_> = self.issues.values().filter_map(due).collect();
+        due.retain(|(at, _)| *at <= now);
+        due.sort_unstable();
+        due.into_iter().map(|(_, home)| home).take(limit).collect()
+    }
+
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.issues.values().filter_map(Issue::due_at).min()
+    }
+
+    pub fn live(&self, after: Option<HomeId>, limit: usize) -> Vec<Issue> {
+        let live = |issue: &&Issue| Some(issue.home) > after && issue.state.phase().is_some();
+        self.issues.values().filter(live).take(limit).cloned().collect()
+    }
+
+    pub fn sandbox(&self, id: &SandboxId) -> Option<Sandbox> {
+        let live = |issue: &&Issue| issue.state.record().is_some_and(|record| record.id == *id);
+        let live = self.issues.values().find(live).and_then(Issue::sandbox);
+        live.or_else(|| self.history.iter().find(|sandbox| sandbox.id == *id).cloned())
+    }
+
+    pub fn newest(&self, home: HomeId) -> Option<Sandbox> {
+        let live = self.issues.get(&home).and_then(Issue::sandbox);
+        live.or_else(|| self.history.iter().rfind(|sandbox| sandbox.home == home).cloned())
+    }
+
+    pub fn homes(&self, scope: &Scope, after: Option<HomeId>, limit: usize) -> Vec<HomeId> {
+        let concerned = |issue: &&Issue| match scope {
+            Scope::Repositories(ids) => {
+                issue.facts.repository_id.is_some_and(|id| ids.contains(&id))
+            }
+            Scope::Installation(id) => issue.facts.installation_id == Some(*id),
+        };
+        let later = self.issues.values().filter(|issue| Some(issue.home) > after);
+        later.filter(concerned).map(|issue| issue.home).take(limit).collect()
+    }
+
+    pub fn wishes(&self, limit: usize) -> Vec<WishRow> {
+        let row = |issue: &Issue| {
+            Some(WishRow {
+                home: issue.home,
+                account: issue.account.clone(),
+                repository: issue.facts.repository.as_ref().map(Repository::folded),
+                since: issue.wish.as_ref()?.since,
+            })
+        };
+        let mut wishes: Vec<_> = self.issues.values().filter_map(row).collect();
+        wishes.sort_by_key(|wish| (wish.since, wish.home));
+        let mut turns = HashMap::new();
+        let mut fair: Vec<_> = wishes
+            .into_iter()
+            .map(|wish| {
+                let group = (wish.account.clone(), wish.repository.clone());
+                let turn = turns.entry(group).or_insert(0_usize);
+                *turn += 1;
+                (*turn, wish)
+            })
+            .collect();
+        fair.sort_by_key(|(turn, _)| *turn);
+        fair.into_iter().map(|(_, wish)| wish).take(limit).collect()
+    }
+
+    pub fn deleted(&self, ids: &[SandboxId]) -> HashSet<SandboxId> {
+        let past = self.history.iter().map(|sandbox| &sandbox.id);
+        past.filter(|id| ids.contains(id)).cloned().collect()
+    }
+
+    pub fn put_pending(&mut self, fan_out: FanOut) -> Result<(), CommitError> {
+        let row = DeliveryRow {
+            id: fan_out.delivery.clone(),
+            received_at: fan_out.received_at,
+            event: fan_out.event.clone(),
+            action: fan_out.action.clone(),
+            home: None,
+            applied: false,
+            reason: String::new(),
+            state: DeliveryState::Pending,
+        };
+        if self.deliveries.contains_key(&row.id) {
+            return Err(CommitError::DuplicateDelivery);
+        }
+        self.deliveries.insert(row.id.clone(), row);
+        self.pending.push(PendingRow { fan_out, tries: 0, done_to: None });
+        Ok(())
+    }
+
+    pub fn pending(&self, limit: usize) -> Vec<PendingRow> {
+        self.pending.iter().take(limit).cloned().collect()
+    }
+
+    pub fn advance_pending(&mut self, id: &DeliveryId, done_to: HomeId) {
+        if let Some(row) = self.pending.iter_mut().find(|row| row.fan_out.delivery == *id) {
+            row.done_to = row.done_to.max(Some(done_to));
+        }
+    }
+
+    pub fn fail_pending(&mut self, id: &DeliveryId, error: String) {
+        let pending = self.pending.iter_mut().find(|row| row.fan_out.delivery == *id);
+        let Some(row) = pending else { return };
+        row.tries += 1;
+        if row.tries >= PENDING_TRIES_MAX {
+            self.settle(id, DeliveryState::SetAside, false, error);
+        }
+    }
+
+    pub fn settle(&mut self, id: &DeliveryId, state: DeliveryState, applied: bool, reason: String) {
+        self.pending.retain(|row| row.fan_out.delivery != *id);
+        if let Some(row) = self.deliveries.get_mut(id)
+            && row.state == DeliveryState::Pending
+        {
+            *row = DeliveryRow { state, applied, reason, ..row.clone() };
+        }
+    }
+
+    pub fn put_hold(&mut self, hold: Hold) {
+        self.holds.retain(|had| had.scope != hold.scope);
+        self.holds.push(hold);
+    }
+
+    pub fn remove_hold(&mut self, scope: &HoldScope) -> bool {
+        let before = self.holds.len();
+        self.holds.retain(|had| had.scope != *scope);
+        self.holds.len() < before
+    }
+
+    pub fn strays(&self) -> Vec<Stray> {
+        self.strays.values().cloned().collect()
+    }
+
+    pub fn put_strays(&mut self, strays: Vec<Stray>) {
+        for stray in strays {
+            let key = stray_key(&stray.provider, &stray.external_id);
+            let first = self.strays.get(&key).map_or(stray.first_seen_at, |had| had.first_seen_at);
+            self.strays.insert(key, Stray { first_seen_at: first, ..stray });
+        }
+    }
+
+    pub fn remove_strays(&mut self, keys: &[(ProviderName, ExternalId)]) {
+        for (provider, external_id) in keys {
+            self.strays.remove(&stray_key(provider, external_id));
+        }
+    }
+
+    pub fn identities(&self) -> Vec<(ProviderName, String)> {
+        let all = self.identities.iter();
+        all.map(|(name, id)| (ProviderName::trusted(name.as_str()), id.clone())).collect()
+    }
+
+    pub fn put_identity(&mut self, provider: &ProviderName, identity: &str) {
+        self.identities.insert(provider.to_string(), identity.to_owned());
+    }
+}

@@ -1,0 +1,82 @@
+//! News of a repository or an installation that wait to be applied, as the body of their row. As in
+//! `parts`, the names are what is stored. What deliveries have in columns is not repeated here.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use super::BadRow;
+use crate::issue::{Around, FanOut, Scope};
+use crate::types::{DeliveryId, Repository, Timestamp};
+
+#[derive(Serialize, Deserialize)]
+struct FanOutBody<'a> {
+    scope: ScopePart<'a>,
+    news: NewsPart<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ScopePart<'a> {
+    Repositories(Cow<'a, [u64]>),
+    Installation(u64),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum NewsPart<'a> {
+    Renamed(Cow<'a, str>, i64),
+    Stop(Cow<'a, str>),
+    LabelGone,
+    Noted(Cow<'a, str>),
+}
+
+/// The body of the row of `pending` that keeps these news.
+///
+/// # Errors
+/// As for [`IssueRow::encode`](super::IssueRow::encode).
+pub(in super::super) fn fan_out_body(fan_out: &FanOut) -> Result<String, BadRow> {
+    let FanOut { scope, news, delivery: _, received_at: _, event: _, action: _ } = fan_out;
+    Ok(serde_json::to_string(&FanOutBody {
+        scope: match scope {
+            Scope::Repositories(ids) => ScopePart::Repositories(Cow::Borrowed(ids)),
+            Scope::Installation(id) => ScopePart::Installation(*id),
+        },
+        news: match news {
+            Around::Renamed { repository, as_of } => {
+                NewsPart::Renamed(Cow::Borrowed(repository.as_str()), as_of.unix_ms())
+            }
+            Around::Stop(reason) => NewsPart::Stop(Cow::Borrowed(reason)),
+            Around::LabelGone => NewsPart::LabelGone,
+            Around::Noted(what) => NewsPart::Noted(Cow::Borrowed(what)),
+        },
+    })?)
+}
+
+/// Reads the news back, together with what is known of their delivery.
+///
+/// # Errors
+/// [`BadRow::Body`] where it is not such a body.
+pub(in super::super) fn fan_out(
+    body: &str,
+    delivery: DeliveryId,
+    received_at: Timestamp,
+    event: String,
+    action: String,
+) -> Result<FanOut, BadRow> {
+    let FanOutBody { scope, news } = serde_json::from_str(body)?;
+    let scope = match scope {
+        ScopePart::Repositories(ids) => Scope::Repositories(ids.into_owned()),
+        ScopePart::Installation(id) => Scope::Installation(id),
+    };
+    let news = match news {
+        NewsPart::Renamed(name, as_of) => Around::Renamed {
+            repository: Repository::trusted(&*name),
+            as_of: Timestamp::from_unix_ms(as_of),
+        },
+        NewsPart::Stop(reason) => Around::Stop(reason.into_owned()),
+        NewsPart::LabelGone => Around::LabelGone,
+        NewsPart::Noted(what) => Around::Noted(what.into_owned()),
+    };
+    Ok(FanOut { delivery, received_at, event, action, scope, news })
+}
