@@ -15,12 +15,15 @@
 //!    cannot both commit: each write names the version it follows.
 
 mod actor;
+mod admission;
 pub mod api;
 mod breaker;
+mod busy;
 mod core;
 mod directory;
 mod executor;
 pub mod handle;
+mod holds;
 mod registry;
 mod scheduler;
 pub mod spawner;
@@ -32,11 +35,13 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
+pub use admission::Quotas;
 pub use api::{
     Change, Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, Figures,
     IssueKey, Publisher, SandboxRef, WaitFor, Waited, Work,
 };
 pub use breaker::{BreakerState, BreakerView};
+pub use busy::AtWork;
 pub use executor::CleanupCounts;
 pub use handle::Engine;
 pub use spawner::{Spawner, Threads};

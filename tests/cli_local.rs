@@ -47,8 +47,8 @@ fn config_check_says_what_is_wrong_and_what_is_not_in_force() {
     let right = "the configuration is right\n  listen     127.0.0.1:8787\n  data       \
         /somewhere\n  template   default on local\n";
     assert_eq!(check("[triggers]\nopened = true\n"), ran(0, right, ""));
-    let warning = "warning: issuebox.toml:2: quota.live is accepted but not yet in force\n";
-    assert_eq!(check("[quota]\nlive = 3\n"), ran(0, right, warning));
+    let warning = "warning: issuebox.toml:2: github.api_url is accepted but not yet in force\n";
+    assert_eq!(check("[github]\napi_url = \"https://git.example.org\"\n"), ran(0, right, warning));
     assert_eq!(
         check("lisen = 1\n[triggers]\nopened = 2\n"),
         ran(

@@ -26,7 +26,8 @@ impl Served {
             .env("ISSUEBOX_DATA", data.path())
             .env("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", "simulated")
             .env("ISSUEBOX__PROVIDERS__SIMULATED__DIR", data.path().join("simulated"))
-            .env("ISSUEBOX__QUOTA__LIVE", "5");
+            .env("ISSUEBOX__QUOTA__LIVE", "0")
+            .env("ISSUEBOX__GITHUB__API_URL", "https://git.example.org");
         let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
         let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
         let mut seen = Vec::new();
@@ -37,7 +38,8 @@ impl Served {
         });
         let Some(url) = url else { panic!("it is not ready: {seen:#?}") };
         assert!(
-            seen.iter().any(|line| line.contains("quota.live is accepted but not yet in force"))
+            seen.iter()
+                .any(|line| line.contains("github.api_url is accepted but not yet in force"))
         );
         assert!(seen.iter().any(|line| line.contains("admin token was made")), "{seen:#?}");
         // Its later lines are read away, so that it never waits for a reader.

@@ -37,6 +37,7 @@ impl Bench {
         let text = format!(
             "listen = \"127.0.0.1:0\"\ndata = {data:?}\n\
              [auth]\nadmin_token = {TOKEN:?}\n[github]\nwebhook_secrets = [{SECRET:?}]\n\
+             [quota]\nlive = 0\ncreates_in_flight = 0\n\
              [templates.default]\nprovider = \"simulated\"\n[providers.simulated]\ndir = {sim:?}\n",
             data = dir.path().join("data"),
             sim = simulated.path(),

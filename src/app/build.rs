@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, Server, StepBounds};
-use crate::engine::{Engine, EngineParts, Threads};
+use crate::engine::{Engine, EngineParts, Quotas, Threads};
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, TokenHash};
 use crate::issue::event::ProviderRules;
@@ -69,6 +69,11 @@ pub(super) async fn serve(
         templates: config.templates.clone().into_iter().collect(),
         providers,
         creates_in_flight: config.quota.creates_in_flight,
+        quotas: Quotas {
+            account: config.quota.live,
+            repository: config.quota.live_per_repository,
+            server: config.quota.live_server,
+        },
         publisher: Arc::clone(&feed) as _,
         spawner: Arc::new(Threads { arbiter: arbiter.handle(), io, calls }),
     })

@@ -218,18 +218,10 @@ fn lifecycle(r: &mut Reader) -> Lifecycle {
     let delete = step_bounds(r, "delete", 60);
     let off_or = |seconds: u64| (seconds > 0).then(|| Duration::from_secs(seconds));
     let idle_stop = off_or(r.number("lifecycle.idle_stop_seconds", 1800, 0..=SECONDS_MAX));
-    // Set to off, it is as it is.
-    if idle_stop.is_some() {
-        r.not_in_force("lifecycle.idle_stop_seconds");
-    }
     let after_close = r.number("lifecycle.delete_after_close_seconds", 86_400, 0..=SECONDS_MAX);
-    r.not_in_force("lifecycle.delete_after_close_seconds");
     let reconcile = r.number("lifecycle.reconcile_seconds", 60, 1..=SECONDS_MAX);
     r.not_in_force("lifecycle.reconcile_seconds");
     let ttl = off_or(r.number("lifecycle.ttl_seconds", 0, 0..=SECONDS_MAX));
-    if ttl.is_some() {
-        r.not_in_force("lifecycle.ttl_seconds");
-    }
     Lifecycle {
         create,
         start,
@@ -256,21 +248,13 @@ fn step_bounds(r: &mut Reader, step: &str, timeout_seconds: u64) -> StepBounds {
 }
 
 fn quota(r: &mut Reader) -> Quota {
-    let creates_in_flight = r.number("quota.creates_in_flight", 8, 0..=u64::MAX);
-    let mut number = |name: &str, default| {
-        let key = format!("quota.{name}");
-        let number = r.number(&key, default, 0..=u64::MAX);
-        // Set to no limit, it is as it is.
-        if number > 0 {
-            r.not_in_force(&key);
-        }
-        number
-    };
+    let mut number =
+        |name: &str, default| r.number(&format!("quota.{name}"), default, 0..=u64::MAX);
     Quota {
         live: number("live", 10),
         live_per_repository: number("live_per_repository", 0),
         live_server: number("live_server", 0),
-        creates_in_flight,
+        creates_in_flight: number("creates_in_flight", 8),
     }
 }
 

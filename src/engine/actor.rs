@@ -184,20 +184,23 @@ impl Actor for IssueActor {
                 actor.listen(ctx);
                 actor.activated(ctx);
             }
-            Ok(None) => match seed {
-                Some((account, id)) => {
-                    actor.issue = Some(Issue::new(actor.home, account, id));
-                    actor.listen(ctx);
+            Ok(None) => {
+                actor.core.admission.forget(actor.home);
+                match seed {
+                    Some((account, id)) => {
+                        actor.issue = Some(Issue::new(actor.home, account, id));
+                        actor.listen(ctx);
+                    }
+                    // The first commit of an actor that ended may still be on its way. Whoever speaks
+                    // next looks again; the due time takes up what that commit began.
+                    None => {
+                        actor.ended = true;
+                        actor.passivated = true;
+                        actor.ticket.leave();
+                        ctx.stop();
+                    }
                 }
-                // The first commit of an actor that ended may still be on its way. Whoever speaks
-                // next looks again; the due time takes up what that commit began.
-                None => {
-                    actor.ended = true;
-                    actor.passivated = true;
-                    actor.ticket.leave();
-                    ctx.stop();
-                }
-            },
+            }
             Err(error) => {
                 tracing::error!(home = actor.home.0, %error, "an issue could not be loaded");
                 actor.ended = true;
@@ -221,7 +224,8 @@ impl StreamHandler<Envelope> for IssueActor {
             }
             Message::Due => {
                 let in_flight = self.in_flight();
-                self.event(IssueEvent::Due { in_flight, busy: false }, None, ctx);
+                let busy = self.core.busy.is_busy(self.home);
+                self.event(IssueEvent::Due { in_flight, busy }, None, ctx);
             }
             // Being there is all that was asked.
             Message::Wake => {}
@@ -268,6 +272,12 @@ impl IssueActor {
         let Some(issue) = &self.issue else {
             return answer(reply, Err(Unanswered::Again));
         };
+        // The issue has another home now: its names lead there.
+        if issue.merged_into.is_some()
+            && matches!(event, IssueEvent::Ensure(_) | IssueEvent::Nudge { .. })
+        {
+            return answer(reply, Err(Unanswered::Again));
+        }
         // Answers and due times are few and must not be lost; callers can come again.
         if self.outbox.len() >= QUEUE_LEN_MAX && reply.is_some() {
             return answer(reply, Err(Unanswered::Overloaded));
@@ -286,10 +296,11 @@ impl IssueActor {
             jitter_permille: self.core.ids.jitter_permille(),
             unix_ns: 0,
             may_hurry: false,
-            bar: None,
+            bar: self.core.admission.bar(issue, &event),
         };
         let claims = event.claims().to_vec();
         let commit = step(issue, event, &moment);
+        self.core.admission.settle(&commit.issue);
         self.take(commit, claims, delivery, reply, ctx);
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::breaker::BreakerView;
+use super::busy::AtWork;
 use super::executor::CleanupCounts;
 use crate::issue::commit::CommandRefusal;
 use crate::issue::{Bar, Issue};
@@ -117,6 +118,8 @@ pub struct Work {
     pub target: Target,
     /// The sandbox as it was when it was found running.
     pub sandbox: Sandbox,
+    /// Kept for as long as the work goes on: the sandbox is not idle meanwhile.
+    pub at_work: Arc<AtWork>,
 }
 
 /// Why a call was not done.

@@ -11,7 +11,9 @@ use crate::issue::Rules;
 use crate::store::Store;
 use crate::types::{HomeId, Timestamp};
 
+use super::admission::Admission;
 use super::api::{Change, Publisher};
+use super::busy::Busy;
 use super::directory::Directory;
 use super::executor::Executor;
 use super::registry::Registry;
@@ -29,6 +31,8 @@ pub(super) struct Core {
     pub directory: Directory,
     pub executor: Executor,
     pub alarm: Alarm,
+    pub admission: Admission,
+    pub busy: Busy,
     /// Where all work runs.
     pub spawner: Arc<dyn Spawner>,
     /// Who waits for a home's next change. An entry lives as long as somebody waits.

@@ -268,7 +268,8 @@ impl Engine {
                 let provider = self.core.executor.provider(&sandbox.provider);
                 let provider = provider.ok_or(EngineError::ProviderUnknown)?;
                 let target = Target { external_id, expected: sandbox.id.clone() };
-                Ok(Work { provider, target, sandbox })
+                let at_work = Arc::new(self.core.busy.begin(meant.home));
+                Ok(Work { provider, target, sandbox, at_work })
             }
             _ => Err(EngineError::NotRunning(Box::new(sandbox))),
         }

@@ -10,12 +10,15 @@ use dashmap::{DashMap, DashSet};
 
 use crate::clock::{Clock, IdSource};
 use crate::issue::Rules;
+use crate::issue::step::life_due;
 use crate::sandbox::SandboxProvider;
 use crate::store::Store;
 use crate::types::{Phase, ProviderName, Template, TemplateName};
 
 use super::actor::{Activation, Message};
+use super::admission::{self, Admission, Quotas};
 use super::api::{Change, EngineError, Publisher};
+use super::busy::Busy;
 use super::core::Core;
 use super::directory::{Directory, store_failed};
 use super::executor::Executor;
@@ -43,6 +46,8 @@ pub struct EngineParts {
     pub providers: HashMap<ProviderName, Arc<dyn SandboxProvider>>,
     /// How many creates may be under way at once for one provider; 0 leaves it to the engine.
     pub creates_in_flight: u64,
+    /// How many live sandboxes there may be.
+    pub quotas: Quotas,
     /// Who is told what became durable.
     pub publisher: Arc<dyn Publisher>,
     /// Where all work runs.
@@ -58,6 +63,7 @@ impl Engine {
     pub async fn start(parts: EngineParts) -> Result<Self, EngineError> {
         let executor =
             Executor::new(parts.providers, parts.store.instance(), parts.creates_in_flight);
+        let holds = parts.store.holds().await.map_err(store_failed)?;
         let core = Arc::new(Core {
             store: parts.store,
             clock: parts.clock,
@@ -68,16 +74,22 @@ impl Engine {
             directory: Directory::default(),
             executor,
             alarm: Alarm::default(),
+            admission: Admission::new(parts.quotas),
+            busy: Busy::default(),
             spawner: parts.spawner,
             watchers: DashMap::new(),
             restarting: DashSet::new(),
             stopping: AtomicBool::new(false),
         });
         let engine = Self { core, templates: Arc::new(parts.templates) };
+        for hold in holds {
+            engine.hold_again(hold).await?;
+        }
         engine.take_up().await?;
         let spawner = &engine.core.spawner;
         spawner.io(Box::pin(scheduler::run(Arc::clone(&engine.core))));
         spawner.io(Box::pin(scheduler::passivate(Arc::clone(&engine.core))));
+        spawner.io(Box::pin(admission::grant(Arc::clone(&engine.core))));
         Ok(engine)
     }
 
@@ -92,15 +104,21 @@ impl Engine {
             live += page.len();
             for issue in page {
                 core.publish(Change::as_it_is(&issue));
+                core.admission.settle(&issue);
                 let dies = issue.state.record().is_some_and(|record| {
                     let rules = core.rules.providers.get(&record.template.provider);
                     rules.is_some_and(|rules| rules.dies_with_server)
                 });
                 let phase = issue.state.phase();
                 let transitional = phase.is_some_and(Phase::is_transitional);
-                if transitional || (dies && phase == Some(Phase::Running)) {
+                let taken_up = transitional || (dies && phase == Some(Phase::Running));
+                if taken_up {
                     unfinished += 1;
                     core.restarting.insert(issue.home);
+                }
+                // What is configured of the life over time may be other than when it was stored.
+                let is_due_otherwise = issue.life_due != life_due(&issue, &core.rules);
+                if taken_up || is_due_otherwise {
                     let activation = Activation::default();
                     // A new actor's queue has room; closed means that the arbiter has ended.
                     if core.registry.try_send(core, issue.home, activation, Message::Wake).is_err()

@@ -1,6 +1,7 @@
 //! The engine against a store and a provider that tests hold in their hands. Each measured trap of
 //! actors has a test here that fails without its remedy.
 
+mod admission;
 mod breaker;
 pub(in crate::engine) mod executor;
 mod provider;
@@ -18,7 +19,7 @@ use actix::Arbiter;
 
 use crate::clock::{IdSource, SystemClock, SystemIds};
 use crate::engine::{
-    Change, Engine, EngineParts, EnsureIssue, IssueKey, Publisher, SandboxRef, Threads,
+    Change, Engine, EngineParts, EnsureIssue, IssueKey, Publisher, Quotas, SandboxRef, Threads,
 };
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
@@ -79,6 +80,22 @@ fn template() -> Template {
     }
 }
 
+/// The rules of a test, with no provider.
+pub(in crate::engine) fn rules() -> Rules {
+    let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
+    Rules {
+        create: bounds,
+        start: bounds,
+        stop: bounds,
+        delete: bounds,
+        idle_stop: None,
+        delete_after_close: Duration::from_secs(86_400),
+        ttl: None,
+        default_template: template(),
+        providers: HashMap::new(),
+    }
+}
+
 impl Bench {
     async fn new() -> Self {
         Self::on(Arc::new(HeldStore::default()), Arc::new(HeldProvider::default())).await
@@ -86,10 +103,14 @@ impl Bench {
 
     /// A server process on what an earlier one left.
     async fn on(store: Arc<HeldStore>, provider: Arc<HeldProvider>) -> Self {
+        Self::with(store, provider, Quotas::default()).await
+    }
+
+    /// The same with so many live sandboxes at most.
+    async fn with(store: Arc<HeldStore>, provider: Arc<HeldProvider>, quotas: Quotas) -> Self {
         store.begin_epoch();
         let arbiter = Arbiter::new();
         let ids = Arc::new(TrapIds::default());
-        let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
         let name = ProviderName::trusted("held");
         let traits = provider.traits();
         let provider_rules = ProviderRules {
@@ -101,20 +122,11 @@ impl Bench {
             store: Arc::clone(&store) as _,
             clock: Arc::new(SystemClock),
             ids: Arc::clone(&ids) as _,
-            rules: Rules {
-                create: bounds,
-                start: bounds,
-                stop: bounds,
-                delete: bounds,
-                idle_stop: None,
-                delete_after_close: Duration::from_secs(86_400),
-                ttl: None,
-                default_template: template(),
-                providers: HashMap::from([(name.clone(), provider_rules)]),
-            },
+            rules: Rules { providers: HashMap::from([(name.clone(), provider_rules)]), ..rules() },
             templates: HashMap::from([(template().name, template())]),
             providers: HashMap::from([(name, Arc::clone(&provider) as _)]),
             creates_in_flight: 2,
+            quotas,
             publisher: Arc::new(Nobody),
             spawner: Arc::new(Threads {
                 arbiter: arbiter.handle(),

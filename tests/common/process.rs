@@ -84,7 +84,7 @@ impl Place {
     pub fn configure(&self, more: &str) {
         let text = format!(
             "[auth]\nadmin_token = {TOKEN:?}\n[github]\nwebhook_secrets = [{SECRET:?}]\n\
-             [triggers]\nopened = true\n\
+             [triggers]\nopened = true\n[quota]\nlive = 0\n\
              [templates.default]\nprovider = {provider:?}\n\
              [providers.simulated]\ndir = {dir:?}\n{more}\n",
             provider = self.provider,

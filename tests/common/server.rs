@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use actix_web::dev::ServerHandle;
 use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::config::RepositoryPattern;
-use issuebox::engine::{Engine, EngineParts, Threads};
+use issuebox::engine::{Engine, EngineParts, Quotas, Threads};
 use issuebox::github::policy::TriggerPolicy;
 use issuebox::github::webhook::sign;
 use issuebox::http::{Edge, Feed, Limits, TokenHash};
@@ -243,6 +243,7 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
         rules,
         providers: HashMap::from([(name, parts.provider as Arc<dyn SandboxProvider>)]),
         creates_in_flight: 0,
+        quotas: Quotas::default(),
         publisher: Arc::clone(&feed) as _,
         spawner: Arc::new(Threads { arbiter: arbiter.handle(), calls: io.clone(), io }),
     })

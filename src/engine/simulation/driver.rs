@@ -11,7 +11,7 @@ use super::world::{Inner, Life};
 use crate::engine::actor::Message;
 use crate::engine::registry::Registry;
 use crate::engine::{
-    Change, Engine, EngineError, EngineParts, EnsureIssue, Publisher, SandboxRef, WaitFor,
+    Change, Engine, EngineError, EngineParts, EnsureIssue, Publisher, Quotas, SandboxRef, WaitFor,
 };
 use crate::issue::event::{Answer, Done, Trouble};
 use crate::issue::{Command, IssueEvent};
@@ -62,6 +62,7 @@ pub async fn live(life: Arc<Life>) -> bool {
         rules: weather.rules(),
         templates: weather.templates().into_iter().map(|t| (t.name.clone(), t)).collect(),
         providers: providers.collect(),
+        quotas: Quotas::default(),
         creates_in_flight: 0,
         publisher: Arc::new(Listener(Arc::clone(&life))),
         spawner: Arc::new(SimSpawner(Arc::clone(&life))),

@@ -15,7 +15,7 @@ use crate::types::{
     Cause, DeliveryId, Generation, IssueId, IssueNumber, Outcome, Phase, Repository, Timestamp,
 };
 
-fn nudge(guid: &str, issue: u64) -> Nudge {
+pub(super) fn nudge(guid: &str, issue: u64) -> Nudge {
     Nudge {
         delivery: DeliveryId::trusted(guid),
         received_at: Timestamp::from_unix_ms(0),
@@ -40,7 +40,7 @@ fn nudge(guid: &str, issue: u64) -> Nudge {
     }
 }
 
-async fn running(bench: &Bench, issue: &str) -> crate::types::Sandbox {
+pub(super) async fn running(bench: &Bench, issue: &str) -> crate::types::Sandbox {
     let until = WaitFor::Phase(Phase::Running);
     let waited = bench.engine.wait(&account(), &named(issue), until, Duration::from_secs(10)).await;
     let waited = waited.expect("it is known");

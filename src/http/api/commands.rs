@@ -53,6 +53,8 @@ pub async fn stop(
         (status = 400, body = Failed, description = "invalid_request"),
         (status = 404, body = Failed, description = "sandbox_not_found"),
         (status = 409, body = Failed, description = "failed, deleting, sandbox_deleted"),
+        (status = 423, body = Failed, description = "held"),
+        (status = 429, body = Failed, description = "quota_exceeded"),
         (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
     )
 )]
@@ -79,6 +81,8 @@ pub async fn start(
         (status = 400, body = Failed, description = "invalid_request"),
         (status = 404, body = Failed, description = "sandbox_not_found"),
         (status = 409, body = Failed, description = "not_failed, sandbox_deleted"),
+        (status = 423, body = Failed, description = "held"),
+        (status = 429, body = Failed, description = "quota_exceeded"),
         (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
     )
 )]
@@ -105,7 +109,6 @@ pub async fn retry(
         (status = 200, body = SandboxAnswer, description = "it is gone"),
         (status = 400, body = Failed, description = "invalid_request"),
         (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 422, body = Failed, description = "not_available"),
         (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
     )
 )]

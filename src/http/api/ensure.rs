@@ -66,6 +66,8 @@ pub struct EnsureAnswer<'a> {
         (status = 400, body = Failed, description = "invalid_request"),
         (status = 409, body = Failed, description = "issue_id_conflict"),
         (status = 422, body = Failed, description = "issue_unknown, template_unknown, not_available"),
+        (status = 423, body = Failed, description = "held"),
+        (status = 429, body = Failed, description = "quota_exceeded"),
         (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
     )
 )]
@@ -94,6 +96,8 @@ pub async fn ensure(
         (status = 400, body = Failed, description = "invalid_request"),
         (status = 409, body = Failed, description = "issue_id_conflict"),
         (status = 422, body = Failed, description = "template_unknown, not_available"),
+        (status = 423, body = Failed, description = "held"),
+        (status = 429, body = Failed, description = "quota_exceeded"),
         (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
     )
 )]

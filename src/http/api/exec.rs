@@ -97,6 +97,8 @@ pub struct ExecAnswer {
         (status = 409, body = Failed,
          description = "not_running, stopped, sandbox_deleted, provider_unknown"),
         (status = 422, body = Failed, description = "cannot_start, refused_inside"),
+        (status = 423, body = Failed, description = "held"),
+        (status = 429, body = Failed, description = "quota_exceeded"),
         (status = 501, body = Failed, description = "not_supported"),
         (status = 502, body = Failed, description = "provider_failed"),
         (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
@@ -120,7 +122,7 @@ pub async fn exec(
     let began = Instant::now();
     let execution = work.provider.exec(work.target.clone(), exec).await?;
     if sse::is_wanted(&request) {
-        return Ok(sse::answer(as_events(execution, encoding, began)));
+        return Ok(sse::answer(as_events(execution, encoding, began, work.at_work)));
     }
     let output_max = shared.edge.limits.exec_output_max;
     let answer = gather(execution, encoding, began, output_max).await?;

@@ -1,6 +1,8 @@
 //! A command's output: gathered into one answer, or told as events while it comes.
 
+use std::any::Any;
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -102,8 +104,10 @@ pub(super) fn as_events(
     execution: Execution,
     encoding: Encoding,
     began: Instant,
+    held: Arc<dyn Any + Send + Sync>,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    let running = Running { execution, encoding, began, stdout: Vec::new(), stderr: Vec::new() };
+    let (stdout, stderr) = (Vec::new(), Vec::new());
+    let running = Running { execution, encoding, began, _held: held, stdout, stderr };
     let rest = stream::unfold(Some(running), |running| async move {
         let mut running = running?;
         let (text, goes_on) = running.next().await;
@@ -117,6 +121,8 @@ struct Running {
     execution: Execution,
     encoding: Encoding,
     began: Instant,
+    /// Kept until the command has ended: the sandbox is at work meanwhile.
+    _held: Arc<dyn Any + Send + Sync>,
     /// The beginning of a character whose rest has not come yet.
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -225,7 +231,7 @@ mod tests {
     const EXIT: ExecEvent = ExecEvent::Exit { code: 3, timed_out: false };
 
     async fn events_of(events: Vec<ExecEvent>, encoding: Encoding) -> String {
-        let stream = as_events(execution(events), encoding, Instant::now());
+        let stream = as_events(execution(events), encoding, Instant::now(), Arc::new(()));
         let pieces: Vec<_> = stream.collect().await;
         let bytes: Vec<u8> = pieces
             .into_iter()

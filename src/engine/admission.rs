@@ -1,0 +1,467 @@
+//! What may begin: holds that people put on, and quotas of live sandboxes.
+//!
+//! A step that could make or start a sandbox is told beforehand what forbids it ([`Bar`]), and the
+//! lifecycle decides. A place under the quotas is *reserved* when the step is told that nothing
+//! forbids it, and given back after the step where no sandbox came of it; both under one lock, so
+//! that two issues never get the last place. A home that has a live sandbox keeps its place until
+//! the sandbox is gone.
+//!
+//! What a delivery wished for meanwhile waits in its issue's state. Whenever a place comes free or
+//! a hold is released, [`grant`] tells those that can have their wish: turn by turn among the
+//! repositories, the longest waiting of each first, so that one busy repository does not keep the
+//! others waiting.
+//!
+//! # What is accepted
+//! A place is given back when the step is taken, not when its commit is durable. Should that commit
+//! be refused, there is for a moment one sandbox more than is allowed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::issue::{Bar, BarKind, Issue, IssueEvent};
+use crate::store::WishRow;
+use crate::types::{AccountName, Hold, HoldScope, HomeId, IssueId, Repository};
+
+use super::actor::Message;
+use super::core::Core;
+
+/// How many wishes are looked at in one round.
+const ROUND_LEN_MAX: usize = 1_000;
+/// Wishes are looked at this often even where nothing is known to have changed.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// How many live sandboxes there may be; 0 is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quotas {
+    /// Of one account.
+    pub account: u64,
+    /// Of one repository.
+    pub repository: u64,
+    /// On this server.
+    pub server: u64,
+}
+
+impl Quotas {
+    const fn is_unlimited(self) -> bool {
+        self.account == 0 && self.repository == 0 && self.server == 0
+    }
+}
+
+/// Holds, and who has a place under the quotas.
+pub(super) struct Admission {
+    quotas: Quotas,
+    inner: Mutex<Inner>,
+    /// Something came free or was released.
+    wake: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    holds: HashMap<HoldScope, Hold>,
+    /// The homes of issues that are held by an id.
+    held_homes: HashMap<HomeId, IssueId>,
+    places: Places,
+}
+
+/// Who has a place, and how many of each kind are taken.
+#[derive(Clone, Default)]
+struct Places {
+    of_home: HashMap<HomeId, (AccountName, Option<String>)>,
+    by_account: HashMap<AccountName, u64>,
+    by_repository: HashMap<String, u64>,
+}
+
+impl Places {
+    /// Which quota has no room for one more of this kind; `None` where there is room.
+    fn full(
+        &self,
+        quotas: Quotas,
+        account: &AccountName,
+        repository: Option<&str>,
+    ) -> Option<String> {
+        let is_full = |taken: u64, allowed: u64| allowed > 0 && taken >= allowed;
+        let of_account = self.by_account.get(account).copied().unwrap_or(0);
+        let of_repository =
+            repository.and_then(|name| self.by_repository.get(name)).copied().unwrap_or(0);
+        let of_server = u64::try_from(self.of_home.len()).unwrap_or(u64::MAX);
+        if is_full(of_server, quotas.server) {
+            let allowed = quotas.server;
+            Some(format!(
+                "this server has {of_server} live sandboxes, quota.live_server is {allowed}"
+            ))
+        } else if is_full(of_account, quotas.account) {
+            let allowed = quotas.account;
+            Some(format!("{account} has {of_account} live sandboxes, quota.live is {allowed}"))
+        } else if is_full(of_repository, quotas.repository) {
+            let allowed = quotas.repository;
+            Some(format!(
+                "{} has {of_repository} live sandboxes, quota.live_per_repository is {allowed}",
+                repository.unwrap_or_default()
+            ))
+        } else {
+            None
+        }
+    }
+
+    fn take(&mut self, home: HomeId, account: &AccountName, repository: Option<String>) {
+        *self.by_account.entry(account.clone()).or_default() += 1;
+        if let Some(repository) = &repository {
+            *self.by_repository.entry(repository.clone()).or_default() += 1;
+        }
+        self.of_home.insert(home, (account.clone(), repository));
+    }
+
+    /// Gives a home's place back; whether it had one.
+    fn leave(&mut self, home: HomeId) -> bool {
+        let Some((account, repository)) = self.of_home.remove(&home) else { return false };
+        count_down(&mut self.by_account, &account);
+        if let Some(repository) = repository {
+            count_down(&mut self.by_repository, &repository);
+        }
+        true
+    }
+}
+
+fn count_down<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, u64>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+impl Admission {
+    /// With no holds, and nobody counted yet.
+    pub fn new(quotas: Quotas) -> Self {
+        Self { quotas, inner: Mutex::default(), wake: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Counts and holds are right after each statement, whatever panicked.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What forbids to make or start a sandbox for this issue, of which an event may be the first
+    /// to say what repository it is in. Where nothing does, it has a place under the quotas now;
+    /// [`Self::settle`] must follow.
+    pub fn bar(&self, issue: &Issue, event: &IssueEvent) -> Option<Bar> {
+        let repository = issue.facts.repository.as_ref().or_else(|| repository_in(event));
+        self.bar_in(issue, repository)
+    }
+
+    fn bar_in(&self, issue: &Issue, repository: Option<&Repository>) -> Option<Bar> {
+        let mut inner = self.lock();
+        if let Some(hold) = inner.hold_on(issue, repository) {
+            return Some(held(hold));
+        }
+        if self.quotas.is_unlimited() || inner.places.of_home.contains_key(&issue.home) {
+            return None;
+        }
+        let repository = repository.map(Repository::folded);
+        match inner.places.full(self.quotas, &issue.account, repository.as_deref()) {
+            Some(reason) => Some(Bar { kind: BarKind::Quota, reason }),
+            None => {
+                inner.places.take(issue.home, &issue.account, repository);
+                None
+            }
+        }
+    }
+
+    /// Keeps the home's place where it has a live sandbox after a step, else gives it back.
+    pub fn settle(&self, issue: &Issue) {
+        if self.quotas.is_unlimited() {
+            return;
+        }
+        let mut inner = self.lock();
+        if issue.state.phase().is_none() {
+            drop_place(&mut inner, &self.wake, issue.home);
+        } else {
+            let repository = issue.facts.repository.as_ref().map(Repository::folded);
+            let place = inner.places.of_home.get(&issue.home);
+            if place.is_none_or(|(_, counted)| *counted != repository) {
+                inner.places.leave(issue.home);
+                inner.places.take(issue.home, &issue.account, repository);
+            }
+        }
+    }
+
+    /// A home turned out not to exist: it has no place.
+    pub fn forget(&self, home: HomeId) {
+        drop_place(&mut self.lock(), &self.wake, home);
+    }
+
+    /// Every hold, the widest first, then by what is held.
+    pub fn holds(&self) -> Vec<Hold> {
+        let mut all: Vec<Hold> = self.lock().holds.values().cloned().collect();
+        let width = |scope: &HoldScope| match scope {
+            HoldScope::Server => 0,
+            HoldScope::Account(_) => 1,
+            HoldScope::Repository(_) => 2,
+            HoldScope::Issue(_) => 3,
+        };
+        all.sort_by_cached_key(|hold| (width(&hold.scope), hold.scope.folded()));
+        all
+    }
+
+    /// A hold is durable; of an issue that is known, its home.
+    pub fn put(&self, hold: Hold, home: Option<HomeId>) {
+        let mut inner = self.lock();
+        if let (HoldScope::Issue(id), Some(home)) = (&hold.scope, home) {
+            inner.held_homes.insert(home, id.clone());
+        }
+        inner.holds.insert(hold.scope.clone(), hold);
+    }
+
+    /// A hold was released.
+    pub fn release(&self, scope: &HoldScope) {
+        let mut inner = self.lock();
+        inner.holds.remove(scope);
+        if let HoldScope::Issue(id) = scope {
+            inner.held_homes.retain(|_, held| held != id);
+        }
+        drop(inner);
+        self.wake.notify_one();
+    }
+
+    /// Which of these wishes can be granted now, in their order.
+    fn grantable(&self, wishes: Vec<WishRow>) -> Vec<HomeId> {
+        let inner = self.lock();
+        let mut places = inner.places.clone();
+        let mut can = Vec::new();
+        for WishRow { home, account, repository, .. } in wishes {
+            let has_place = places.of_home.contains_key(&home);
+            if inner.holds_row(home, &account, repository.as_deref())
+                || !has_place && places.full(self.quotas, &account, repository.as_deref()).is_some()
+            {
+                continue;
+            }
+            if !has_place {
+                places.take(home, &account, repository);
+            }
+            can.push(home);
+        }
+        can
+    }
+}
+
+/// The repository that an event says its issue is in.
+fn repository_in(event: &IssueEvent) -> Option<&Repository> {
+    match event {
+        IssueEvent::Ensure(ask) => ask.numbered.as_ref().map(|(repository, _)| repository),
+        IssueEvent::Nudge { nudge, .. } => Some(&nudge.news.repository),
+        IssueEvent::Command(_)
+        | IssueEvent::Around { .. }
+        | IssueEvent::Merged { .. }
+        | IssueEvent::Worked { .. }
+        | IssueEvent::Answered(_)
+        | IssueEvent::Due { .. }
+        | IssueEvent::Observed(_)
+        | IssueEvent::Adopt(_)
+        | IssueEvent::Discard { .. }
+        | IssueEvent::Granted
+        | IssueEvent::Activated { .. } => None,
+    }
+}
+
+fn drop_place(inner: &mut Inner, wake: &Notify, home: HomeId) {
+    if inner.places.leave(home) {
+        wake.notify_one();
+    }
+}
+
+impl Inner {
+    fn hold_on(&self, issue: &Issue, repository: Option<&Repository>) -> Option<&Hold> {
+        if self.holds.is_empty() {
+            return None;
+        }
+        let facts = &issue.facts;
+        let known = |scope: HoldScope| self.holds.get(&scope);
+        known(HoldScope::Server)
+            .or_else(|| known(HoldScope::Account(issue.account.clone())))
+            .or_else(|| known(HoldScope::Repository(repository?.clone())))
+            .or_else(|| known(HoldScope::Issue(facts.issue_id.clone())))
+            .or_else(|| {
+                let id = self.held_homes.get(&issue.home)?;
+                known(HoldScope::Issue(id.clone()))
+            })
+    }
+
+    /// The same for a row of the store; a hold on the issue by its first id is seen by its step.
+    fn holds_row(&self, home: HomeId, account: &AccountName, repository: Option<&str>) -> bool {
+        let known = |scope: HoldScope| self.holds.contains_key(&scope);
+        !self.holds.is_empty()
+            && (known(HoldScope::Server)
+                || known(HoldScope::Account(account.clone()))
+                || repository.is_some_and(|r| known(HoldScope::Repository(Repository::trusted(r))))
+                || self.held_homes.contains_key(&home))
+    }
+}
+
+fn held(hold: &Hold) -> Bar {
+    let why = if hold.reason.is_empty() { String::new() } else { format!(": {}", hold.reason) };
+    let reason = format!("{} is held by {} since {}{why}", hold.scope, hold.by, hold.since);
+    Bar { kind: BarKind::Held, reason }
+}
+
+/// Grants wishes as places come free and holds are released, for ever.
+pub(super) async fn grant(core: Arc<Core>) {
+    loop {
+        match core.store.wishes(ROUND_LEN_MAX).await {
+            Ok(wishes) => {
+                for home in core.admission.grantable(wishes) {
+                    let message = || Message::Event {
+                        event: Box::new(IssueEvent::Granted),
+                        reply: None,
+                        held: None,
+                    };
+                    core.registry.send(&core, home, message).await;
+                }
+            }
+            Err(error) => tracing::error!(%error, "what waits could not be read"),
+        }
+        let again = core.now().after(LOOK_AGAIN);
+        tokio::select! {
+            biased;
+            () = core.admission.wake.notified() => {}
+            () = core.clock.sleep_until(again) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::issue::{Moment, Wish};
+    use crate::types::{IssueNumber, Timestamp};
+
+    fn issue(home: i64, repository: &str) -> Issue {
+        let id = IssueId::from_github(home.unsigned_abs());
+        let mut issue = Issue::new(HomeId(home), AccountName::default_account(), id);
+        issue.facts.repository = Some(Repository::trusted(repository));
+        issue.facts.number = Some(IssueNumber(home.unsigned_abs()));
+        issue
+    }
+
+    /// The same with a live sandbox.
+    fn running(mut issue: Issue) -> Issue {
+        let rules = crate::engine::tests::rules();
+        let ids = crate::clock::SystemIds;
+        let moment = Moment {
+            now: Timestamp::from_unix_ms(0),
+            rules: &rules,
+            fresh_id: crate::clock::IdSource::sandbox_id(&ids),
+            jitter_permille: 0,
+            unix_ns: 0,
+            may_hurry: false,
+            bar: None,
+        };
+        let wish = Wish { since: moment.now, why: "a test".into(), template: None };
+        issue.wish = Some(wish);
+        crate::issue::step::step(&issue, IssueEvent::Granted, &moment).issue
+    }
+
+    fn wish(home: i64, repository: &str) -> WishRow {
+        WishRow {
+            home: HomeId(home),
+            account: AccountName::default_account(),
+            repository: Some(repository.into()),
+            since: Timestamp::from_unix_ms(home),
+        }
+    }
+
+    fn hold(scope: HoldScope) -> Hold {
+        Hold { scope, reason: "repairs".into(), since: Timestamp::from_unix_ms(0), by: "me".into() }
+    }
+
+    fn bar(admission: &Admission, issue: &Issue) -> Option<Bar> {
+        admission.bar(issue, &IssueEvent::Granted)
+    }
+
+    fn kind(bar: Option<Bar>) -> Option<BarKind> {
+        bar.map(|bar| bar.kind)
+    }
+
+    #[test]
+    fn the_last_place_is_given_once_and_comes_back() {
+        for quotas in [
+            Quotas { account: 2, ..Quotas::default() },
+            Quotas { repository: 2, ..Quotas::default() },
+            Quotas { server: 2, ..Quotas::default() },
+        ] {
+            let admission = Admission::new(quotas);
+            assert_eq!(kind(bar(&admission, &issue(1, "o/r"))), None);
+            assert_eq!(kind(bar(&admission, &issue(2, "O/R"))), None);
+            assert_eq!(kind(bar(&admission, &issue(3, "o/r"))), Some(BarKind::Quota), "{quotas:?}");
+            assert_eq!(kind(bar(&admission, &issue(1, "o/r"))), None, "it has a place already");
+            // No sandbox came of the second one.
+            admission.settle(&issue(2, "o/r"));
+            assert_eq!(kind(bar(&admission, &issue(3, "o/r"))), None, "{quotas:?}");
+            admission.forget(HomeId(3));
+            admission.forget(HomeId(3));
+            assert_eq!(kind(bar(&admission, &issue(4, "o/r"))), None);
+            assert_eq!(kind(bar(&admission, &issue(5, "o/r"))), Some(BarKind::Quota));
+        }
+        let admission = Admission::new(Quotas { repository: 1, ..Quotas::default() });
+        assert_eq!(kind(bar(&admission, &issue(1, "o/r"))), None);
+        admission.settle(&running(issue(1, "o/moved")));
+        assert_eq!(kind(bar(&admission, &issue(3, "o/r"))), None, "its repository was renamed");
+        admission.settle(&issue(3, "o/r"));
+        admission.settle(&running(issue(1, "o/r")));
+        assert_eq!(kind(bar(&admission, &issue(2, "o/s"))), None, "another repository");
+    }
+
+    #[test]
+    fn a_hold_covers_what_it_names_and_nothing_else() {
+        let other = issue(9, "else/where");
+        for (scope, covers_other) in [
+            (HoldScope::Server, true),
+            (HoldScope::Account(AccountName::default_account()), true),
+            (HoldScope::Repository(Repository::trusted("Octo/Hello")), false),
+            (HoldScope::Issue(IssueId::from_github(1)), false),
+        ] {
+            let admission = Admission::new(Quotas::default());
+            admission.put(hold(scope.clone()), None);
+            let told = bar(&admission, &issue(1, "octo/hello")).expect("held");
+            assert_eq!(told.kind, BarKind::Held);
+            assert!(
+                told.reason.contains("repairs") && told.reason.contains("me"),
+                "{}",
+                told.reason
+            );
+            assert_eq!(bar(&admission, &other).is_some(), covers_other, "{scope}");
+            admission.release(&scope);
+            assert_eq!(bar(&admission, &issue(1, "octo/hello")), None, "{scope}");
+        }
+        let admission = Admission::new(Quotas::default());
+        let by_new_id = HoldScope::Issue(IssueId::from_github(77));
+        admission.put(hold(by_new_id.clone()), Some(HomeId(1)));
+        assert!(
+            bar(&admission, &issue(1, "o/r")).is_some(),
+            "held by the id it was transferred to"
+        );
+        admission.release(&by_new_id);
+        assert!(bar(&admission, &issue(1, "o/r")).is_none());
+    }
+
+    #[test]
+    fn who_can_have_a_wish_is_told_and_nobody_more() {
+        let admission = Admission::new(Quotas { account: 3, repository: 1, ..Quotas::default() });
+        assert_eq!(bar(&admission, &issue(1, "o/full")), None);
+        admission.put(hold(HoldScope::Repository(Repository::trusted("o/held"))), None);
+        let wishes = vec![
+            wish(2, "o/full"),
+            wish(3, "o/held"),
+            wish(4, "o/a"),
+            wish(5, "o/a"),
+            wish(6, "o/b"),
+            wish(7, "o/c"),
+            wish(1, "o/full"),
+        ];
+        let can = admission.grantable(wishes);
+        assert_eq!(can, [HomeId(4), HomeId(6), HomeId(1)], "one has its place already");
+    }
+}

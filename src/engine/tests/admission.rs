@@ -1,0 +1,138 @@
+//! Quotas and holds with the whole engine: the last place is given once, wishes wait, and are
+//! granted when a place comes free or a hold is released, also after a restart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::provider::HeldProvider;
+use super::serial::{nudge, running};
+use super::store::HeldStore;
+use super::{Bench, account, ensure, eventually, named};
+use crate::engine::{DeliveredStatus, EngineError, Quotas, WaitFor};
+use crate::issue::{BarKind, Command};
+use crate::types::{Cause, HoldScope, IssueId, Phase, Repository};
+
+const TWO: Quotas = Quotas { account: 2, repository: 0, server: 0 };
+
+async fn with(quotas: Quotas) -> Bench {
+    Bench::with(Arc::new(HeldStore::default()), Arc::new(HeldProvider::default()), quotas).await
+}
+
+fn kind<T>(result: &Result<T, EngineError>) -> Option<BarKind> {
+    match result {
+        Err(EngineError::Barred(bar)) => Some(bar.kind),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+async fn absent(bench: &Bench, issue: &str) {
+    let until = WaitFor::Absent;
+    let waited = bench.engine.wait(&account(), &named(issue), until, Duration::from_secs(10)).await;
+    assert!(waited.expect("it is known").settled);
+}
+
+/// Waits until an issue whose wish waited has a sandbox that runs.
+async fn granted(bench: &Bench, issue: &str) {
+    let known = async || {
+        let (account, named) = (account(), named(issue));
+        bench.engine.wait(&account, &named, WaitFor::Settled, Duration::ZERO).await.is_ok()
+    };
+    eventually("the wish is granted", known).await;
+    running(bench, issue).await;
+}
+
+async fn delete(bench: &Bench, issue: &str) {
+    let cause = Cause::Service("test");
+    let deleted = bench.engine.command(&account(), &named(issue), Command::Delete, cause).await;
+    deleted.expect("accepted");
+    absent(bench, issue).await;
+}
+
+#[actix::test]
+async fn of_many_at_once_as_many_get_a_sandbox_as_there_are_places() {
+    let bench = with(TWO).await;
+    let account = account();
+    let asks: Vec<String> = (1..=20).map(|n| n.to_string()).collect();
+    let calls =
+        join_all(asks.iter().map(|issue| bench.engine.ensure(&account, ensure(issue)))).await;
+    let refused = calls.iter().filter(|call| kind(call) == Some(BarKind::Quota)).count();
+    assert_eq!((calls.iter().filter(|call| call.is_ok()).count(), refused), (2, 18));
+    assert!(bench.provider.count("create") <= 2);
+}
+
+#[actix::test]
+async fn a_deliverys_wish_waits_for_a_place_and_gets_it() {
+    let bench = with(TWO).await;
+    for issue in ["1", "2"] {
+        bench.engine.ensure(&account(), ensure(issue)).await.expect("there is room");
+        running(&bench, issue).await;
+    }
+    let told = bench.engine.deliver(&account(), nudge("third", 3)).await.expect("durable");
+    assert_eq!(told.status, DeliveredStatus::Accepted);
+    assert!(told.reason.contains("quota.live"), "{}", told.reason);
+    assert_eq!(bench.provider.count("create"), 2);
+    delete(&bench, "1").await;
+    granted(&bench, "3").await;
+    let refused = bench.engine.ensure(&account(), ensure("4")).await;
+    assert_eq!(kind(&refused), Some(BarKind::Quota), "the place is taken again");
+}
+
+#[actix::test]
+async fn a_hold_stops_what_would_begin_until_it_is_released_also_over_a_restart() {
+    let bench = with(Quotas::default()).await;
+    let engine = &bench.engine;
+    engine.ensure(&account(), ensure("1")).await.expect("nothing is held");
+    running(&bench, "1").await;
+    let scope = HoldScope::Server;
+    let held = engine.hold(&account(), scope.clone(), "repairs".into(), "me".into()).await;
+    held.expect("durable");
+    assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(BarKind::Held));
+    engine.ensure(&account(), ensure("1")).await.expect("what runs is given");
+    let told = engine.deliver(&account(), nudge("held", 3)).await.expect("durable");
+    assert!(told.reason.contains("repairs"), "{}", told.reason);
+    assert_eq!(bench.provider.count("create"), 1);
+
+    let (store, provider) = bench.crash();
+    let bench = Bench::on(store, provider).await;
+    let engine = &bench.engine;
+    assert_eq!(engine.holds().len(), 1, "a hold survives");
+    assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(BarKind::Held));
+    assert!(engine.release(&scope).await.expect("durable"));
+    assert!(!engine.release(&scope).await.expect("nothing to release"), "once");
+    granted(&bench, "3").await;
+    engine.ensure(&account(), ensure("2")).await.expect("released");
+}
+
+#[actix::test]
+async fn holds_of_a_repository_and_of_an_issue_leave_others_alone() {
+    let bench = with(Quotas::default()).await;
+    let engine = &bench.engine;
+    let of_issue = HoldScope::Issue(IssueId::from_github(5));
+    let of_repository = HoldScope::Repository(Repository::trusted("Octo/Hello"));
+    for (scope, issue) in [(of_issue, 5), (of_repository, 6)] {
+        engine.hold(&account(), scope.clone(), String::new(), "me".into()).await.expect("durable");
+        let told = engine.deliver(&account(), nudge(&format!("{issue}"), issue)).await;
+        assert!(told.expect("durable").reason.contains("is held by me"));
+        engine.ensure(&account(), ensure("99")).await.expect("of no repository");
+        engine.release(&scope).await.expect("durable");
+        granted(&bench, &issue.to_string()).await;
+    }
+}
+
+#[actix::test]
+async fn a_stopped_sandbox_keeps_its_place_and_starts_again() {
+    let bench = with(Quotas { account: 1, ..Quotas::default() }).await;
+    bench.engine.ensure(&account(), ensure("1")).await.expect("there is room");
+    running(&bench, "1").await;
+    let cause = Cause::Service("test");
+    let stop = bench.engine.command(&account(), &named("1"), Command::Stop, cause).await;
+    stop.expect("accepted");
+    let until = WaitFor::Phase(Phase::Stopped);
+    let limit = Duration::from_secs(10);
+    bench.engine.wait(&account(), &named("1"), until, limit).await.expect("it is known");
+    assert_eq!(kind(&bench.engine.ensure(&account(), ensure("2")).await), Some(BarKind::Quota));
+    bench.engine.ensure(&account(), ensure("1")).await.expect("its own place");
+    running(&bench, "1").await;
+}
