@@ -43,7 +43,6 @@ SET repository_id = (
 ALTER TABLE delivery ADD COLUMN state TEXT;
 
 CREATE INDEX delivery_state ON delivery (state) WHERE state IS NOT NULL;
-CREATE INDEX delivery_home ON delivery (home) WHERE home IS NOT NULL;
 
 -- Deliveries that are still to be applied to one issue after the other, by their row.
 CREATE TABLE pending (

@@ -249,6 +249,9 @@ pub(super) fn timeline(
     Ok(page_of(entries, ask.limit, "t:", total))
 }
 
+/// Of deliveries only the state has an index: one more by home, event or effect would be written
+/// for each of them, to be asked for by a person now and then. A total reads the whole table, some
+/// 150 ms for a million rows.
 pub(super) fn deliveries(
     conn: &Connection,
     filter: &DeliveryFilter,
