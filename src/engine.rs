@@ -24,6 +24,7 @@ mod directory;
 mod executor;
 pub mod handle;
 mod holds;
+mod reconciler;
 mod registry;
 mod scheduler;
 pub mod spawner;

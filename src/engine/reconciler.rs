@@ -1,0 +1,3 @@
+//! Sweeps: what providers list, sent as observations to the actors, which alone decide.
+
+pub(super) mod compare;

@@ -1,0 +1,190 @@
+//! Tables of what is told about a home, and of what is too much at once.
+
+use super::*;
+
+const PROVIDER: &str = "p";
+
+fn provider() -> ProviderName {
+    ProviderName::trusted(PROVIDER)
+}
+
+/// A home with generation 3, whose live sandbox `s3` has the object `o3`.
+fn home(phase: Option<Phase>, external_id: Option<&str>) -> Known {
+    let recorded = phase.map(|phase| Recorded {
+        id: SandboxId::trusted("s3"),
+        provider: provider(),
+        name: ObjectName::trusted("name"),
+        external_id: external_id.map(ExternalId::trusted),
+        phase,
+        attempt: Attempt(5),
+        since: Timestamp::from_unix_ms(0),
+    });
+    Known {
+        home: HomeId(1),
+        account: AccountName::default_account(),
+        issue: IssueId::from_github(1),
+        generation: Generation(3),
+        sandbox: recorded,
+    }
+}
+
+fn object(external_id: &str, sandbox: &str, generation: u32, state: ObjectState) -> Ours {
+    Ours {
+        external_id: ExternalId::trusted(external_id),
+        name: ObjectName::trusted("name"),
+        labels: Labels {
+            instance: InstanceId::trusted("here"),
+            account: AccountName::default_account(),
+            home: HomeId(1),
+            issue: IssueId::from_github(1),
+            sandbox: SandboxId::trusted(sandbox),
+            generation: Generation(generation),
+            mode: if sandbox.starts_with('f') { Mode::Fast } else { Mode::Strong },
+        },
+        state,
+    }
+}
+
+/// Findings in words; of the sandboxes, `deleted` is in history.
+fn told(known: &Known, objects: &[Ours]) -> Vec<String> {
+    let is_deleted = |id: &SandboxId| id.as_str() == "deleted";
+    let word = |finding| match finding {
+        Finding::Lost => "lost".to_owned(),
+        Finding::Down(state) => format!("down {state}"),
+        Finding::Up => "up".to_owned(),
+        Finding::Stray(object, kind) => format!("{} {kind:?}", object.external_id),
+    };
+    compare(&provider(), known, objects, is_deleted).into_iter().map(word).collect()
+}
+
+#[test]
+fn a_recorded_object_is_told_of_only_where_it_contradicts_its_record() {
+    use ObjectState::{Destroying, Partial, Running, Stopped};
+    let states = [None, Some(Running), Some(Stopped), Some(Partial), Some(Destroying)];
+    let silent = [""; 5];
+    for (phase, expected) in [
+        (Phase::Running, ["lost", "", "down stopped", "down partial", ""]),
+        (Phase::Stopped, ["lost", "up", "", "", ""]),
+        (Phase::Creating, silent),
+        (Phase::Starting, silent),
+        (Phase::Stopping, silent),
+        (Phase::Deleting, silent),
+        (Phase::Failed, silent),
+    ] {
+        for (state, expected) in states.iter().zip(expected) {
+            let objects: Vec<_> =
+                state.map(|state| object("o3", "s3", 3, state)).into_iter().collect();
+            let found = told(&home(Some(phase), Some("o3")), &objects).join(", ");
+            assert_eq!(found, expected, "{phase} with {state:?}");
+        }
+    }
+}
+
+#[test]
+fn an_object_that_no_record_names_is_told_by_what_is_known_of_it() {
+    let running = ObjectState::Running;
+    let none = home(None, None);
+    let live = home(Some(Phase::Running), Some("o3"));
+    let own = object("o3", "s3", 3, running);
+    for (what, known, objects, expected) in [
+        ("in history", &none, vec![object("a", "deleted", 3, running)], vec!["a Deleted"]),
+        ("fast, the next", &none, vec![object("a", "f4", 4, running)], vec!["a FastNext"]),
+        ("fast, older", &none, vec![object("a", "f3", 3, running)], vec!["a NeverSeen"]),
+        ("fast, a later one", &none, vec![object("a", "f5", 5, running)], vec!["a NeverSeen"]),
+        ("strong, the next", &none, vec![object("a", "s4", 4, running)], vec!["a NeverSeen"]),
+        ("a second one", &live, vec![object("a", "s2", 2, running), own.clone()], vec!["a Second"]),
+        (
+            "an older one in history",
+            &live,
+            vec![own.clone(), object("a", "deleted", 2, running)],
+            vec!["a Deleted"],
+        ),
+        ("the same twice", &live, vec![object("a", "s3", 3, running), own], vec!["a Twin"]),
+        ("under another id", &live, vec![object("a", "s3", 3, running)], vec!["lost", "a Twin"]),
+        (
+            "the recorded id on another's",
+            &live,
+            vec![object("o3", "s2", 2, running)],
+            vec!["lost", "o3 Second"],
+        ),
+    ] {
+        assert_eq!(told(known, &objects), expected, "{what}");
+    }
+}
+
+#[test]
+fn what_failed_may_have_left_one_object_and_a_second_is_told() {
+    let failed = home(Some(Phase::Failed), None);
+    let left = object("a", "s3", 3, ObjectState::Partial);
+    assert_eq!(told(&failed, std::slice::from_ref(&left)), Vec::<String>::new());
+    let second = object("b", "s3", 3, ObjectState::Running);
+    assert_eq!(told(&failed, &[left, second]), ["b Twin"]);
+}
+
+#[test]
+fn a_sandbox_of_another_provider_explains_nothing_here() {
+    let mut known = home(Some(Phase::Running), Some("o3"));
+    let recorded = known.sandbox.as_mut().expect("it is live");
+    recorded.provider = ProviderName::trusted("another");
+    assert_eq!(told(&known, &[]), Vec::<String>::new());
+    let here = object("o3", "s3", 3, ObjectState::Running);
+    assert_eq!(told(&known, &[here]), ["o3 NeverSeen"]);
+}
+
+#[test]
+fn another_installations_object_is_none_of_ours() {
+    let theirs = object("a", "s3", 3, ObjectState::Running);
+    let of = |labels| Object {
+        external_id: theirs.external_id.clone(),
+        name: theirs.name.clone(),
+        labels,
+        state: theirs.state,
+    };
+    let here = InstanceId::trusted("here");
+    assert!(Ours::of(of(Some(theirs.labels.clone())), &here).is_some());
+    assert_eq!(Ours::of(of(Some(theirs.labels.clone())), &InstanceId::trusted("there")), None);
+    assert_eq!(Ours::of(of(None), &here), None);
+}
+
+#[test]
+fn strays_are_removed_in_their_time_or_by_a_person() {
+    let at = Timestamp::from_unix_ms(1_000);
+    for (kind, expected) in [
+        (StrayKind::Deleted, Some(at)),
+        (StrayKind::FastNext, Some(at.after(FAST_UNRECORDED_MAX))),
+        (StrayKind::NeverSeen, Some(at.after(QUARANTINE))),
+        (StrayKind::Second, Some(at.after(QUARANTINE))),
+        (StrayKind::Twin, None),
+    ] {
+        assert_eq!(kind.removed_at(at), expected, "{kind:?}");
+    }
+}
+
+#[test]
+fn more_than_three_and_more_than_a_tenth_is_too_much() {
+    for (part, of, expected) in [
+        (0, 0, false),
+        (3, 3, false),
+        (4, 4, true),
+        (4, 39, true),
+        (4, 40, false),
+        (5, 40, true),
+        (100, 1_000, false),
+        (101, 1_000, true),
+    ] {
+        let lost = Tally { records: of, objects: 1, lost: part, removals: 0 };
+        let removals = Tally { records: 1, objects: of, lost: 0, removals: part };
+        let (of_lost, of_removals) = (lost.too_much(), removals.too_much());
+        assert_eq!(of_lost == [TooMuch::Lost], expected, "{part} of {of} lost");
+        assert_eq!(of_removals == [TooMuch::Removals], expected, "{part} of {of} removed");
+    }
+}
+
+#[test]
+fn a_sight_carries_what_was_read_before_the_look() {
+    let sight = home(Some(Phase::Running), Some("o3")).sight(&provider(), Vec::new());
+    assert_eq!((sight.generation, sight.attempt), (Generation(3), Attempt(5)));
+    assert_eq!(sight.phase, Some(Phase::Running));
+    let sight = home(None, None).sight(&provider(), Vec::new());
+    assert_eq!((sight.generation, sight.attempt, sight.phase), (Generation(3), Attempt(0), None));
+}
