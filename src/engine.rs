@@ -24,6 +24,7 @@ mod directory;
 mod executor;
 pub mod handle;
 mod holds;
+mod identity;
 mod reconciler;
 mod registry;
 mod scheduler;
@@ -45,5 +46,8 @@ pub use breaker::{BreakerState, BreakerView};
 pub use busy::AtWork;
 pub use executor::CleanupCounts;
 pub use handle::Engine;
+pub use reconciler::drift::{
+    DriftItem, DriftKind, DriftView, ObjectSide, ProviderSweeps, RecordSide, Remedy,
+};
 pub use spawner::{Spawner, Threads};
 pub use start::EngineParts;

@@ -76,6 +76,7 @@ pub(super) async fn serve(
         },
         publisher: Arc::clone(&feed) as _,
         spawner: Arc::new(Threads { arbiter: arbiter.handle(), io, calls }),
+        reconcile: Some(config.lifecycle.reconcile),
     })
     .await
     .context("what is unfinished could not be taken up")?;

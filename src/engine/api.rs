@@ -134,6 +134,9 @@ pub enum EngineError {
     /// The issue id and the repository and number belong to different issues.
     #[error("the issue id and the repository and number belong to different issues")]
     IssueIdConflict,
+    /// The object to be adopted carries an issue that has another home since.
+    #[error("the issue {0} is another one since than the object's; remove the object instead")]
+    IssueElsewhere(IssueId),
     /// There is no such sandbox in this account.
     #[error("there is no such sandbox")]
     SandboxNotFound,
@@ -149,6 +152,9 @@ pub enum EngineError {
     /// Its provider is no longer configured.
     #[error("the sandbox's provider is not configured")]
     ProviderUnknown,
+    /// The provider could not be asked; the text is for the log.
+    #[error("the provider {0} could not be asked: {1}")]
+    ProviderFailed(ProviderName, String),
     /// A queue is full; nothing was stored. Come back in a second.
     #[error("too much at once")]
     Overloaded,

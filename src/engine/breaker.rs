@@ -18,7 +18,7 @@ use futures_util::FutureExt;
 use tokio::sync::watch;
 
 use crate::issue::event::NotAsked;
-use crate::sandbox::SandboxProvider;
+use crate::sandbox::{Health, SandboxProvider};
 use crate::types::{ProviderName, Timestamp};
 
 use super::core::Core;
@@ -205,7 +205,15 @@ impl Breaker {
     async fn watch(&self, core: &Core, name: &ProviderName, provider: Arc<dyn SandboxProvider>) {
         let mut was_open = false;
         while !core.is_stopping() {
-            let trouble = trouble_of(provider.as_ref()).await;
+            let trouble = match health_of(provider.as_ref()).await {
+                Ok(health) => {
+                    // Before any call goes through: what is well again may be somebody else, which
+                    // each call finds in what is kept of it.
+                    drop(core.identities.hear(core, name, &health).await);
+                    health.trouble
+                }
+                Err(trouble) => Some(trouble),
+            };
             let (now, jitter) = (core.now(), core.ids.jitter_permille());
             let said = trouble.clone().unwrap_or_default();
             let mut next = None;
@@ -230,12 +238,12 @@ impl Breaker {
 }
 
 /// What a provider says of itself; silence and panics are trouble.
-async fn trouble_of(provider: &dyn SandboxProvider) -> Option<String> {
+async fn health_of(provider: &dyn SandboxProvider) -> Result<Health, String> {
     let health = AssertUnwindSafe(provider.health()).catch_unwind();
     match tokio::time::timeout(HEALTH_TIME_MAX, health).await {
-        Ok(Ok(health)) => health.trouble,
-        Ok(Err(_)) => Some("asking how it is ended in a panic; see the log".into()),
-        Err(_) => Some("it did not say within 2 seconds how it is".into()),
+        Ok(Ok(health)) => Ok(health),
+        Ok(Err(_)) => Err("asking how it is ended in a panic; see the log".into()),
+        Err(_) => Err("it did not say within 2 seconds how it is".into()),
     }
 }
 

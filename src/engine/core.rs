@@ -16,6 +16,8 @@ use super::api::{Change, Publisher};
 use super::busy::Busy;
 use super::directory::Directory;
 use super::executor::Executor;
+use super::identity::Identities;
+use super::reconciler::Reconciler;
 use super::registry::Registry;
 use super::scheduler::Alarm;
 use super::spawner::Spawner;
@@ -30,6 +32,9 @@ pub(super) struct Core {
     pub registry: Registry,
     pub directory: Directory,
     pub executor: Executor,
+    /// Who each provider is.
+    pub identities: Identities,
+    pub reconciler: Reconciler,
     pub alarm: Alarm,
     pub admission: Admission,
     pub busy: Busy,

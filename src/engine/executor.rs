@@ -29,6 +29,7 @@ use crate::types::{Attempt, HomeId, InstanceId, ProviderName, SandboxId};
 use super::actor::Message;
 use super::breaker::{Breaker, BreakerView};
 use super::core::Core;
+use super::identity::NotConfirmed;
 
 use slots::{CallId, Slots};
 
@@ -194,6 +195,12 @@ impl Executor {
             return Err(Trouble::Unknown(name));
         };
         breaker.admit(core, &name).await.map_err(Trouble::NotAsked)?;
+        if let Err(why) = core.identities.confirm(core, &name).await {
+            if let NotConfirmed::Silent(_) = why {
+                breaker.suspect(core, &name);
+            }
+            return Err(Trouble::NotAsked(why.not_asked(&name)));
+        }
         let deadline = call.deadline;
         // Half of the time may go by waiting for a turn; the other half is the provider's.
         let left = deadline.since(core.now());
@@ -224,6 +231,7 @@ impl Executor {
             }),
         };
         if let Err(Trouble::Unavailable { .. }) = &result {
+            core.identities.doubt(&name);
             breaker.suspect(core, &name);
         }
         result
@@ -244,6 +252,8 @@ impl Executor {
             if let Err(NotAsked::Unreachable { message, .. }) = breaker.admit(core, &name).await {
                 return Err(message);
             }
+            let is_same = core.identities.confirm(core, &name).await;
+            is_same.map_err(|why| why.describe(&name))?;
             let _turn = others.acquire().await.map_err(|closed| closed.to_string())?;
             let target = Target { external_id: external_id.clone(), expected };
             let call = TargetCall { target, force: false, deadline };

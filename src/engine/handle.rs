@@ -323,6 +323,23 @@ impl Engine {
         directory.place(&self.core, account, key, names)
     }
 
+    /// Tells a home's actor something, and waits until what it led to is durable. `seed` is what
+    /// the home is built from where the store does not have it.
+    pub(super) async fn tell(
+        &self,
+        home: HomeId,
+        seed: Option<(AccountName, IssueId)>,
+        event: impl Fn() -> IssueEvent,
+    ) -> Result<Answered, EngineError> {
+        let mut attempts = Attempts::begin(&self.core)?;
+        loop {
+            let activation = Activation { seed: seed.clone(), brand_new: false };
+            if let Some(answered) = attempts.judge(self.ask(home, activation, event()).await)? {
+                return Ok(answered);
+            }
+        }
+    }
+
     async fn ask(
         &self,
         home: HomeId,
@@ -424,6 +441,6 @@ fn duplicate(issue_id: Option<IssueId>, row: &DeliveryRow) -> Delivered {
 }
 
 /// An answer that does not belong to what was asked: a fault of ours, told as such.
-fn unfitting(reply: &Reply) -> EngineError {
+pub(super) fn unfitting(reply: &Reply) -> EngineError {
     EngineError::StoreFailed(format!("the actor's answer does not fit: {reply:?}"))
 }

@@ -23,6 +23,8 @@ use super::core::Core;
 use super::directory::{Directory, store_failed};
 use super::executor::Executor;
 use super::handle::Engine;
+use super::identity::Identities;
+use super::reconciler::Reconciler;
 use super::registry::Registry;
 use super::scheduler::{self, Alarm};
 use super::spawner::Spawner;
@@ -52,6 +54,8 @@ pub struct EngineParts {
     pub publisher: Arc<dyn Publisher>,
     /// Where all work runs.
     pub spawner: Arc<dyn Spawner>,
+    /// The pause between two sweeps of a provider; `None` sweeps only when asked.
+    pub reconcile: Option<Duration>,
 }
 
 impl Engine {
@@ -61,6 +65,8 @@ impl Engine {
     /// # Errors
     /// [`EngineError::StoreFailed`] when the store cannot be read.
     pub async fn start(parts: EngineParts) -> Result<Self, EngineError> {
+        let kept = parts.store.identities().await.map_err(store_failed)?;
+        let reconciler = Reconciler::new(parts.reconcile, parts.providers.keys().cloned());
         let executor =
             Executor::new(parts.providers, parts.store.instance(), parts.creates_in_flight);
         let holds = parts.store.holds().await.map_err(store_failed)?;
@@ -73,6 +79,8 @@ impl Engine {
             registry: Registry::default(),
             directory: Directory::default(),
             executor,
+            identities: Identities::new(kept),
+            reconciler,
             alarm: Alarm::default(),
             admission: Admission::new(parts.quotas),
             busy: Busy::default(),
@@ -90,6 +98,7 @@ impl Engine {
         spawner.io(Box::pin(scheduler::run(Arc::clone(&engine.core))));
         spawner.io(Box::pin(scheduler::passivate(Arc::clone(&engine.core))));
         spawner.io(Box::pin(admission::grant(Arc::clone(&engine.core))));
+        engine.begin_sweeps();
         Ok(engine)
     }
 

@@ -133,6 +133,7 @@ impl Bench {
                 io: tokio::runtime::Handle::current(),
                 calls: tokio::runtime::Handle::current(),
             }),
+            reconcile: None,
         })
         .await
         .expect("the engine starts");

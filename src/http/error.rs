@@ -227,6 +227,7 @@ impl From<EngineError> for ApiError {
             EngineError::IssueIdConflict => {
                 Self::new(Code::IssueIdConflict, message).about("issueId")
             }
+            EngineError::IssueElsewhere(_) => Self::new(Code::IssueIdConflict, message),
             EngineError::SandboxNotFound => Self::new(Code::SandboxNotFound, message)
                 .hint("GET /v1/sandboxes?deleted=true lists every sandbox"),
             EngineError::Refused(refusal) => refusal.into(),
@@ -244,6 +245,11 @@ impl From<EngineError> for ApiError {
             },
             EngineError::ProviderUnknown => Self::new(Code::ProviderUnknown, message)
                 .hint("configure the provider again, then restart the server"),
+            EngineError::ProviderFailed(name, why) => {
+                tracing::warn!(provider = %name, error = %why, "a provider could not be asked");
+                Self::new(Code::ProviderFailed, format!("the provider {name} could not be asked"))
+                    .hint("GET /v1/system shows the provider's health")
+            }
             EngineError::Overloaded => {
                 Self::new(Code::Overloaded, "too much at once; nothing was stored").retry_after(1)
             }

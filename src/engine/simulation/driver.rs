@@ -66,6 +66,7 @@ pub async fn live(life: Arc<Life>) -> bool {
         creates_in_flight: 0,
         publisher: Arc::new(Listener(Arc::clone(&life))),
         spawner: Arc::new(SimSpawner(Arc::clone(&life))),
+        reconcile: None,
     })
     .await;
     // A server that cannot start ends, and whoever watches over it starts it again.

@@ -1,0 +1,499 @@
+//! What our records and the providers disagree on, as of each provider's last sweep.
+//!
+//! Kept in memory only, since the next sweep finds it again; at most [`ITEMS_MAX`] for a provider
+//! are shown, and all are counted. An item vanishes when a sweep no longer finds it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::types::{
+    ExternalId, Generation, HomeId, IssueId, Mode, ObjectName, ObjectState, Phase, ProviderName,
+    SandboxId, Timestamp,
+};
+
+use super::compare::{Known, Ours, TooMuch};
+
+/// How many items of a provider are kept. More than a person reads; what is beyond is counted.
+pub const ITEMS_MAX: usize = 1_000;
+
+/// One thing that our records and a provider disagree on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriftItem {
+    /// Its id, which stays the same from sweep to sweep.
+    pub id: String,
+    /// Which provider.
+    pub provider: ProviderName,
+    /// Of which kind it is.
+    pub kind: DriftKind,
+    /// The issue it concerns, where it concerns one.
+    pub issue: Option<IssueId>,
+    /// What the record says, where there is one.
+    pub record: Option<RecordSide>,
+    /// What the provider says, where it has an object.
+    pub object: Option<ObjectSide>,
+    /// What disagrees, in words.
+    pub reason: String,
+    /// Since when sweeps have found it.
+    pub since: Timestamp,
+    /// What happens next without anybody doing anything, in words.
+    pub next: String,
+    /// When that happens at the earliest, where it has a time.
+    pub next_at: Option<Timestamp>,
+    /// What a person can do about it.
+    pub remedies: Vec<Remedy>,
+}
+
+/// The kinds of drift.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DriftKind {
+    /// The recorded object is not there.
+    ObjectLost,
+    /// The record says *running* and the object is down.
+    KilledOutside,
+    /// The record says *stopped* and the object is up.
+    StartedOutside,
+    /// An object without a record that is removed by itself.
+    Unrecorded,
+    /// An object whose sandbox the store has never seen: stopped and kept for a while.
+    Quarantined,
+    /// A second object for one issue.
+    Duplicate,
+    /// The provider is not the one that it was.
+    IdentityChanged,
+    /// So many objects are missing that the list is not believed.
+    MassLoss,
+    /// So many objects would be removed that none is.
+    MassRemoval,
+    /// The provider could not be looked at.
+    ProviderUnreachable,
+}
+
+impl DriftKind {
+    /// Every kind.
+    pub const ALL: &'static [Self] = &[
+        Self::ObjectLost,
+        Self::KilledOutside,
+        Self::StartedOutside,
+        Self::Unrecorded,
+        Self::Quarantined,
+        Self::Duplicate,
+        Self::IdentityChanged,
+        Self::MassLoss,
+        Self::MassRemoval,
+        Self::ProviderUnreachable,
+    ];
+
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ObjectLost => "object_lost",
+            Self::KilledOutside => "killed_outside",
+            Self::StartedOutside => "started_outside",
+            Self::Unrecorded => "unrecorded",
+            Self::Quarantined => "quarantined",
+            Self::Duplicate => "duplicate",
+            Self::IdentityChanged => "identity_changed",
+            Self::MassLoss => "mass_loss",
+            Self::MassRemoval => "mass_removal",
+            Self::ProviderUnreachable => "provider_unreachable",
+        }
+    }
+
+    /// Whether somebody should look at it soon: nothing that is done by itself makes it right.
+    pub const fn is_alarm(self) -> bool {
+        match self {
+            Self::Duplicate
+            | Self::IdentityChanged
+            | Self::MassLoss
+            | Self::MassRemoval
+            | Self::ProviderUnreachable => true,
+            Self::ObjectLost
+            | Self::KilledOutside
+            | Self::StartedOutside
+            | Self::Unrecorded
+            | Self::Quarantined => false,
+        }
+    }
+
+    /// Whether it is about the provider as a whole.
+    const fn is_of_provider(self) -> bool {
+        match self {
+            Self::IdentityChanged
+            | Self::MassLoss
+            | Self::MassRemoval
+            | Self::ProviderUnreachable => true,
+            Self::ObjectLost
+            | Self::KilledOutside
+            | Self::StartedOutside
+            | Self::Unrecorded
+            | Self::Quarantined
+            | Self::Duplicate => false,
+        }
+    }
+}
+
+/// What a person can do about drift.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// What the provider says is right.
+    Adopt,
+    /// What is there, or the record of what is not, is to go.
+    Remove,
+}
+
+impl Remedy {
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Adopt => "adopt",
+            Self::Remove => "remove",
+        }
+    }
+}
+
+/// What the record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordSide {
+    /// The sandbox.
+    pub sandbox: SandboxId,
+    /// Its generation.
+    pub generation: Generation,
+    /// Its phase.
+    pub phase: Phase,
+    /// Its object.
+    pub external_id: Option<ExternalId>,
+}
+
+/// What the provider says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectSide {
+    /// The provider's id of the object.
+    pub external_id: ExternalId,
+    /// Its name.
+    pub name: ObjectName,
+    /// Its state.
+    pub state: ObjectState,
+    /// The sandbox it carries.
+    pub sandbox: SandboxId,
+    /// That sandbox's generation.
+    pub generation: Generation,
+    /// How that sandbox's create was recorded.
+    pub mode: Mode,
+}
+
+impl RecordSide {
+    pub(super) fn of(known: &Known, provider: &ProviderName) -> Option<Self> {
+        let recorded = known.at(provider)?;
+        Some(Self {
+            sandbox: recorded.id.clone(),
+            generation: known.generation,
+            phase: recorded.phase,
+            external_id: recorded.external_id.clone(),
+        })
+    }
+}
+
+impl ObjectSide {
+    pub(super) fn of(object: &Ours) -> Self {
+        Self {
+            external_id: object.external_id.clone(),
+            name: object.name.clone(),
+            state: object.state,
+            sandbox: object.labels.sandbox.clone(),
+            generation: object.labels.generation,
+            mode: object.labels.mode,
+        }
+    }
+}
+
+/// What a remedy of an item works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Subject {
+    /// A record.
+    Record(HomeId, SandboxId),
+    /// An object.
+    Object(Ours),
+    /// The provider's identity, as it says it is.
+    Identity(String),
+    /// What the last sweep found too much of.
+    Mass(TooMuch),
+    /// Nothing can be done here.
+    Nothing,
+}
+
+/// An item and what its remedies work on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct Drifted {
+    pub item: DriftItem,
+    pub subject: Subject,
+}
+
+/// How a sweep ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepResult {
+    /// It looked at everything.
+    Done,
+    /// It found too much to act on anything.
+    HeldBack,
+    /// It could not look.
+    NotMade,
+}
+
+/// The sweeps of one provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderSweeps {
+    /// Which provider.
+    pub provider: ProviderName,
+    /// When the last one ended that looked at the provider's list; `None` before the first.
+    pub last_at: Option<Timestamp>,
+    /// Live sandboxes on record then.
+    pub records: usize,
+    /// Objects of ours in the list then.
+    pub objects: usize,
+    /// How many sweeps ended [`SweepResult::Done`] since the server started.
+    pub done: u64,
+    /// How many ended [`SweepResult::HeldBack`].
+    pub held_back: u64,
+    /// How many ended [`SweepResult::NotMade`].
+    pub not_made: u64,
+    /// How many items there are of each kind that there are some of.
+    pub counts: BTreeMap<DriftKind, usize>,
+}
+
+/// All drift, as of the last sweeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriftView {
+    /// The items that are kept, by provider.
+    pub items: Vec<DriftItem>,
+    /// How many there are, those that are not kept included.
+    pub total: usize,
+    /// The sweeps, by provider.
+    pub sweeps: Vec<ProviderSweeps>,
+}
+
+/// What a sweep came to.
+pub(in crate::engine) struct Swept {
+    pub result: SweepResult,
+    pub at: Timestamp,
+    /// Records and objects that were compared; `None` where it could not look.
+    pub compared: Option<(usize, usize)>,
+    /// What it found. Where it could not look, why: what was found before about objects stays.
+    pub found: Vec<Drifted>,
+}
+
+/// The drift of all providers.
+#[derive(Default)]
+pub(in crate::engine) struct Drift {
+    of: Mutex<BTreeMap<ProviderName, OfProvider>>,
+}
+
+#[derive(Default)]
+struct OfProvider {
+    found: Vec<Drifted>,
+    counts: BTreeMap<DriftKind, usize>,
+    last: Option<(Timestamp, usize, usize)>,
+    done: u64,
+    held_back: u64,
+    not_made: u64,
+    /// A person said that the next sweep is to be believed, as far as this is concerned.
+    believed: Vec<TooMuch>,
+}
+
+impl Drift {
+    /// Takes in what a sweep came to. Returns what is new, for the log.
+    pub fn take(&self, provider: &ProviderName, swept: Swept) -> Vec<DriftItem> {
+        let Swept { result, at, compared, mut found } = swept;
+        let mut all = self.locked();
+        let of = all.entry(provider.clone()).or_default();
+        match result {
+            SweepResult::Done => of.done += 1,
+            SweepResult::HeldBack => of.held_back += 1,
+            SweepResult::NotMade => of.not_made += 1,
+        }
+        match compared {
+            Some((records, objects)) => of.last = Some((at, records, objects)),
+            None => {
+                let about_objects = of.found.iter().filter(|d| !d.item.kind.is_of_provider());
+                found.extend(about_objects.cloned());
+            }
+        }
+        let before: HashMap<(&str, DriftKind), Timestamp> = (of.found.iter())
+            .map(|drifted| ((drifted.item.id.as_str(), drifted.item.kind), drifted.item.since))
+            .collect();
+        let mut new = Vec::new();
+        for Drifted { item, .. } in &mut found {
+            match before.get(&(item.id.as_str(), item.kind)) {
+                Some(since) => item.since = item.since.min(*since),
+                None => new.push(item.clone()),
+            }
+        }
+        of.counts = BTreeMap::new();
+        for drifted in &found {
+            *of.counts.entry(drifted.item.kind).or_default() += 1;
+        }
+        // What concerns all of the provider first: it is what must not be cut off.
+        found.sort_by_key(|drifted| !drifted.item.kind.is_of_provider());
+        found.truncate(ITEMS_MAX);
+        of.found = found;
+        new
+    }
+
+    /// The item of this id.
+    pub fn find(&self, id: &str) -> Option<Drifted> {
+        let all = self.locked();
+        all.values().flat_map(|of| &of.found).find(|drifted| drifted.item.id == id).cloned()
+    }
+
+    /// A remedy was carried out: the item is over.
+    pub fn settle(&self, id: &str) {
+        for of in self.locked().values_mut() {
+            let Some(at) = of.found.iter().position(|drifted| drifted.item.id == id) else {
+                continue;
+            };
+            let kind = of.found.remove(at).item.kind;
+            if let Some(count) = of.counts.get_mut(&kind) {
+                *count = count.saturating_sub(1);
+            }
+        }
+    }
+
+    /// The next sweep is to be believed, however much of this it finds.
+    pub fn believe(&self, provider: &ProviderName, what: TooMuch) {
+        let mut all = self.locked();
+        let believed = &mut all.entry(provider.clone()).or_default().believed;
+        if !believed.contains(&what) {
+            believed.push(what);
+        }
+    }
+
+    /// What is too much although a person may have said that this sweep is to be believed, which
+    /// counts once.
+    pub fn doubted(&self, provider: &ProviderName, too_much: Vec<TooMuch>) -> Vec<TooMuch> {
+        let mut all = self.locked();
+        let Some(of) = all.get_mut(provider) else { return too_much };
+        let believed = std::mem::take(&mut of.believed);
+        too_much.into_iter().filter(|what| !believed.contains(what)).collect()
+    }
+
+    /// All of it.
+    pub fn view(&self) -> DriftView {
+        let all = self.locked();
+        let mut view = DriftView::default();
+        for (provider, of) in all.iter() {
+            view.items.extend(of.found.iter().map(|drifted| drifted.item.clone()));
+            view.total += of.counts.values().sum::<usize>();
+            view.sweeps.push(ProviderSweeps {
+                provider: provider.clone(),
+                last_at: of.last.map(|(at, ..)| at),
+                records: of.last.map_or(0, |(_, records, _)| records),
+                objects: of.last.map_or(0, |(.., objects)| objects),
+                done: of.done,
+                held_back: of.held_back,
+                not_made: of.not_made,
+                counts: of.counts.clone(),
+            });
+        }
+        view
+    }
+
+    /// The alarms among it, each as one line for people.
+    pub fn alarms(&self) -> Vec<String> {
+        let all = self.locked();
+        let alarms = all.values().flat_map(|of| &of.found).filter(|d| d.item.kind.is_alarm());
+        alarms.map(|drifted| format!("{}: {}", drifted.item.id, drifted.item.reason)).collect()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<ProviderName, OfProvider>> {
+        // Whole between statements, also where a thread panicked under it.
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn provider() -> ProviderName {
+        ProviderName::trusted("p")
+    }
+
+    fn item(id: &str, kind: DriftKind, since_ms: i64) -> Drifted {
+        let item = DriftItem {
+            id: id.to_owned(),
+            provider: provider(),
+            kind,
+            issue: None,
+            record: None,
+            object: None,
+            reason: "it is so".to_owned(),
+            since: Timestamp::from_unix_ms(since_ms),
+            next: String::new(),
+            next_at: None,
+            remedies: Vec::new(),
+        };
+        Drifted { item, subject: Subject::Nothing }
+    }
+
+    fn swept(at_ms: i64, found: Vec<Drifted>) -> Swept {
+        let at = Timestamp::from_unix_ms(at_ms);
+        Swept { result: SweepResult::Done, at, compared: Some((1, 2)), found }
+    }
+
+    fn ids(drift: &Drift) -> Vec<String> {
+        drift.view().items.into_iter().map(|item| item.id).collect()
+    }
+
+    #[test]
+    fn an_item_keeps_its_beginning_and_vanishes_when_it_is_not_found_any_more() {
+        let drift = Drift::default();
+        let new = drift.take(&provider(), swept(1, vec![item("a", DriftKind::Duplicate, 1)]));
+        assert_eq!(new.len(), 1);
+        let found = vec![item("a", DriftKind::Duplicate, 2), item("b", DriftKind::Unrecorded, 2)];
+        let new = drift.take(&provider(), swept(2, found));
+        assert_eq!(new.iter().map(|item| item.id.as_str()).collect::<Vec<_>>(), ["b"]);
+        let since = drift.find("a").expect("it is there").item.since;
+        assert_eq!(since, Timestamp::from_unix_ms(1));
+        assert_eq!(drift.alarms(), ["a: it is so"]);
+        drift.take(&provider(), swept(3, Vec::new()));
+        assert_eq!(ids(&drift), Vec::<String>::new());
+        assert_eq!(drift.view().sweeps[0].done, 3);
+    }
+
+    #[test]
+    fn a_sweep_that_could_not_look_leaves_what_is_known_of_objects() {
+        let drift = Drift::default();
+        let unreachable = item("u", DriftKind::ProviderUnreachable, 1);
+        let found = vec![item("a", DriftKind::Duplicate, 1), item("m", DriftKind::MassLoss, 1)];
+        drift.take(&provider(), swept(1, found));
+        let not_made =
+            Swept { result: SweepResult::NotMade, compared: None, ..swept(2, vec![unreachable]) };
+        drift.take(&provider(), not_made);
+        assert_eq!(ids(&drift), ["u", "a"]);
+        let sweeps = &drift.view().sweeps[0];
+        assert_eq!((sweeps.done, sweeps.not_made), (1, 1));
+        assert_eq!(sweeps.last_at, Some(Timestamp::from_unix_ms(1)), "the last that looked");
+    }
+
+    #[test]
+    fn more_than_is_kept_is_counted_and_the_provider_s_own_is_never_cut_off() {
+        let drift = Drift::default();
+        let strays = (0..=ITEMS_MAX).map(|n| item(&n.to_string(), DriftKind::Quarantined, 1));
+        let found = strays.chain([item("m", DriftKind::MassRemoval, 1)]).collect();
+        drift.take(&provider(), swept(1, found));
+        let view = drift.view();
+        assert_eq!((view.items.len(), view.total), (ITEMS_MAX, ITEMS_MAX + 2));
+        assert_eq!(view.items[0].id, "m");
+        drift.settle("m");
+        assert_eq!(drift.view().total, ITEMS_MAX + 1);
+    }
+
+    #[test]
+    fn a_person_s_word_counts_for_one_sweep_and_one_thing() {
+        let drift = Drift::default();
+        let both = || vec![TooMuch::Lost, TooMuch::Removals];
+        assert_eq!(drift.doubted(&provider(), both()), both());
+        drift.believe(&provider(), TooMuch::Lost);
+        assert_eq!(drift.doubted(&provider(), both()), [TooMuch::Removals]);
+        assert_eq!(drift.doubted(&provider(), both()), both());
+    }
+}

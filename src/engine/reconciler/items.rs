@@ -1,0 +1,255 @@
+//! What a sweep found, in words for people. Pure.
+
+use crate::issue::event::QUARANTINE;
+use crate::types::{ObjectState, ProviderName, Timestamp};
+
+use super::super::identity::{ChangedIdentity, NotConfirmed};
+use super::compare::{Finding, Known, Ours, StrayKind, Tally, TooMuch};
+use super::drift::{DriftItem, DriftKind, Drifted, ObjectSide, RecordSide, Remedy, Subject};
+
+/// How far a finding came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outlook {
+    /// Its actor was told of it and has decided.
+    Told,
+    /// Too much was found at once: nothing is done.
+    HeldBack,
+    /// The second look or the telling failed, for this reason.
+    NotTold(String),
+}
+
+impl Outlook {
+    /// What happens next, where `done` is what the actor's decision leads to.
+    fn next(&self, done: &str) -> String {
+        match self {
+            Self::Told => done.to_owned(),
+            Self::HeldBack => {
+                "nothing, since the sweep found too much at once to be believed".into()
+            }
+            Self::NotTold(why) => format!("the next sweep looks at it again: {why}"),
+        }
+    }
+}
+
+/// A finding about a home. `first_seen_at` is when a sweep first saw a stray.
+pub(super) fn of_home(
+    provider: &ProviderName,
+    known: &Known,
+    finding: &Finding,
+    first_seen_at: Timestamp,
+    outlook: &Outlook,
+) -> Drifted {
+    let recorded = known.at(provider);
+    let about = recorded.map_or_else(String::new, |recorded| {
+        recorded.external_id.as_ref().map_or_else(|| recorded.id.to_string(), ToString::to_string)
+    });
+    let again = "the next sweep looks at it again";
+    let of_record = |kind, reason: &str, next: &str, remedies: &[Remedy]| {
+        let subject = recorded
+            .map_or(Subject::Nothing, |recorded| Subject::Record(known.home, recorded.id.clone()));
+        let item = DriftItem {
+            id: format!("{provider}:{about}"),
+            provider: provider.clone(),
+            kind,
+            issue: Some(known.issue.clone()),
+            record: RecordSide::of(known, provider),
+            object: None,
+            reason: reason.to_owned(),
+            since: first_seen_at,
+            next: outlook.next(next),
+            next_at: None,
+            remedies: remedies.to_vec(),
+        };
+        Drifted { item, subject }
+    };
+    match finding {
+        Finding::Lost => of_record(
+            DriftKind::ObjectLost,
+            "the provider does not have the recorded object, and it was not us who removed it",
+            again,
+            &[Remedy::Remove],
+        ),
+        Finding::Down(state) => of_record(
+            DriftKind::KilledOutside,
+            &format!("the record says running and the object is {state}, without our stop"),
+            again,
+            &[],
+        ),
+        Finding::Up => of_record(
+            DriftKind::StartedOutside,
+            "the record says stopped and the object runs, without our start",
+            again,
+            &[],
+        ),
+        Finding::Stray(object, kind) => {
+            of_stray(provider, known, object, *kind, first_seen_at, outlook)
+        }
+    }
+}
+
+fn of_stray(
+    provider: &ProviderName,
+    known: &Known,
+    object: &Ours,
+    stray: StrayKind,
+    first_seen_at: Timestamp,
+    outlook: &Outlook,
+) -> Drifted {
+    let hours = QUARANTINE.as_secs() / 3600;
+    let (kind, reason, next) = match stray {
+        StrayKind::Deleted => (
+            DriftKind::Unrecorded,
+            "its sandbox is deleted, as far as we know".to_owned(),
+            "it is removed; the next sweep looks whether it is gone".to_owned(),
+        ),
+        StrayKind::FastNext => (
+            DriftKind::Unrecorded,
+            "no record names it; one of fast mode may be on its way".to_owned(),
+            "it is removed, unless its record is written before".to_owned(),
+        ),
+        StrayKind::NeverSeen => (
+            DriftKind::Quarantined,
+            "no record has ever named it; the database may be older than it".to_owned(),
+            format!("it is kept stopped for {hours} hours, then removed"),
+        ),
+        StrayKind::Second => (
+            DriftKind::Duplicate,
+            "the issue has a recorded sandbox, and this is another".to_owned(),
+            format!("it is kept stopped for {hours} hours, then removed"),
+        ),
+        StrayKind::Twin => (
+            DriftKind::Duplicate,
+            "it is the recorded sandbox once more, under another id".to_owned(),
+            "nothing, until a person says which one is right".to_owned(),
+        ),
+    };
+    let may_be_adopted = known.sandbox.is_none()
+        && object.labels.generation > known.generation
+        && match object.state {
+            ObjectState::Running | ObjectState::Stopped => true,
+            ObjectState::Partial | ObjectState::Destroying => false,
+        };
+    let adopt = may_be_adopted.then_some(Remedy::Adopt);
+    let item = DriftItem {
+        id: format!("{provider}:{}", object.external_id),
+        provider: provider.clone(),
+        kind,
+        issue: Some(object.labels.issue.clone()),
+        record: RecordSide::of(known, provider),
+        object: Some(ObjectSide::of(object)),
+        reason,
+        since: first_seen_at,
+        next: outlook.next(&next),
+        next_at: stray.removed_at(first_seen_at).filter(|_| *outlook != Outlook::HeldBack),
+        remedies: adopt.into_iter().chain([Remedy::Remove]).collect(),
+    };
+    Drifted { item, subject: Subject::Object(object.clone()) }
+}
+
+/// A sweep found too much of something.
+pub(super) fn of_mass(
+    provider: &ProviderName,
+    too_much: TooMuch,
+    tally: &Tally,
+    at: Timestamp,
+) -> Drifted {
+    let Tally { records, objects, lost, removals } = tally;
+    let (kind, reason, remedy) = match too_much {
+        TooMuch::Lost => (
+            DriftKind::MassLoss,
+            format!(
+                "{lost} of {records} recorded objects are missing from its list at once, which is \
+                 more likely a wrong list than a true one"
+            ),
+            Remedy::Adopt,
+        ),
+        TooMuch::Removals => (
+            DriftKind::MassRemoval,
+            format!("{removals} of {objects} objects would be removed at once"),
+            Remedy::Remove,
+        ),
+    };
+    let next = "nothing of what this sweep found is acted on; the next sweep looks again, and a \
+                person may say that it is right";
+    let subject = Subject::Mass(too_much);
+    of_provider(provider, kind, reason, next, at, vec![remedy], subject)
+}
+
+/// A sweep could not look.
+pub(super) fn not_made(provider: &ProviderName, why: NotMade, at: Timestamp) -> Drifted {
+    match why {
+        NotMade::Changed(changed) => {
+            let reason = changed.describe(provider);
+            let next = "nothing is asked of it, and nothing of it is called lost";
+            let ChangedIdentity { seen, since, .. } = changed;
+            let (kind, subject) = (DriftKind::IdentityChanged, Subject::Identity(seen));
+            of_provider(provider, kind, reason, next, since, vec![Remedy::Adopt], subject)
+        }
+        NotMade::Unreachable(why) => {
+            let next = "the next sweep tries again; until then nothing of it is called lost";
+            let (kind, subject) = (DriftKind::ProviderUnreachable, Subject::Nothing);
+            of_provider(provider, kind, why, next, at, Vec::new(), subject)
+        }
+    }
+}
+
+/// Why a sweep could not look at a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NotMade {
+    /// It could not be reached or understood, or our own store could not.
+    Unreachable(String),
+    /// It is somebody else.
+    Changed(ChangedIdentity),
+}
+
+impl From<NotConfirmed> for NotMade {
+    fn from(why: NotConfirmed) -> Self {
+        match why {
+            NotConfirmed::Silent(why) => {
+                Self::Unreachable(format!("it did not say who it is: {why}"))
+            }
+            NotConfirmed::Changed(changed) => Self::Changed(changed),
+            NotConfirmed::StoreFailed(why) => {
+                tracing::error!(error = %why, "who a provider is could not be stored");
+                Self::Unreachable("who it is could not be stored; see the log".into())
+            }
+        }
+    }
+}
+
+fn of_provider(
+    provider: &ProviderName,
+    kind: DriftKind,
+    reason: String,
+    next: &str,
+    since: Timestamp,
+    remedies: Vec<Remedy>,
+    subject: Subject,
+) -> Drifted {
+    let scope = match kind {
+        DriftKind::IdentityChanged => "identity",
+        DriftKind::ProviderUnreachable
+        | DriftKind::MassLoss
+        | DriftKind::MassRemoval
+        | DriftKind::ObjectLost
+        | DriftKind::KilledOutside
+        | DriftKind::StartedOutside
+        | DriftKind::Unrecorded
+        | DriftKind::Quarantined
+        | DriftKind::Duplicate => kind.as_str(),
+    };
+    let item = DriftItem {
+        id: format!("{scope}:{provider}"),
+        provider: provider.clone(),
+        kind,
+        issue: None,
+        record: None,
+        object: None,
+        reason,
+        since,
+        next: next.to_owned(),
+        next_at: None,
+        remedies,
+    };
+    Drifted { item, subject }
+}

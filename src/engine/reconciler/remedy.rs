@@ -1,0 +1,165 @@
+//! What people decide about drift where no rule can. The actor does it, as of a fresh look.
+
+use crate::issue::commit::CommandRefusal;
+use crate::issue::event::AdoptAsk;
+use crate::issue::{IssueEvent, Reply};
+use crate::types::{Alias, Cause, ProviderName, Template};
+
+use super::super::actor::Answered;
+use super::super::api::EngineError;
+use super::super::directory::store_failed;
+use super::super::handle::{Engine, unfitting};
+use super::compare::{Known, Ours};
+use super::drift::{DriftItem, Drifted, Remedy, Subject};
+use super::sweep;
+
+impl Engine {
+    /// Carries out a remedy of the drift item with this id, and returns the item. Durable when it
+    /// returns; the removal of an object goes on after that.
+    ///
+    /// # Errors
+    /// [`EngineError`]; refused with [`CommandRefusal::SightOver`] where there is no such item, it
+    /// does not have this remedy, or it is not as it was shown any more.
+    pub async fn remedy(
+        &self,
+        id: &str,
+        remedy: Remedy,
+        cause: Cause,
+    ) -> Result<DriftItem, EngineError> {
+        if self.core.is_stopping() {
+            return Err(EngineError::ShuttingDown);
+        }
+        let drift = &self.core.reconciler.drift;
+        let Drifted { item, subject } = drift.find(id).ok_or_else(over)?;
+        if !item.remedies.contains(&remedy) {
+            return Err(over());
+        }
+        let provider = &item.provider;
+        match (subject, remedy) {
+            (Subject::Object(object), Remedy::Adopt) => {
+                self.adopt_object(provider, &object, &cause).await?;
+            }
+            (Subject::Object(object), Remedy::Remove) => {
+                self.remove_object(provider, &object, &cause).await?;
+            }
+            (Subject::Record(home, sandbox), Remedy::Remove) => {
+                let event = || IssueEvent::Discard {
+                    provider: provider.clone(),
+                    object: None,
+                    lost: Some(sandbox.clone()),
+                    cause: cause.clone(),
+                };
+                accepted(self.tell(home, None, event).await?)?;
+            }
+            (Subject::Identity(seen), Remedy::Adopt) => {
+                let kept = self.core.identities.keep(&self.core, provider, seen).await;
+                kept.map_err(|_| EngineError::StoreFailed("the identity was not kept".into()))?;
+            }
+            (Subject::Mass(too_much), Remedy::Adopt | Remedy::Remove) => {
+                drift.believe(provider, too_much);
+            }
+            (Subject::Record(..), Remedy::Adopt)
+            | (Subject::Identity(_), Remedy::Remove)
+            | (Subject::Nothing, Remedy::Adopt | Remedy::Remove) => return Err(over()),
+        }
+        drift.settle(id);
+        tracing::info!(item = %id, remedy = remedy.as_str(), %cause, "drift was decided about");
+        self.sweep_soon(provider);
+        Ok(item)
+    }
+
+    async fn adopt_object(
+        &self,
+        provider: &ProviderName,
+        shown: &Ours,
+        cause: &Cause,
+    ) -> Result<(), EngineError> {
+        let object = self.look_again(provider, shown).await?;
+        let template = self.template_for(provider)?;
+        let labels = &object.labels;
+        let alias = Alias::Issue(labels.issue.clone());
+        let owner = self.core.store.resolve(&labels.account, &alias).await.map_err(store_failed)?;
+        let claims = match owner {
+            None => vec![alias],
+            Some(home) if home == labels.home => Vec::new(),
+            // It would be a second sandbox of that issue.
+            Some(_) => return Err(EngineError::IssueElsewhere(labels.issue.clone())),
+        };
+        let seed = Some((labels.account.clone(), labels.issue.clone()));
+        let event = || {
+            IssueEvent::Adopt(AdoptAsk {
+                object: object.seen(),
+                name: object.name.clone(),
+                template: template.clone(),
+                claims: claims.clone(),
+                cause: cause.clone(),
+            })
+        };
+        accepted(self.tell(labels.home, seed, event).await?)
+    }
+
+    async fn remove_object(
+        &self,
+        provider: &ProviderName,
+        shown: &Ours,
+        cause: &Cause,
+    ) -> Result<(), EngineError> {
+        let object = self.look_again(provider, shown).await?;
+        let labels = &object.labels;
+        let seed = Some((labels.account.clone(), labels.issue.clone()));
+        let event = || IssueEvent::Discard {
+            provider: provider.clone(),
+            object: Some(object.seen()),
+            lost: None,
+            cause: cause.clone(),
+        };
+        accepted(self.tell(labels.home, seed, event).await?)
+    }
+
+    /// The object as it is now: what was shown may be a sweep old.
+    async fn look_again(&self, name: &ProviderName, shown: &Ours) -> Result<Ours, EngineError> {
+        let core = &self.core;
+        let provider = core.executor.provider(name).ok_or(EngineError::ProviderUnknown)?;
+        let known = Known::unheard_of(&shown.labels);
+        let shown_alone = std::slice::from_ref(shown);
+        let found = sweep::find(core, provider.as_ref(), name, &known, shown_alone);
+        let late = core.clock.sleep_until(core.now().after(sweep::LOOK_TIME_MAX));
+        let found = tokio::select! {
+            biased;
+            found = found => found,
+            () = late => Err("it did not answer in time".to_owned()),
+        };
+        let found = found.map_err(|why| EngineError::ProviderFailed(name.clone(), why))?;
+        let same = |object: &Ours| {
+            object.external_id == shown.external_id && object.labels.sandbox == shown.labels.sandbox
+        };
+        found.into_iter().find(same).ok_or_else(over)
+    }
+
+    /// What an adopted object counts as made from: nothing says what it really was.
+    fn template_for(&self, provider: &ProviderName) -> Result<Template, EngineError> {
+        let default = &self.core.rules.default_template;
+        let mut fitting: Vec<&Template> =
+            self.templates.values().filter(|t| t.provider == *provider).collect();
+        fitting.sort_by(|a, b| a.name.cmp(&b.name));
+        let default = (default.provider == *provider).then_some(default);
+        default.or_else(|| fitting.first().copied()).cloned().ok_or(EngineError::ProviderUnknown)
+    }
+}
+
+fn over() -> EngineError {
+    EngineError::Refused(CommandRefusal::SightOver)
+}
+
+fn accepted(answered: Answered) -> Result<(), EngineError> {
+    match answered.reply {
+        Reply::Accepted => Ok(()),
+        Reply::Refused(refusal) => Err(EngineError::Refused(refusal)),
+        Reply::Barred(bar) => Err(EngineError::Barred(bar)),
+        reply @ (Reply::Nothing
+        | Reply::Ensured { .. }
+        | Reply::OtherPlace
+        | Reply::AlreadyAbsent
+        | Reply::Delivered(_)) => Err(unfitting(&reply)),
+    }
+}
