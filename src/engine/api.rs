@@ -135,7 +135,7 @@ pub enum EngineError {
     #[error("the issue id and the repository and number belong to different issues")]
     IssueIdConflict,
     /// The object to be adopted carries an issue that has another home since.
-    #[error("the issue {0} is another one since than the object's; remove the object instead")]
+    #[error("the issue {0} has another home since; remove the object instead")]
     IssueElsewhere(IssueId),
     /// There is no such sandbox in this account.
     #[error("there is no such sandbox")]

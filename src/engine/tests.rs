@@ -6,6 +6,7 @@ mod breaker;
 pub(in crate::engine) mod executor;
 mod provider;
 mod races;
+mod reconciler;
 pub(in crate::engine) mod rows;
 mod serial;
 mod store;
@@ -93,6 +94,11 @@ pub(in crate::engine) fn rules() -> Rules {
         ttl: None,
         default_template: template(),
         providers: HashMap::new(),
+fn other_template() -> Template {
+    Template {
+        name: TemplateName::trusted("other"),
+        provider: ProviderName::trusted("other"),
+        ..template()
     }
 }
 
@@ -112,6 +118,25 @@ impl Bench {
         let arbiter = Arbiter::new();
         let ids = Arc::new(TrapIds::default());
         let name = ProviderName::trusted("held");
+        Self::beside(store, provider, None, None).await
+    }
+
+    /// The same with another provider, called `other`, and sweeps every so often.
+    async fn beside(
+        store: Arc<HeldStore>,
+        provider: Arc<HeldProvider>,
+        other: Option<Arc<HeldProvider>>,
+        reconcile: Option<Duration>,
+    ) -> Self {
+        store.begin_epoch();
+        let arbiter = Arbiter::new();
+        let ids = Arc::new(TrapIds::default());
+        let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
+        let providers: HashMap<ProviderName, Arc<dyn SandboxProvider>> =
+            [("held", Some(Arc::clone(&provider))), ("other", other)]
+                .into_iter()
+                .filter_map(|(name, p)| Some((ProviderName::trusted(name), p? as _)))
+                .collect();
         let traits = provider.traits();
         let provider_rules = ProviderRules {
             names_enforced: true,
@@ -125,6 +150,19 @@ impl Bench {
             rules: Rules { providers: HashMap::from([(name.clone(), provider_rules)]), ..rules() },
             templates: HashMap::from([(template().name, template())]),
             providers: HashMap::from([(name, Arc::clone(&provider) as _)]),
+            rules: Rules {
+                create: bounds,
+                start: bounds,
+                stop: bounds,
+                delete: bounds,
+                idle_stop: None,
+                delete_after_close: Duration::from_secs(86_400),
+                ttl: None,
+                default_template: template(),
+                providers: providers.keys().map(|name| (name.clone(), provider_rules)).collect(),
+            },
+            templates: [template(), other_template()].map(|t| (t.name.clone(), t)).into(),
+            providers,
             creates_in_flight: 2,
             quotas,
             publisher: Arc::new(Nobody),
@@ -133,7 +171,7 @@ impl Bench {
                 io: tokio::runtime::Handle::current(),
                 calls: tokio::runtime::Handle::current(),
             }),
-            reconcile: None,
+            reconcile,
         })
         .await
         .expect("the engine starts");

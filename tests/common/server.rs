@@ -246,6 +246,7 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
         quotas: Quotas::default(),
         publisher: Arc::clone(&feed) as _,
         spawner: Arc::new(Threads { arbiter: arbiter.handle(), calls: io.clone(), io }),
+        reconcile: None,
     })
     .await
     .expect("the engine starts");

@@ -32,6 +32,25 @@ struct World {
     outage: Option<Outage>,
     creating: usize,
     creating_most: usize,
+    identity: Option<String>,
+    listing: Listing,
+    broken_home: Option<HomeId>,
+}
+
+/// What a list answers.
+#[derive(Clone, Default)]
+pub enum Listing {
+    /// What is there.
+    #[default]
+    True,
+    /// This, whatever is there.
+    Told(Vec<Object>),
+    /// That it cannot be reached.
+    Fails,
+    /// Nothing, ever.
+    Hangs,
+    /// A panic.
+    Panics,
 }
 
 /// How a provider that cannot be reached shows it when asked how it is.
@@ -100,6 +119,31 @@ impl HeldProvider {
         external_id
     }
 
+    /// Somebody changes objects behind our back.
+    pub fn outside(&self, change: impl FnOnce(&mut Vec<Object>)) {
+        change(&mut self.world.lock().expect("not poisoned").objects);
+    }
+
+    /// Every object as it is now.
+    pub fn all(&self) -> Vec<Object> {
+        self.world.lock().expect("not poisoned").objects.clone()
+    }
+
+    /// What lists answer from now on.
+    pub fn list_as(&self, listing: Listing) {
+        self.world.lock().expect("not poisoned").listing = listing;
+    }
+
+    /// Who it says it is from now on.
+    pub fn identify(&self, identity: &str) {
+        self.world.lock().expect("not poisoned").identity = Some(identity.to_owned());
+    }
+
+    /// Looks for this home fail from now on.
+    pub fn break_home(&self, home: i64) {
+        self.world.lock().expect("not poisoned").broken_home = Some(HomeId(home));
+    }
+
     pub fn has(&self, external_id: &ExternalId) -> bool {
         let world = self.world.lock().expect("not poisoned");
         world.objects.iter().any(|object| object.external_id == *external_id)
@@ -162,7 +206,8 @@ impl SandboxProvider for HeldProvider {
             Some(Outage::Says) => Some("connection refused".into()),
             Some(Outage::Hangs) => std::future::pending().await,
         };
-        Health { identity: None, trouble, isolation }
+        let identity = self.world.lock().expect("not poisoned").identity.clone();
+        Health { identity, trouble, isolation }
     }
 
     async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
@@ -203,11 +248,28 @@ impl SandboxProvider for HeldProvider {
         self.begin("find").await;
         self.reached()?;
         let world = self.world.lock().expect("not poisoned");
-        Ok(world.objects.iter().filter(|o| o.name == key.name).cloned().collect())
+        if world.broken_home == Some(key.home) {
+            return Err(ProviderError::Broken("it is set to break".into()));
+        }
+        let is_of_home = |l: &Labels| l.home == key.home && l.instance == key.instance;
+        let is_meant =
+            |o: &&Object| o.name == key.name || o.labels.as_ref().is_some_and(is_of_home);
+        Ok(world.objects.iter().filter(is_meant).cloned().collect())
     }
 
     async fn list(&self, _: InstanceId) -> Result<Vec<Object>, ProviderError> {
-        Ok(self.world.lock().expect("not poisoned").objects.clone())
+        let listing = {
+            let mut world = self.world.lock().expect("not poisoned");
+            world.calls.push("list");
+            world.listing.clone()
+        };
+        match listing {
+            Listing::True => Ok(self.all()),
+            Listing::Told(objects) => Ok(objects),
+            Listing::Fails => Err(ProviderError::unavailable("it is set to fail")),
+            Listing::Hangs => std::future::pending().await,
+            Listing::Panics => panic!("armed by the test"),
+        }
     }
 
     async fn start(&self, call: TargetCall) -> Result<Object, ProviderError> {
