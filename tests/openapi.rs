@@ -215,6 +215,12 @@ async fn what_is_not_there_is_not_found() {
 }
 
 #[tokio::test]
+async fn drift_that_is_not_there_is_over() {
+    let server = TestServer::start().await;
+    expect(&server, "drift_over", "nope", |_| true).await;
+}
+
+#[tokio::test]
 async fn each_phase_refuses_what_it_is_said_to_refuse() {
     let server = TestServer::start().await;
     let (provider, command) = (&server.provider, async |id: &str, verb: &str| {
@@ -261,7 +267,8 @@ async fn what_an_ensure_cannot_do_is_told_by_its_code() {
         ("not_available", json!({"mode": "fast"})),
     ] {
         for operation in operations(&server).await {
-            if operation.lists(code) && operation.method != Method::DELETE {
+            let is_ensure = operation.method != Method::DELETE && !operation.is_remedy();
+            if operation.lists(code) && is_ensure {
                 let mut body = body.clone();
                 body["issueId"] = "2".into();
                 let address = operation.address("x", "2");
@@ -292,7 +299,8 @@ async fn each_failure_of_work_has_its_code() {
         ("provider_failed", WorkError::Broken("it is gone".into())),
         ("not_running", WorkError::NotRunning),
     ] {
-        for operation in operations(&server).await.iter().filter(|o| o.lists(code)) {
+        let works = |o: &&Operation| o.lists(code) && !o.is_remedy();
+        for operation in operations(&server).await.iter().filter(works) {
             *server.provider.work_error.lock().expect("not poisoned") = Some(error.clone());
             let answer = send(operation.bare(&server, &id, "1").bearer_auth(TOKEN)).await;
             assert_eq!(listed(operation, &answer).1, code, "{}", operation.name());
@@ -316,7 +324,8 @@ async fn a_store_in_trouble_is_503_on_every_route_that_needs_it() {
     let cookie = server.log_in().await;
     server.running("1").await;
     server.store.set(Mood::Fails);
-    for operation in operations(&server).await.iter().filter(|o| o.lists("store_failed")) {
+    let needs_it = |o: &&Operation| o.lists("store_failed") && !o.is_remedy();
+    for operation in operations(&server).await.iter().filter(needs_it) {
         // By an issue that is not live: look-ups of live ones do not need the store.
         let request = operation.bare(&server, "nope", "2");
         let request = if operation.is_v1() {
@@ -344,7 +353,7 @@ async fn an_overload_is_503_on_every_route_that_writes() {
     let is_retry = |operation: &Operation| operation.path.ends_with("/retry");
     let is_stop = |operation: &Operation| operation.path.ends_with("/stop");
     let is_page = |operation: &Operation| operation.path.starts_with("/log");
-    let needs_no_write = |o: &Operation| is_retry(o) || is_stop(o) || is_page(o);
+    let needs_no_write = |o: &Operation| is_retry(o) || is_stop(o) || is_page(o) || o.is_remedy();
     expect(&server, "overloaded", "claude-issue-1", |o| !needs_no_write(o)).await;
     server.store.set(Mood::Works);
     server.running("2").await;
@@ -406,6 +415,7 @@ async fn what_goes_well_goes_as_described() {
         ("DELETE", "/v1/sandboxes/{id}", "/v1/sandboxes/claude-issue-1", ""),
         ("DELETE", "/v1/sandboxes/{id}", "/v1/sandboxes/claude-issue-1?wait=5", ""),
         ("GET", "/v1/system", "/v1/system", ""),
+        ("GET", "/v1/system/drift", "/v1/system/drift", ""),
         ("GET", "/healthz", "/healthz", ""),
         ("GET", "/readyz", "/readyz", ""),
         ("GET", "/metrics", "/metrics", ""),
@@ -443,6 +453,7 @@ async fn what_goes_well_goes_as_described() {
     }
     let missing: Vec<_> = all
         .iter()
+        .filter(|o| !o.is_remedy())
         .flat_map(|o| o.answers.iter().map(|(status, _)| (o.name(), *status)))
         .filter(|(name, status)| *status < 400 && !seen.contains(&(name.clone(), *status)))
         .collect();
@@ -468,6 +479,7 @@ async fn every_code_that_is_described_is_provoked_by_a_test_here() {
         "stopped",
         "not_running",
         "issue_id_conflict",
+        "drift_over",
         "provider_unknown",
         "body_too_large",
         "unsupported_media_type",

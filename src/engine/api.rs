@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::breaker::BreakerView;
 use super::busy::AtWork;
 use super::executor::CleanupCounts;
+use super::reconciler::drift::ProviderSweeps;
 use crate::issue::commit::CommandRefusal;
 use crate::issue::{Bar, Issue};
 use crate::sandbox::{SandboxProvider, Target};
@@ -173,6 +174,8 @@ pub struct Figures {
     pub cleanups: CleanupCounts,
     /// How the providers' circuit breakers stand, by name.
     pub breakers: Vec<(ProviderName, BreakerView)>,
+    /// The sweeps of each provider and what they found.
+    pub sweeps: Vec<ProviderSweeps>,
 }
 
 /// Where the engine tells what became durable, in commit order for each home.

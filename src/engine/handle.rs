@@ -283,7 +283,11 @@ impl Engine {
     /// What can be measured of it as it is now.
     pub fn figures(&self) -> Figures {
         let executor = &self.core.executor;
-        Figures { cleanups: executor.cleanup_counts(), breakers: executor.breakers() }
+        Figures {
+            cleanups: executor.cleanup_counts(),
+            breakers: executor.breakers(),
+            sweeps: self.core.reconciler.drift.sweeps(),
+        }
     }
 
     /// The home of an issue, also of one that is just becoming durable.

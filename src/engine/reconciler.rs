@@ -69,8 +69,8 @@ impl Engine {
         self.core.reconciler.drift.view()
     }
 
-    /// What of it somebody should look at soon, each as one line.
-    pub fn drift_alarms(&self) -> Vec<String> {
+    /// What of it somebody should look at soon.
+    pub fn drift_alarms(&self) -> Vec<DriftItem> {
         self.core.reconciler.drift.alarms()
     }
 

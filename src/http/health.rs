@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use super::Shared;
 use super::auth;
 use super::error::{ApiError, Code};
+use super::shared::Degraded;
 use super::wire::{Failed, Success};
 
 /// That the process lives.
@@ -20,9 +21,10 @@ pub struct Alive {
 /// Whether deliveries can be taken in.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Ready {
-    /// `ready`, or `degraded` where a provider cannot work now.
+    /// `ready`, or `degraded` where a provider cannot work now, or is not as our records say.
     pub status: &'static str,
-    /// The providers that cannot work now.
+    /// The providers that cannot work now, and the kinds of drift that need a person, as
+    /// `provider: kind`.
     pub degraded: Vec<String>,
     /// What is wrong with each of them, in words.
     pub reasons: Vec<String>,
@@ -49,16 +51,12 @@ pub async fn readyz(shared: web::Data<Shared>) -> Result<HttpResponse, ApiError>
         return Err(ApiError::new(Code::ShuttingDown, "the server is shutting down"));
     }
     shared.store_check().await?;
-    let providers = shared.provider_health().await;
-    let unreachable = shared.unreachable();
     let (mut degraded, mut reasons) = (Vec::new(), Vec::new());
-    for (name, health) in providers.iter() {
-        let breaker = unreachable.iter().find(|(of, _)| of == name).map(|(_, why)| why.clone());
-        let trouble = health.trouble.as_ref().map(|trouble| format!("{name}: {trouble}"));
-        if let Some(reason) = breaker.or(trouble) {
-            degraded.push(name.to_string());
-            reasons.push(reason);
+    for Degraded { what, reason } in shared.degraded().await {
+        if !degraded.contains(&what) {
+            degraded.push(what);
         }
+        reasons.push(reason);
     }
     let status = if degraded.is_empty() { "ready" } else { "degraded" };
     Ok(HttpResponse::Ok().json(Success::of(Ready { status, degraded, reasons })))

@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::engine::{BreakerState, Figures};
+use crate::engine::{BreakerState, DriftKind, Figures, ProviderSweeps};
 use crate::types::{Mode, ProviderName};
 
 use super::live::LiveMap;
@@ -34,6 +34,9 @@ pub struct Metrics {
     body_bytes: Gauge,
     cleanups: Family<CleanupLabels, Counter>,
     breakers: Family<BreakerLabels, Gauge>,
+    drift: Family<DriftLabels, Gauge>,
+    sweeps: Family<SweepLabels, Counter>,
+    last_sweep: Family<ProviderLabels, Gauge>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -68,6 +71,23 @@ struct BreakerLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct CleanupLabels {
     result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct DriftLabels {
+    provider: String,
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct SweepLabels {
+    provider: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ProviderLabels {
+    provider: String,
 }
 
 impl Metrics {
@@ -113,7 +133,33 @@ impl Metrics {
             "1 while nothing is asked of the provider because it cannot be reached, else 0",
             breakers.clone(),
         );
-        Self { registry, creates, deliveries, requests, live, body_bytes, cleanups, breakers }
+        let drift = Family::default();
+        registry.register(
+            "issuebox_drift",
+            "What records and providers disagree on, as of the last sweeps",
+            drift.clone(),
+        );
+        let sweeps = Family::default();
+        registry.register("issuebox_sweeps", "Sweeps by how they ended", sweeps.clone());
+        let last_sweep = Family::default();
+        registry.register(
+            "issuebox_last_sweep_timestamp_seconds",
+            "When the last sweep ended that looked at the provider's list",
+            last_sweep.clone(),
+        );
+        Self {
+            registry,
+            creates,
+            deliveries,
+            requests,
+            live,
+            body_bytes,
+            cleanups,
+            breakers,
+            drift,
+            sweeps,
+            last_sweep,
+        }
     }
 
     /// A create ended.
@@ -149,6 +195,9 @@ impl Metrics {
             let counter = self.cleanups.get_or_create_owned(&CleanupLabels { result });
             counter.inner().store(count, Ordering::Relaxed);
         }
+        for sweeps in &engine.sweeps {
+            self.set_sweeps(sweeps);
+        }
         self.body_bytes.set(i64::try_from(body_bytes).unwrap_or(i64::MAX));
         for (provider, breaker) in &engine.breakers {
             let labels = BreakerLabels { provider: provider.to_string() };
@@ -162,6 +211,25 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string cannot fail");
         text
+    }
+
+    fn set_sweeps(&self, sweeps: &ProviderSweeps) {
+        let provider = sweeps.provider.to_string();
+        for kind in DriftKind::ALL {
+            let labels = DriftLabels { provider: provider.clone(), kind: kind.as_str() };
+            let count = sweeps.counts.get(kind).copied().unwrap_or(0);
+            self.drift.get_or_create_owned(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        for (result, count) in
+            [("done", sweeps.done), ("held_back", sweeps.held_back), ("not_made", sweeps.not_made)]
+        {
+            let labels = SweepLabels { provider: provider.clone(), result };
+            self.sweeps.get_or_create_owned(&labels).inner().store(count, Ordering::Relaxed);
+        }
+        if let Some(at) = sweeps.last_at {
+            let gauge = self.last_sweep.get_or_create_owned(&ProviderLabels { provider });
+            gauge.set(at.unix_ms() / 1_000);
+        }
     }
 }
 
@@ -179,8 +247,11 @@ impl fmt::Debug for Metrics {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::engine::{BreakerView, CleanupCounts};
+    use crate::types::Timestamp;
 
     #[test]
     fn counters_carry_route_method_and_status() {
@@ -194,7 +265,7 @@ mod tests {
         let up = BreakerView { state: BreakerState::Closed, ..down.clone() };
         let breakers =
             vec![(ProviderName::trusted("docker"), down), (ProviderName::trusted("local"), up)];
-        let figures = Figures { cleanups, breakers };
+        let figures = Figures { cleanups, breakers, ..Figures::default() };
         let text = metrics.encode(&LiveMap::default(), 0, &figures);
         let line =
             r#"issuebox_http_requests_total{method="GET",route="/v1/sandboxes",status="200"} 2"#;
@@ -207,5 +278,31 @@ mod tests {
         ] {
             assert!(text.contains(line), "{text}");
         }
+    }
+
+    #[test]
+    fn drift_that_is_over_is_zero() {
+        let metrics = Metrics::new();
+        let mut sweeps = ProviderSweeps {
+            provider: ProviderName::trusted("local"),
+            last_at: Some(Timestamp::from_unix_ms(5_000)),
+            records: 1,
+            objects: 1,
+            done: 2,
+            held_back: 0,
+            not_made: 1,
+            counts: BTreeMap::from([(DriftKind::Duplicate, 4)]),
+        };
+        let mut text = |sweeps: &ProviderSweeps| {
+            let figures = Figures { sweeps: vec![sweeps.clone()], ..Figures::default() };
+            metrics.encode(&LiveMap::default(), 0, &figures)
+        };
+        let first = text(&sweeps);
+        let line = r#"issuebox_drift{provider="local",kind="duplicate"} "#;
+        assert!(first.contains(&format!("{line}4")), "{first}");
+        assert!(first.contains(r#"issuebox_sweeps_total{provider="local",result="done"} 2"#));
+        assert!(first.contains(r#"issuebox_last_sweep_timestamp_seconds{provider="local"} 5"#));
+        sweeps.counts.clear();
+        assert!(text(&sweeps).contains(&format!("{line}0")));
     }
 }

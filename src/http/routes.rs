@@ -11,7 +11,7 @@ use utoipa::openapi::path::PathItem;
 use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use super::api::{commands, ensure, events, exec, files, issues, sandboxes, system};
+use super::api::{commands, drift, ensure, events, exec, files, issues, sandboxes, system};
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
 
@@ -36,6 +36,9 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(files::delete)
         .service(events::changes)
         .service(system::system)
+        .service(drift::list)
+        .service(drift::adopt)
+        .service(drift::remove)
         .service(health::healthz)
         .service(health::readyz)
         .service(health::metrics)
@@ -113,6 +116,9 @@ pub fn label(path: &str) -> &'static str {
         }
         ["v1", "events"] => "/v1/events",
         ["v1", "system"] => "/v1/system",
+        ["v1", "system", "drift"] => "/v1/system/drift",
+        ["v1", "system", "drift", _, "adopt"] => "/v1/system/drift/{driftId}/adopt",
+        ["v1", "system", "drift", _, "remove"] => "/v1/system/drift/{driftId}/remove",
         ["healthz"] => "/healthz",
         ["readyz"] => "/readyz",
         ["metrics"] => "/metrics",

@@ -36,6 +36,14 @@ pub struct Shared {
     store: Recent<Result<(), StoreError>>,
 }
 
+/// Something that does not work or needs a person. Anybody may read it: it names no issue.
+pub struct Degraded {
+    /// What, in a word or two.
+    pub what: String,
+    /// What is wrong, in words.
+    pub reason: String,
+}
+
 /// The last answer to a question that is asked often.
 struct Recent<T>(Mutex<Option<(Timestamp, T)>>);
 
@@ -99,6 +107,22 @@ impl Shared {
         breakers
             .filter_map(|(name, view)| Some((name.clone(), view.trouble(&name, now)?)))
             .collect()
+    }
+
+    /// What does not work or needs a person, though the server works.
+    pub async fn degraded(&self) -> Vec<Degraded> {
+        let health = self.provider_health().await;
+        let unreachable = self.unreachable();
+        let in_trouble = health.iter().filter_map(|(name, health)| {
+            let breaker = unreachable.iter().find(|(of, _)| of == name).map(|(_, why)| why.clone());
+            let trouble = health.trouble.as_ref().map(|trouble| format!("{name}: {trouble}"));
+            Some(Degraded { what: name.to_string(), reason: breaker.or(trouble)? })
+        });
+        let alarms = self.edge.engine.drift_alarms().into_iter().map(|item| Degraded {
+            what: format!("{}: {}", item.provider, item.kind.as_str()),
+            reason: format!("{}: {}", item.provider, item.reason),
+        });
+        in_trouble.chain(alarms).collect()
     }
 
     /// Follows an issue; the server's end ends the wait too.

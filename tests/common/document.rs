@@ -83,6 +83,11 @@ impl Operation {
         self.path.contains("/files") || self.path.ends_with("/exec")
     }
 
+    /// Whether it decides about drift, whose answers `http_drift` provokes.
+    pub fn is_remedy(&self) -> bool {
+        self.path.starts_with("/v1/system/drift/")
+    }
+
     /// Its address for a sandbox and an issue, with a query that is right for it.
     pub fn address(&self, sandbox: &str, issue: &str) -> String {
         let path = self
@@ -92,7 +97,8 @@ impl Operation {
             .replace("{owner}", "octo")
             .replace("{repo}", "hello")
             .replace("{number}", "7")
-            .replace("{name}", "nope");
+            .replace("{name}", "nope")
+            .replace("{driftId}", "nope");
         if self.path.ends_with("/content") { path + "?path=f" } else { path }
     }
 

@@ -23,6 +23,8 @@ pub struct MemoryProvider {
     pub refusing: AtomicBool,
     /// Deletes are accepted but do not happen while this is set.
     pub keeping: AtomicBool,
+    /// It cannot be looked at while this is set.
+    pub unreachable: AtomicBool,
     opened: Notify,
     /// Tells that a command's execution was dropped before it ended.
     pub dropped: Arc<Notify>,
@@ -42,6 +44,18 @@ impl MemoryProvider {
     /// How many objects there are.
     pub fn object_count(&self) -> usize {
         self.objects.lock().expect("not poisoned").len()
+    }
+
+    /// Somebody changes objects behind our back.
+    pub fn outside(&self, change: impl FnOnce(&mut BTreeMap<String, Object>)) {
+        change(&mut self.objects.lock().expect("not poisoned"));
+    }
+
+    fn looked_at(&self) -> Result<(), ProviderError> {
+        match self.unreachable.load(Ordering::SeqCst) {
+            true => Err(ProviderError::unavailable("it cannot be looked at")),
+            false => Ok(()),
+        }
     }
 
     /// What is in a file.
@@ -106,11 +120,17 @@ impl SandboxProvider for MemoryProvider {
     }
 
     async fn find(&self, key: ObjectKey) -> Result<Vec<Object>, ProviderError> {
+        self.looked_at()?;
         let objects = self.objects.lock().expect("not poisoned");
-        Ok(objects.values().filter(|object| object.name == key.name).cloned().collect())
+        let is_of_home = |labels: &Labels| labels.home == key.home;
+        let is_meant = |object: &&Object| {
+            object.name == key.name || object.labels.as_ref().is_some_and(is_of_home)
+        };
+        Ok(objects.values().filter(is_meant).cloned().collect())
     }
 
     async fn list(&self, _: InstanceId) -> Result<Vec<Object>, ProviderError> {
+        self.looked_at()?;
         Ok(self.objects.lock().expect("not poisoned").values().cloned().collect())
     }
 

@@ -281,6 +281,21 @@ pub(in crate::engine) struct Swept {
     pub found: Vec<Drifted>,
 }
 
+impl OfProvider {
+    fn sweeps(&self, provider: &ProviderName) -> ProviderSweeps {
+        ProviderSweeps {
+            provider: provider.clone(),
+            last_at: self.last.map(|(at, ..)| at),
+            records: self.last.map_or(0, |(_, records, _)| records),
+            objects: self.last.map_or(0, |(.., objects)| objects),
+            done: self.done,
+            held_back: self.held_back,
+            not_made: self.not_made,
+            counts: self.counts.clone(),
+        }
+    }
+}
+
 /// The drift of all providers.
 #[derive(Default)]
 pub(in crate::engine) struct Drift {
@@ -382,25 +397,21 @@ impl Drift {
         for (provider, of) in all.iter() {
             view.items.extend(of.found.iter().map(|drifted| drifted.item.clone()));
             view.total += of.counts.values().sum::<usize>();
-            view.sweeps.push(ProviderSweeps {
-                provider: provider.clone(),
-                last_at: of.last.map(|(at, ..)| at),
-                records: of.last.map_or(0, |(_, records, _)| records),
-                objects: of.last.map_or(0, |(.., objects)| objects),
-                done: of.done,
-                held_back: of.held_back,
-                not_made: of.not_made,
-                counts: of.counts.clone(),
-            });
+            view.sweeps.push(of.sweeps(provider));
         }
         view
     }
 
-    /// The alarms among it, each as one line for people.
-    pub fn alarms(&self) -> Vec<String> {
+    /// The alarms among it.
+    pub fn alarms(&self) -> Vec<DriftItem> {
         let all = self.locked();
         let alarms = all.values().flat_map(|of| &of.found).filter(|d| d.item.kind.is_alarm());
-        alarms.map(|drifted| format!("{}: {}", drifted.item.id, drifted.item.reason)).collect()
+        alarms.map(|drifted| drifted.item.clone()).collect()
+    }
+
+    /// The sweeps of each provider.
+    pub fn sweeps(&self) -> Vec<ProviderSweeps> {
+        self.locked().iter().map(|(provider, of)| of.sweeps(provider)).collect()
     }
 
     fn locked(&self) -> MutexGuard<'_, BTreeMap<ProviderName, OfProvider>> {
@@ -453,7 +464,7 @@ mod tests {
         assert_eq!(new.iter().map(|item| item.id.as_str()).collect::<Vec<_>>(), ["b"]);
         let since = drift.find("a").expect("it is there").item.since;
         assert_eq!(since, Timestamp::from_unix_ms(1));
-        assert_eq!(drift.alarms(), ["a: it is so"]);
+        assert_eq!(drift.alarms().into_iter().map(|item| item.id).collect::<Vec<_>>(), ["a"]);
         drift.take(&provider(), swept(3, Vec::new()));
         assert_eq!(ids(&drift), Vec::<String>::new());
         assert_eq!(drift.view().sweeps[0].done, 3);

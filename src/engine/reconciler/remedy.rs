@@ -75,7 +75,7 @@ impl Engine {
         cause: &Cause,
     ) -> Result<(), EngineError> {
         let object = self.look_again(provider, shown).await?;
-        let template = self.template_for(provider)?;
+        let template = self.template_for(provider);
         let labels = &object.labels;
         let alias = Alias::Issue(labels.issue.clone());
         let owner = self.core.store.resolve(&labels.account, &alias).await.map_err(store_failed)?;
@@ -137,13 +137,14 @@ impl Engine {
     }
 
     /// What an adopted object counts as made from: nothing says what it really was.
-    fn template_for(&self, provider: &ProviderName) -> Result<Template, EngineError> {
+    fn template_for(&self, provider: &ProviderName) -> Template {
         let default = &self.core.rules.default_template;
-        let mut fitting: Vec<&Template> =
-            self.templates.values().filter(|t| t.provider == *provider).collect();
-        fitting.sort_by(|a, b| a.name.cmp(&b.name));
-        let default = (default.provider == *provider).then_some(default);
-        default.or_else(|| fitting.first().copied()).cloned().ok_or(EngineError::ProviderUnknown)
+        let fitting = self.templates.values().filter(|template| template.provider == *provider);
+        let first = fitting.min_by(|a, b| a.name.cmp(&b.name));
+        match first {
+            Some(first) if default.provider != *provider => first.clone(),
+            Some(_) | None => Template { provider: provider.clone(), ..default.clone() },
+        }
     }
 }
 

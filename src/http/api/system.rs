@@ -27,6 +27,8 @@ pub struct SystemBody {
     pub uptime_seconds: u64,
     /// The configured providers.
     pub providers: Vec<ProviderBody>,
+    /// What does not work or needs a person, each in words.
+    pub degraded: Vec<String>,
     /// How many live sandboxes of the account are in each phase.
     pub sandboxes: BTreeMap<&'static str, u64>,
 }
@@ -134,6 +136,7 @@ pub async fn system(
         started_at: edge.started_at.to_string(),
         uptime_seconds: edge.clock.now().since(edge.started_at).as_secs(),
         providers,
+        degraded: shared.degraded().await.into_iter().map(|degraded| degraded.reason).collect(),
         sandboxes,
     })))
 }
