@@ -220,7 +220,6 @@ fn lifecycle(r: &mut Reader) -> Lifecycle {
     let idle_stop = off_or(r.number("lifecycle.idle_stop_seconds", 1800, 0..=SECONDS_MAX));
     let after_close = r.number("lifecycle.delete_after_close_seconds", 86_400, 0..=SECONDS_MAX);
     let reconcile = r.number("lifecycle.reconcile_seconds", 60, 1..=SECONDS_MAX);
-    r.not_in_force("lifecycle.reconcile_seconds");
     let ttl = off_or(r.number("lifecycle.ttl_seconds", 0, 0..=SECONDS_MAX));
     Lifecycle {
         create,

@@ -341,6 +341,12 @@ on_limit = "stop"
     insta::assert_snapshot!(loaded.warnings.join("\n").replace(&dir, ""), @"
     issuebox.toml:5: github.api_url is accepted but not yet in force
     issuebox.toml:9: lifecycle.reconcile_seconds is accepted but not yet in force
+    issuebox.toml:7: lifecycle.idle_stop_seconds is accepted but not yet in force
+    issuebox.toml:8: lifecycle.delete_after_close_seconds is accepted but not yet in force
+    issuebox.toml:10: lifecycle.ttl_seconds is accepted but not yet in force
+    issuebox.toml:12: quota.live is accepted but not yet in force
+    issuebox.toml:13: quota.live_per_repository is accepted but not yet in force
+    issuebox.toml:14: quota.live_server is accepted but not yet in force
     issuebox.toml:17: templates.default.cpu is accepted but not yet in force
     issuebox.toml:18: templates.default.memory_mb is accepted but not yet in force
     issuebox.toml:20: templates.default.disk_mb is accepted but not yet in force
