@@ -12,8 +12,10 @@
 mod act;
 mod client;
 mod config;
+mod confirm;
 mod connect;
 mod demo;
+mod drift;
 mod ensure;
 mod events;
 mod exec;
@@ -102,6 +104,8 @@ enum Verb {
     Events(events::EventsArgs),
     /// Wait until a sandbox is in a phase
     Wait(wait::WaitArgs),
+    /// Show what records and providers disagree on, and decide about it
+    Drift(drift::DriftArgs),
     /// Look at the configuration
     #[command(subcommand)]
     Config(config::ConfigVerb),
@@ -142,6 +146,7 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
         Verb::Rm(args) => remote(&place, env, async |s| rm::run(s, args).await),
         Verb::Exec(args) => remote(&place, env, async |s| exec::run(s, args).await),
         Verb::Events(args) => remote(&place, env, async |s| events::run(s, args).await),
+        Verb::Drift(args) => remote(&place, env, async |s| drift::run(s, args).await),
         Verb::Wait(args) => remote(&place, env, async |s| wait::run(s, args).await),
     }
 }

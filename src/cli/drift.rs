@@ -1,0 +1,243 @@
+//! `issuebox drift`: what our records and the providers disagree on, and deciding about it.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::clock::{Clock, SystemClock};
+use crate::types::{Timestamp, inert};
+
+use super::Session;
+use super::client::Call;
+use super::confirm::{Question, confirm};
+use super::failure::Failure;
+use super::output::{Screen, Shape, Shown};
+use super::table::age;
+use super::wire;
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct DriftArgs {
+    #[command(subcommand)]
+    decide: Option<Decide>,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+#[derive(Debug, Subcommand)]
+enum Decide {
+    /// Take what the provider says for right
+    Adopt(DecideArgs),
+    /// Remove an object, or give up the record of one that is lost
+    Remove(DecideArgs),
+}
+
+#[derive(Debug, Args)]
+struct DecideArgs {
+    /// Which item, as `issuebox drift` shows it
+    #[arg(value_name = "ID")]
+    id: String,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+/// How many the API gives at once at most.
+const PAGE_LEN: u64 = 200;
+
+/// One item, as far as it is shown.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Item {
+    id: String,
+    kind: String,
+    issue_id: Option<String>,
+    record: Option<RecordSide>,
+    object: Option<ObjectSide>,
+    reason: String,
+    since: String,
+    next: String,
+    next_at: Option<String>,
+    remedies: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RecordSide {
+    sandbox_id: String,
+    generation: u64,
+    phase: String,
+    external_id: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectSide {
+    external_id: String,
+    state: String,
+    sandbox_id: String,
+    generation: u64,
+    mode: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Sweeps {
+    provider: String,
+    last_at: Option<String>,
+}
+
+pub(super) async fn run(session: &mut Session<'_>, args: DriftArgs) -> anyhow::Result<ExitCode> {
+    match args.decide {
+        None => list(session, args.shape.shown()).await,
+        Some(Decide::Adopt(args)) => decide(session, "adopt", args).await,
+        Some(Decide::Remove(args)) => decide(session, "remove", args).await,
+    }
+}
+
+async fn list(session: &mut Session<'_>, shown: Shown) -> anyhow::Result<ExitCode> {
+    let mut all: Vec<Value> = Vec::new();
+    let mut cursor: Option<String> = None;
+    let (total, sweeps) = loop {
+        let call = Call::get(&["system", "drift"])
+            .query("limit", Some(PAGE_LEN))
+            .query("cursor", cursor.as_deref());
+        let answer = session.client.call(call).await?;
+        all.extend(answer.data().as_array().into_iter().flatten().cloned());
+        cursor = answer.body["nextCursor"].as_str().map(str::to_owned);
+        if cursor.is_none() {
+            let sweeps: Vec<Sweeps> = wire::read(&answer.body["sweeps"])?;
+            break (answer.body["total"].as_u64().unwrap_or_default(), sweeps);
+        }
+    };
+    match shown {
+        Shown::Json => session.screen.json(&Value::Array(all))?,
+        Shown::Ids | Shown::Table => {
+            let now = SystemClock.now();
+            for value in &all {
+                let item: Item = wire::read(value)?;
+                let text = match shown {
+                    Shown::Ids => inert(&item.id).into_owned(),
+                    Shown::Json | Shown::Table => sheet(&session.screen, &item, now),
+                };
+                session.screen.line(&text)?;
+            }
+            // Not results: a program that reads standard output gets the items alone.
+            if total > all.len() as u64 {
+                eprintln!("{} of {total} are shown", all.len());
+            }
+            if total == 0 {
+                eprintln!("{}", nothing(&sweeps, now));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// That nothing disagrees says little before anybody has looked.
+fn nothing(sweeps: &[Sweeps], now: Timestamp) -> String {
+    let one = |sweep: &Sweeps| {
+        let name = inert(&sweep.provider);
+        match &sweep.last_at {
+            Some(at) => format!("{name} was looked at {} ago", age(at, now)),
+            None => format!("{name} was not looked at yet"),
+        }
+    };
+    let looked: Vec<String> = sweeps.iter().map(one).collect();
+    if looked.is_empty() {
+        return "no drift; no provider was looked at yet".to_owned();
+    }
+    format!("no drift; {}", looked.join(", "))
+}
+
+/// All there is to say of one item.
+fn sheet(screen: &Screen, item: &Item, now: Timestamp) -> String {
+    let issue = item.issue_id.as_ref().map(|issue| format!("  issue {}", inert(issue)));
+    let head = format!(
+        "{}  {}{}  since {}",
+        inert(&item.id),
+        inert(&item.kind),
+        issue.unwrap_or_default(),
+        age(&item.since, now)
+    );
+    let record = item.record.as_ref().map(|record| {
+        let object = record.external_id.as_deref().unwrap_or("none");
+        let RecordSide { sandbox_id, generation, phase, .. } = record;
+        format!("{phase}, sandbox {sandbox_id} (generation {generation}), object {object}")
+    });
+    let object = item.object.as_ref().map(|object| {
+        let ObjectSide { external_id, state, sandbox_id, generation, mode } = object;
+        format!("{external_id} {state}, sandbox {sandbox_id} (generation {generation}, {mode})")
+    });
+    let next = match &item.next_at {
+        Some(at) => format!("{} (not before {at})", item.next),
+        None => item.next.clone(),
+    };
+    let remedies: Vec<String> =
+        item.remedies.iter().map(|what| format!("issuebox drift {what} {}", item.id)).collect();
+    let remedies = (!remedies.is_empty()).then(|| remedies.join(", or "));
+    let rows = [
+        ("why", Some(item.reason.clone())),
+        ("record", record),
+        ("provider", object),
+        ("next", Some(next)),
+        ("decide", remedies),
+    ];
+    let line = |(name, value): (&str, Option<String>)| {
+        let value = value?;
+        Some(format!("  {} {}", screen.faint(&format!("{name:<9}")), inert(&value)))
+    };
+    std::iter::once(head).chain(rows.into_iter().filter_map(line)).collect::<Vec<_>>().join("\n")
+}
+
+async fn decide(
+    session: &mut Session<'_>,
+    remedy: &str,
+    args: DecideArgs,
+) -> anyhow::Result<ExitCode> {
+    let id = inert(&args.id).into_owned();
+    if !args.yes {
+        let (asked, unasked) = match remedy {
+            "remove" => (
+                format!("Remove what {id} is about? What is in it is lost."),
+                format!("removing what {id} is about loses what is in it"),
+            ),
+            _ => (
+                format!("Take what the provider says of {id} for right?"),
+                format!("what the provider says of {id} would be taken for right"),
+            ),
+        };
+        let refused = "nothing was decided";
+        confirm(&Question { asked: &asked, unasked: &unasked, refused })?;
+    }
+    let call = Call::post(&["system", "drift", &args.id, remedy]);
+    let answer = session.client.call(call).await.map_err(told)?;
+    let line = match args.shape.shown() {
+        Shown::Json => {
+            return Ok(session.screen.json(answer.data()).map(|()| ExitCode::SUCCESS)?);
+        }
+        Shown::Ids => id,
+        Shown::Table => format!("{id}  {remedy} accepted; issuebox drift shows what is left"),
+    };
+    session.screen.line(&line)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// An item that is not there any more is not found.
+fn told(failure: Failure) -> Failure {
+    match failure {
+        Failure::Api { code, message, .. } if code == "drift_over" => {
+            Failure::NotFound { message, hint: "issuebox drift shows what there is now".to_owned() }
+        }
+        Failure::Api { .. }
+        | Failure::Unreachable { .. }
+        | Failure::NotFound { .. }
+        | Failure::Usage { .. }
+        | Failure::Failed { .. }
+        | Failure::Told(_) => failure,
+    }
+}
