@@ -293,7 +293,7 @@ mod tests {
             not_made: 1,
             counts: BTreeMap::from([(DriftKind::Duplicate, 4)]),
         };
-        let mut text = |sweeps: &ProviderSweeps| {
+        let text = |sweeps: &ProviderSweeps| {
             let figures = Figures { sweeps: vec![sweeps.clone()], ..Figures::default() };
             metrics.encode(&LiveMap::default(), 0, &figures)
         };
