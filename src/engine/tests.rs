@@ -81,6 +81,14 @@ fn template() -> Template {
     }
 }
 
+fn other_template() -> Template {
+    Template {
+        name: TemplateName::trusted("other"),
+        provider: ProviderName::trusted("other"),
+        ..template()
+    }
+}
+
 /// The rules of a test, with no provider.
 pub(in crate::engine) fn rules() -> Rules {
     let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
@@ -94,12 +102,18 @@ pub(in crate::engine) fn rules() -> Rules {
         ttl: None,
         default_template: template(),
         providers: HashMap::new(),
-fn other_template() -> Template {
-    Template {
-        name: TemplateName::trusted("other"),
-        provider: ProviderName::trusted("other"),
-        ..template()
     }
+}
+
+/// What is not the same in every test's engine.
+#[derive(Default)]
+struct Setting {
+    /// Another provider, called `other`.
+    other: Option<Arc<HeldProvider>>,
+    /// How often providers are swept.
+    reconcile: Option<Duration>,
+    /// How many live sandboxes there may be.
+    quotas: Quotas,
 }
 
 impl Bench {
@@ -109,29 +123,15 @@ impl Bench {
 
     /// A server process on what an earlier one left.
     async fn on(store: Arc<HeldStore>, provider: Arc<HeldProvider>) -> Self {
-        Self::with(store, provider, Quotas::default()).await
+        Self::with(store, provider, Setting::default()).await
     }
 
-    /// The same with so many live sandboxes at most.
-    async fn with(store: Arc<HeldStore>, provider: Arc<HeldProvider>, quotas: Quotas) -> Self {
+    /// The same, set otherwise.
+    async fn with(store: Arc<HeldStore>, provider: Arc<HeldProvider>, setting: Setting) -> Self {
+        let Setting { other, reconcile, quotas } = setting;
         store.begin_epoch();
         let arbiter = Arbiter::new();
         let ids = Arc::new(TrapIds::default());
-        let name = ProviderName::trusted("held");
-        Self::beside(store, provider, None, None).await
-    }
-
-    /// The same with another provider, called `other`, and sweeps every so often.
-    async fn beside(
-        store: Arc<HeldStore>,
-        provider: Arc<HeldProvider>,
-        other: Option<Arc<HeldProvider>>,
-        reconcile: Option<Duration>,
-    ) -> Self {
-        store.begin_epoch();
-        let arbiter = Arbiter::new();
-        let ids = Arc::new(TrapIds::default());
-        let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
         let providers: HashMap<ProviderName, Arc<dyn SandboxProvider>> =
             [("held", Some(Arc::clone(&provider))), ("other", other)]
                 .into_iter()
@@ -147,19 +147,9 @@ impl Bench {
             store: Arc::clone(&store) as _,
             clock: Arc::new(SystemClock),
             ids: Arc::clone(&ids) as _,
-            rules: Rules { providers: HashMap::from([(name.clone(), provider_rules)]), ..rules() },
-            templates: HashMap::from([(template().name, template())]),
-            providers: HashMap::from([(name, Arc::clone(&provider) as _)]),
             rules: Rules {
-                create: bounds,
-                start: bounds,
-                stop: bounds,
-                delete: bounds,
-                idle_stop: None,
-                delete_after_close: Duration::from_secs(86_400),
-                ttl: None,
-                default_template: template(),
                 providers: providers.keys().map(|name| (name.clone(), provider_rules)).collect(),
+                ..rules()
             },
             templates: [template(), other_template()].map(|t| (t.name.clone(), t)).into(),
             providers,

@@ -1,15 +1,12 @@
 //! Quotas and holds with the whole engine: the last place is given once, wishes wait, and are
 //! granted when a place comes free or a hold is released, also after a restart.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::provider::HeldProvider;
 use super::serial::{nudge, running};
-use super::store::HeldStore;
-use super::{Bench, account, ensure, eventually, named};
+use super::{Bench, Setting, account, ensure, eventually, named};
 use crate::engine::{DeliveredStatus, EngineError, Quotas, WaitFor};
 use crate::issue::{BarKind, Command};
 use crate::types::{Cause, HoldScope, IssueId, Phase, Repository};
@@ -17,7 +14,8 @@ use crate::types::{Cause, HoldScope, IssueId, Phase, Repository};
 const TWO: Quotas = Quotas { account: 2, repository: 0, server: 0 };
 
 async fn with(quotas: Quotas) -> Bench {
-    Bench::with(Arc::new(HeldStore::default()), Arc::new(HeldProvider::default()), quotas).await
+    let setting = Setting { quotas, ..Setting::default() };
+    Bench::with(Arc::default(), Arc::default(), setting).await
 }
 
 fn kind<T>(result: &Result<T, EngineError>) -> Option<BarKind> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::provider::{HeldProvider, Listing};
 use super::store::HeldStore;
-use super::{Bench, account, ensure, eventually, named, template};
+use super::{Bench, Setting, account, ensure, eventually, named, template};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{DriftKind, EngineError, EnsureIssue, Remedy, WaitFor};
 use crate::issue::Command;
@@ -324,17 +324,15 @@ async fn one_broken_issue_does_not_hold_up_the_rest() {
 async fn one_providers_trouble_does_not_hold_up_another() {
     let store = Arc::new(HeldStore::default());
     let (provider, other) = (Arc::<HeldProvider>::default(), Arc::<HeldProvider>::default());
-    let every = Some(Duration::from_millis(20));
     for listing in [Listing::Hangs, Listing::Panics, Listing::Fails] {
         provider.list_as(listing);
         let before = other.count("list");
-        let bench = Bench::beside(
-            Arc::clone(&store),
-            Arc::clone(&provider),
-            Some(Arc::clone(&other)),
-            every,
-        )
-        .await;
+        let setting = Setting {
+            other: Some(Arc::clone(&other)),
+            reconcile: Some(Duration::from_millis(20)),
+            ..Setting::default()
+        };
+        let bench = Bench::with(Arc::clone(&store), Arc::clone(&provider), setting).await;
         eventually("the other is swept again and again", async || {
             other.count("list") >= before + 3
         })
