@@ -1,5 +1,6 @@
 //! Time and chance, injected: the only callers of `now()` and of random numbers.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,6 +24,10 @@ pub trait IdSource: Send + Sync + 'static {
 
     /// An id for one request, opaque and unique.
     fn request_id(&self) -> String;
+
+    /// The wall clock in nanoseconds since 1970; never the same number twice in a process, so that
+    /// an id that is made of it and a name is nobody else's.
+    fn unix_ns(&self) -> i64;
 
     /// A random number in `0..=1000`, to spread retries.
     fn jitter_permille(&self) -> u16;
@@ -50,6 +55,9 @@ impl Clock for SystemClock {
     }
 }
 
+/// The last number that [`SystemIds`] handed out as the time.
+static LAST_UNIX_NS: AtomicI64 = AtomicI64::new(0);
+
 /// Ids from the system's random numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemIds;
@@ -61,6 +69,14 @@ impl IdSource for SystemIds {
 
     fn request_id(&self) -> String {
         uuid::Uuid::now_v7().simple().to_string()
+    }
+
+    fn unix_ns(&self) -> i64 {
+        let now = i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
+        let next = |last: i64| now.max(last.saturating_add(1));
+        let last =
+            LAST_UNIX_NS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |l| Some(next(l)));
+        next(last.unwrap_or_else(|last| last))
     }
 
     fn jitter_permille(&self) -> u16 {

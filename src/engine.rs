@@ -26,6 +26,7 @@ pub mod handle;
 mod holds;
 mod identity;
 mod reconciler;
+mod hurried;
 mod registry;
 mod scheduler;
 pub mod spawner;

@@ -121,7 +121,7 @@ fn ensure_asks_by_id_or_by_repository_and_number() {
     let first = stub.run(&["ensure", "test-123", "--template", "big", "--title", "T"]);
     let note = "note: it exists with another template; that is kept as it is\n";
     assert_eq!(first, ran(0, "claude-issue-known creating  created: it had none\n", note));
-    stub.run(&["ensure", "claude-issue-test-9", "-q"]);
+    stub.run(&["ensure", "claude-issue-test-9", "-q", "--mode", "fast"]);
     stub.run(&["ensure", "octo/hello#7", "-q"]);
     let asked = stub.asked();
     let bodies: Vec<&Value> = asked.iter().map(|asked| &asked.body).collect();
@@ -129,7 +129,7 @@ fn ensure_asks_by_id_or_by_repository_and_number() {
         bodies,
         [
             &json!({"issueId": "test-123", "template": "big", "issueTitle": "T"}),
-            &json!({"issueId": "test-9"}),
+            &json!({"issueId": "test-9", "mode": "fast"}),
             &json!({"repository": "octo/hello", "issueNumber": 7}),
         ]
     );

@@ -34,6 +34,25 @@ async fn three_ensures_of_one_issue_give_one_sandbox_and_another_issue_another()
 }
 
 #[tokio::test]
+async fn a_fast_ensure_is_answered_once_it_is_recorded_and_runs() {
+    let server = TestServer::start().await;
+    let made = server.post("/v1/sandboxes", json!({"issueId": "1", "mode": "fast"})).await;
+    let data = &made.json()["data"];
+    assert_eq!(
+        (made.status, &data["phase"], &data["mode"]),
+        (201, &json!("running"), &json!("fast"))
+    );
+    let id = data["id"].as_str().expect("an id");
+    assert!(id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{id}");
+    let found = server.get(&format!("/v1/sandboxes/{id}")).await.json();
+    assert_eq!(found["data"]["phase"], "running");
+    let metrics = send(server.client.get(server.url("/metrics"))).await.text;
+    let line =
+        r#"issuebox_sandbox_create_seconds_count{mode="fast",success="true",provider="memory"} 1"#;
+    assert!(metrics.contains(line), "{metrics}");
+}
+
+#[tokio::test]
 async fn look_ups_find_a_sandbox_by_each_of_its_names() {
     let server = TestServer::start().await;
     let ask = json!({"issueId": "5", "repository": "octo/hello", "issueNumber": 7});
@@ -90,9 +109,6 @@ async fn commands_lead_through_a_life_and_refuse_what_the_phase_forbids() {
     assert_eq!((refused.status, refused.code().as_str()), (409, "stopped"));
     let started = server.post(&path("start"), Value::Null).await;
     assert_eq!((started.status, &started.json()["data"]["phase"]), (202, &json!("running")));
-    let forced =
-        send(server.request(Method::DELETE, &format!("/v1/sandboxes/{id}?force=true"))).await;
-    assert_eq!((forced.status, forced.code().as_str()), (422, "not_available"));
     let deleted =
         send(server.request(Method::DELETE, &format!("/v1/sandboxes/{id}?wait=10"))).await;
     assert_eq!(
@@ -227,7 +243,7 @@ async fn wrong_input_is_named() {
         (json!({}), 400, "invalid_request", "issueId"),
         (json!({"issueId": 5}), 400, "invalid_request", "issueId"),
         (json!({"issueId": "1", "nope": 1}), 400, "invalid_request", "nope"),
-        (json!({"issueId": "1", "mode": "fast"}), 422, "not_available", "mode"),
+        (json!({"issueId": "1", "mode": "quick"}), 400, "invalid_request", "mode"),
         (json!({"issueId": "1", "template": "none"}), 422, "template_unknown", "template"),
         (json!({"repository": "o/r", "issueNumber": 1}), 422, "issue_unknown", "issueNumber"),
     ] {

@@ -264,7 +264,6 @@ async fn what_an_ensure_cannot_do_is_told_by_its_code() {
     for (code, body) in [
         ("issue_id_conflict", json!({"repository": "o/r", "issueNumber": 1})),
         ("template_unknown", json!({"template": "nope"})),
-        ("not_available", json!({"mode": "fast"})),
     ] {
         for operation in operations(&server).await {
             let is_ensure = operation.method != Method::DELETE && !operation.is_remedy();
@@ -281,8 +280,6 @@ async fn what_an_ensure_cannot_do_is_told_by_its_code() {
     let unknown =
         server.post("/v1/sandboxes", json!({"repository": "o/x", "issueNumber": 1})).await;
     assert_eq!((unknown.status, unknown.code().as_str()), (422, "issue_unknown"));
-    let forced = send(server.request(Method::DELETE, "/v1/sandboxes/x?force=true")).await;
-    assert_eq!((forced.status, forced.code().as_str()), (422, "not_available"));
 }
 
 #[tokio::test]
@@ -485,7 +482,6 @@ async fn every_code_that_is_described_is_provoked_by_a_test_here() {
         "unsupported_media_type",
         "issue_unknown",
         "template_unknown",
-        "not_available",
         "wrong_kind",
         "cannot_start",
         "refused_inside",

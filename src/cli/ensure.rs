@@ -24,6 +24,9 @@ pub(super) struct EnsureArgs {
     /// Make it from this template, where it has to be made
     #[arg(long, value_name = "NAME")]
     template: Option<String>,
+    /// How a create is recorded, where it has to be made: before the provider is asked, or beside
+    #[arg(long, value_name = "MODE", value_parser = ["strong", "fast"])]
+    mode: Option<String>,
     /// The issue's title, where the server does not know it
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
@@ -86,6 +89,9 @@ async fn body_of(session: &Session<'_>, args: &EnsureArgs) -> anyhow::Result<Val
     }
     if let Some(template) = &args.template {
         body.insert("template".into(), json!(template));
+    }
+    if let Some(mode) = &args.mode {
+        body.insert("mode".into(), json!(mode));
     }
     if let Some(title) = &args.title {
         body.insert("issueTitle".into(), json!(title));

@@ -275,8 +275,8 @@ fn template(r: &mut Reader, name: &str) -> Template {
         Ok(text.to_owned())
     });
     let mode = r.parsed(&key("mode"), Mode::Strong, |text| match Mode::parse(text) {
-        Some(Mode::Strong) => Ok(Mode::Strong),
-        Some(Mode::Fast) | None => Err("must be strong (fast is not available yet)".to_owned()),
+        Some(mode) => Ok(mode),
+        None => Err("must be strong or fast".to_owned()),
     });
     let cpu = r.fraction(&key("cpu"), 1.0, 0.01..=1024.0);
     let memory_mb = r.number(&key("memory_mb"), 1024, 16..=16_777_216);

@@ -245,7 +245,7 @@ fail_create = 1.5
     issuebox.toml:18: lifecycle.create_timeout_seconds must be a whole number from 1 to 86400, not 1.5
     issuebox.toml:19: lifecycle.ttl_seconds must be a whole number from 0 to 316224000, not a number out of range
     issuebox.toml:21: templates.default.provider must be local or simulated (others are not available yet), not "locl"
-    issuebox.toml:22: templates.default.mode must be strong (fast is not available yet), not "quick"
+    issuebox.toml:22: templates.default.mode must be strong or fast, not "quick"
     issuebox.toml:23: templates.default.cpu must be a number from 0.01 to 1024, not 0
     issuebox.toml:24: templates.default.on_limit must be kill or stop, not "shrug"
     issuebox.toml:26: providers.simulated.fail_create must be a number from 0 to 1, not 1.5
@@ -293,7 +293,6 @@ require_limits = true
         ),
         @r#"
     issuebox.toml:3: templates.default.provider must be local or simulated (others are not available yet), not "docker"
-    issuebox.toml:4: templates.default.mode must be strong (fast is not available yet), not "fast"
     issuebox.toml:5: templates.default.network must be none (anything more is not available yet), not "allow"
     issuebox.toml:6: templates.default.allow needs network = "allow", which is not available yet
     "#

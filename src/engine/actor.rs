@@ -11,24 +11,29 @@
 //! number, nothing else may be under way behind that first commit: the second would name just the
 //! version that the predecessor's commit has made, and overwrite it. See [`Standing`].
 
+mod output;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
+use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::issue::step::step;
-use crate::issue::{
-    Cleanup, Commit, DeliveryResult, Issue, IssueEvent, Moment, ProviderCall, Reply,
-};
-use crate::store::{CommitError, DeliveryRow, DeliveryState, Write};
-use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox, Timestamp};
+use crate::issue::{Commit, DeliveryResult, Issue, IssueEvent, Moment, ProviderCall, Reply};
+use crate::store::{CommitError, DeliveryRow, Write};
+use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox};
+
+use output::{Output, answer, delivery_row};
 
 use super::api::Change;
 use super::core::Core;
-use super::executor::HeldAnswer;
+use super::executor::hurry::{OnItsWay, RECORD_TIME_MAX};
+use super::executor::{CallId, HeldAnswer};
+use super::hurried::Hurried;
 use super::registry::{Envelope, QUEUE_LEN_MAX, Ticket};
 
 /// How many finished deliveries an actor remembers, to answer their repetition without the store.
@@ -45,6 +50,9 @@ pub(super) struct Activation {
     pub seed: Option<(AccountName, IssueId)>,
     /// Whether its number has only just been given, so that there is nothing to load.
     pub brand_new: bool,
+    /// Whether nobody can have given the issue another number: see
+    /// [`directory`](super::directory).
+    pub certain: bool,
 }
 
 /// What an actor can be told.
@@ -111,27 +119,14 @@ pub(super) struct IssueActor {
     outbox: VecDeque<Box<Output>>,
     last_output: u64,
     standing: Standing,
+    /// Whether what is in memory is known to follow all that was ever stored of the issue.
+    certain: bool,
+    hurried: Option<Hurried>,
     recent: VecDeque<(DeliveryId, DeliveryResult)>,
     /// What is in memory is not what is stored: nothing is handled any more.
     ended: bool,
     /// It ended because nobody needed it: nothing is left unfinished.
     passivated: bool,
-}
-
-/// What a step led to, waiting for its commit to become durable.
-struct Output {
-    /// Given by [`IssueActor::push`].
-    number: u64,
-    durable: bool,
-    delivery: Option<DeliveryId>,
-    account: AccountName,
-    settled: Vec<Alias>,
-    reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
-    answered: Answered,
-    change: Option<Change>,
-    call: Option<ProviderCall>,
-    cleanup: Option<Cleanup>,
-    due: Option<Timestamp>,
 }
 
 /// Starts an actor where actors live.
@@ -155,6 +150,8 @@ pub(super) fn start(
             outbox: VecDeque::new(),
             last_output: 0,
             standing: Standing::New,
+            certain: false,
+            hurried: None,
             recent: VecDeque::new(),
             ended: false,
             passivated: false,
@@ -170,6 +167,7 @@ impl Actor for IssueActor {
     fn started(&mut self, ctx: &mut Self::Context) {
         let seed = self.activation.seed.take();
         if self.activation.brand_new {
+            self.certain = self.activation.certain;
             self.issue = seed.map(|(account, id)| Issue::new(self.home, account, id));
             self.listen(ctx);
             return;
@@ -181,6 +179,7 @@ impl Actor for IssueActor {
         ctx.wait(load.into_actor(self).map(move |loaded, actor, ctx| match loaded {
             Ok(Some(issue)) => {
                 actor.issue = Some(issue);
+                actor.certain = true;
                 actor.listen(ctx);
                 actor.activated(ctx);
             }
@@ -231,7 +230,8 @@ impl StreamHandler<Envelope> for IssueActor {
             Message::Wake => {}
             Message::Passivate => {
                 drop(pending);
-                if self.outbox.is_empty() && self.ticket.passivate() {
+                let is_idle = self.outbox.is_empty() && self.hurried.is_none();
+                if is_idle && self.ticket.passivate() {
                     self.ended = true;
                     self.passivated = true;
                     ctx.stop();
@@ -297,6 +297,9 @@ impl IssueActor {
             unix_ns: 0,
             may_hurry: false,
             bar: self.core.admission.bar(issue, &event),
+            unix_ns: self.core.ids.unix_ns(),
+            may_hurry: self.certain && self.outbox.is_empty(),
+            bar: None,
         };
         let claims = event.claims().to_vec();
         let commit = step(issue, event, &moment);
@@ -314,7 +317,7 @@ impl IssueActor {
         ctx: &mut Context<Self>,
     ) {
         let Commit { mut issue, changed, aliases, taken_over, names_go_to, .. } = commit;
-        let Commit { ended, timeline, reply: said, call, cleanup, .. } = commit;
+        let Commit { ended, timeline, reply: said, mut call, early, cleanup, .. } = commit;
         let stores = changed || delivery.is_some();
         if stores && !changed {
             // Also a delivery that changes nothing follows the state it was judged on: where a
@@ -348,6 +351,13 @@ impl IssueActor {
             ended: ended.clone().map(Arc::new),
             timeline: timeline.clone(),
         });
+        let settles_hurried = self.hurried.as_ref().is_some_and(|create| !create.is_asked(&issue));
+        let early = if early && stores { call.take() } else { None };
+        if let (Some(call), Reply::Ensured { .. }, None) = (&early, &answered.reply, &self.hurried)
+        {
+            self.hurried = Some(Hurried::new(CallId::of(call)));
+        }
+        let names = if early.is_some() { claims.clone() } else { Vec::new() };
         let number = self.push(Output {
             number: 0,
             durable: !stores,
@@ -360,6 +370,8 @@ impl IssueActor {
             call,
             cleanup,
             due: issue.due_at(),
+            early: early.is_some(),
+            settles_hurried,
         });
         if stores {
             let stored = Some(issue.clone());
@@ -373,12 +385,17 @@ impl IssueActor {
                 delivery,
             };
             match &mut self.standing {
+                // Never with an early create: that is the first in the outbox.
                 Standing::Unproven(waiting) => waiting.push((number, write)),
-                Standing::New => {
-                    self.standing = Standing::Unproven(Vec::new());
-                    self.hand_in(number, write, ctx);
+                Standing::New | Standing::Proven => {
+                    if matches!(self.standing, Standing::New) {
+                        self.standing = Standing::Unproven(Vec::new());
+                    }
+                    match early {
+                        None => self.hand_in(number, write, ctx),
+                        Some(call) => self.hurry(number, write, call, names, ctx),
+                    }
                 }
-                Standing::Proven => self.hand_in(number, write, ctx),
             }
         }
         self.issue = Some(issue);
@@ -386,6 +403,24 @@ impl IssueActor {
 
     fn hand_in(&self, number: u64, write: Write, ctx: &mut Context<Self>) {
         let durable = self.core.store.commit(write).into_actor(self);
+        ctx.spawn(durable.map(move |result, actor, ctx| actor.committed(number, result, ctx)));
+    }
+
+    /// Hands a create's record in, and asks the provider beside it.
+    fn hurry(
+        &self,
+        number: u64,
+        write: Write,
+        call: ProviderCall,
+        names: Vec<Alias>,
+        ctx: &mut Context<Self>,
+    ) {
+        let end = self.core.store.commit(write).shared();
+        let by = self.core.now().after(RECORD_TIME_MAX);
+        let account = call.account.clone();
+        let record = OnItsWay { end: end.clone(), by, account, names };
+        self.core.executor.submit_early(&self.core, self.home, call, record);
+        let durable = end.into_actor(self);
         ctx.spawn(durable.map(move |result, actor, ctx| actor.committed(number, result, ctx)));
     }
 
@@ -410,6 +445,7 @@ impl IssueActor {
                 if let Some(output) = self.outbox.iter_mut().find(|o| o.number == number) {
                     output.durable = true;
                 }
+                self.certain = true;
                 self.flush();
             }
             Err(error) => self.refused(number, error, ctx),
@@ -447,7 +483,17 @@ impl IssueActor {
             if let Some(due) = output.due {
                 self.core.alarm.set(due);
             }
-            answer(output.reply, Ok(output.answered));
+            if output.settles_hurried
+                && let Some(hurried) = self.hurried.take()
+            {
+                hurried.settled(output.answered.sandbox.clone());
+            }
+            match (&mut self.hurried, output.reply) {
+                (Some(hurried), Some(reply)) if output.early => {
+                    hurried.recorded(reply, output.answered);
+                }
+                (_, reply) => answer(reply, Ok(output.answered)),
+            }
         }
     }
 
@@ -457,9 +503,16 @@ impl IssueActor {
         self.ended = true;
         // Before anybody is told to try again.
         self.ticket.leave();
+        if let Some(hurried) = self.hurried.take() {
+            hurried.ended();
+        }
+        let now = self.core.now();
         for output in self.outbox.drain(..) {
             let mut output = *output;
-            self.core.directory.settled(&output.account, self.home, &output.settled);
+            if !output.early {
+                let directory = &self.core.directory;
+                directory.came_to_nothing(now, &output.account, self.home, &output.settled);
+            }
             let told = match &error {
                 _ if output.number != number => Err(Unanswered::Again),
                 CommitError::DuplicateDelivery => {
@@ -507,6 +560,8 @@ impl IssueActor {
             call: None,
             cleanup: None,
             due: None,
+            early: false,
+            settles_hurried: false,
         })
     }
 }
@@ -516,54 +571,25 @@ impl Drop for IssueActor {
     /// their way whose provider calls nobody would make, answers in its queue. A successor takes
     /// them up soon, instead of at the due time.
     fn drop(&mut self) {
-        for output in &self.outbox {
-            self.core.directory.settled(&output.account, self.home, &output.settled);
-        }
         let (core, home) = (Arc::clone(&self.core), self.home);
         if self.passivated || core.is_stopping() {
             return;
         }
+        let left = std::mem::take(&mut self.outbox);
+        let claimed: Vec<_> = (left.into_iter().filter(|output| !output.early))
+            .map(|output| (output.account, output.settled))
+            .collect();
         let spawner = Arc::clone(&core.spawner);
         spawner.io(Box::pin(async move {
+            if !claimed.is_empty() {
+                // Behind the writes that are on their way: only then their names are decided.
+                drop(core.store.check().await);
+                for (account, names) in &claimed {
+                    core.directory.came_to_nothing(core.now(), account, home, names);
+                }
+            }
             core.clock.sleep_until(core.now().after(WAKE_PAUSE)).await;
             core.registry.send(&core, home, || Message::Wake).await;
         }));
-    }
-}
-
-fn answer(
-    reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
-    answer: Result<Answered, Unanswered>,
-) {
-    if let Some(reply) = reply {
-        // A caller that went away: what it asked for is done all the same.
-        drop(reply.send(answer));
-    }
-}
-
-fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryRow> {
-    match event {
-        IssueEvent::Nudge { nudge, .. } => Some(DeliveryRow {
-            id: nudge.delivery.clone(),
-            received_at: nudge.received_at,
-            event: nudge.event.clone(),
-            action: nudge.action.clone(),
-            home: Some(home),
-            applied: false,
-            reason: String::new(),
-            state: DeliveryState::Done,
-        }),
-        IssueEvent::Ensure(_)
-        | IssueEvent::Command(_)
-        | IssueEvent::Worked { .. }
-        | IssueEvent::Answered(_)
-        | IssueEvent::Due { .. }
-        | IssueEvent::Around { .. }
-        | IssueEvent::Merged { .. }
-        | IssueEvent::Observed(_)
-        | IssueEvent::Adopt(_)
-        | IssueEvent::Discard { .. }
-        | IssueEvent::Granted
-        | IssueEvent::Activated { .. } => None,
     }
 }

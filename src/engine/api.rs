@@ -10,8 +10,8 @@ use crate::issue::commit::CommandRefusal;
 use crate::issue::{Bar, Issue};
 use crate::sandbox::{SandboxProvider, Target};
 use crate::types::{
-    AccountName, Cause, HomeId, IssueId, IssueNumber, Outcome, Phase, ProviderName, Repository,
-    Sandbox, SandboxId, TemplateName, TimelineEntry,
+    AccountName, Cause, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, ProviderName,
+    Repository, Sandbox, SandboxId, TemplateName, TimelineEntry,
 };
 
 /// Which issue a caller means: by id, by repository and number, or by both, which then must not
@@ -31,6 +31,8 @@ pub struct EnsureIssue {
     pub issue: IssueKey,
     /// The template asked for; `None` takes what is there, or the default.
     pub template: Option<TemplateName>,
+    /// How to record a create, where one is needed; `None` takes the template's.
+    pub mode: Option<Mode>,
     /// The issue's title, where the caller knows it.
     pub title: Option<String>,
     /// Who asks.

@@ -11,11 +11,27 @@
 //! alias that it did not find durable, not only the one that brought it here: the one that brought
 //! it may be refused for a reason of its own (a repeated delivery), and whoever came behind it
 //! would then be the second number's first commit.
+//!
+//! # Why a create in fast mode is safe from it
+//! In fast mode a provider is asked before the commit could be refused, so that there a second
+//! number would mean a second call for one issue. A new home is therefore *certain* only where that
+//! race was not possible. A name leaves this place after it became durable, or after its claim came
+//! to nothing. Names that left are counted, before each leaves; a look reads the count when it
+//! begins, and [`Directory::place`] compares it where the new home's entry is made, under that
+//! entry's guard. Unchanged, the name was here or nowhere all the time: had it been durable when
+//! the look began, the store would have said so; had another home had it here, it still would.
+//! Where a claim came to nothing, whoever learned the name's home before may still make it durable,
+//! so that for a while no new home is certain; and the names of a fast create stay here until its
+//! object is destroyed. From then on everybody finds this home for the name, so only its actor asks,
+//! and the executor's slot makes it one call at a time. What is not certain is made in strong mode.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use dashmap::DashMap;
 
 use crate::store::{DeliveryRow, Look, LookAsk, StoreError};
-use crate::types::{AccountName, Alias, DeliveryId, HomeId, IssueNumber, Repository};
+use crate::types::{AccountName, Alias, DeliveryId, HomeId, IssueNumber, Repository, Timestamp};
 
 use super::actor::Activation;
 use super::api::{EngineError, IssueKey};
@@ -25,7 +41,17 @@ use super::core::Core;
 #[derive(Default)]
 pub(super) struct Directory {
     fresh: DashMap<(AccountName, Alias), HomeId>,
+    /// How many names were taken out so far; counted before each is.
+    settled: AtomicU64,
+    /// Until when a name that was taken out may still be claimed by somebody, in milliseconds
+    /// since 1970.
+    unsure_until_ms: AtomicI64,
 }
+
+/// How long after a claim came to nothing new homes are not [certain](Activation::certain):
+/// somebody who was told of the name's home before may only now speak to its actor. That is a
+/// matter of moments; a write that was handed in is decided within it too.
+const UNSURE: Duration = Duration::from_secs(60);
 
 /// Where an event belongs.
 pub(super) struct Place {
@@ -60,6 +86,8 @@ pub(super) struct Names {
     by_number: Known,
     /// The repository and number as an alias, which the store and this compare by.
     numbered: Option<Alias>,
+    /// How many names had been taken out when this look began.
+    seen: u64,
 }
 
 impl Directory {
@@ -73,6 +101,7 @@ impl Directory {
         key: &IssueKey,
         delivery: Option<&DeliveryId>,
     ) -> Result<(Names, Option<DeliveryRow>), EngineError> {
+        let seen = self.settled.load(Ordering::SeqCst);
         let numbered =
             key.numbered.as_ref().map(|(repository, number)| numbered(repository, *number));
         let by_id = key.id.as_ref().map(|id| self.fresh(account, Alias::Issue(id.clone())));
@@ -99,6 +128,7 @@ impl Directory {
             by_id: known(by_id, found.by_issue),
             by_number: known(by_number, found.by_number.map(|found| found.home)),
             numbered,
+            seen,
         };
         Ok((names, found.delivery))
     }
@@ -111,9 +141,9 @@ impl Directory {
         key: &IssueKey,
         names: Names,
     ) -> Result<Place, EngineError> {
-        let Names { by_id, by_number, numbered } = names;
+        let Names { by_id, by_number, numbered, seen } = names;
         let known = by_id.home().or(by_number.home());
-        let mut brand_new = false;
+        let (mut brand_new, mut certain) = (false, true);
         let (home, seed) = match (known, &key.id, &key.numbered) {
             (Some(home), ..) => (home, None),
             (None, Some(id), _) => {
@@ -121,6 +151,7 @@ impl Directory {
                 let mut first = |alias: Alias, home: Option<HomeId>| {
                     *self.fresh.entry((account.clone(), alias)).or_insert_with(|| {
                         brand_new |= home.is_none();
+                        certain &= self.is_as_seen(seen, core.now());
                         home.unwrap_or_else(|| core.store.next_home())
                     })
                 };
@@ -166,7 +197,7 @@ impl Directory {
             }
             (Known::Fresh(_) | Known::Durable(_) | Known::No, _, _) => None,
         });
-        let activation = Activation { seed, brand_new };
+        let activation = Activation { seed, brand_new, certain: brand_new && certain };
         Ok(Place { home, activation, claims, place_elsewhere })
     }
 
@@ -183,6 +214,27 @@ impl Directory {
         core.store.resolve(account, alias).await.map_err(store_failed)
     }
 
+    /// Whether no name was taken out since a look began, and none a moment ago that somebody may
+    /// still claim.
+    fn is_as_seen(&self, seen: u64, now: Timestamp) -> bool {
+        self.settled.load(Ordering::SeqCst) == seen
+            && self.unsure_until_ms.load(Ordering::SeqCst) <= now.unix_ms()
+    }
+
+    /// These aliases were claimed for this home, and that came to nothing.
+    pub fn came_to_nothing(
+        &self,
+        now: Timestamp,
+        account: &AccountName,
+        home: HomeId,
+        aliases: &[Alias],
+    ) {
+        if !aliases.is_empty() {
+            self.unsure_until_ms.fetch_max(now.after(UNSURE).unix_ms(), Ordering::SeqCst);
+            self.settled(account, home, aliases);
+        }
+    }
+
     /// These aliases are durable, or were refused to this home: the store answers for them from
     /// now on. What another home claims meanwhile stays.
     pub fn settled(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) {
@@ -191,6 +243,7 @@ impl Directory {
                 Alias::Issue(_) => alias.clone(),
                 Alias::Numbered(repository, number) => numbered(repository, *number),
             };
+            self.settled.fetch_add(1, Ordering::SeqCst);
             self.fresh.remove_if(&(account.clone(), alias), |_, claimed| *claimed == home);
         }
     }

@@ -10,6 +10,7 @@
 //! without a record ([`Executor::clean`]) goes through the same slot.
 
 mod ask;
+pub(super) mod hurry;
 mod slots;
 
 use std::collections::HashMap;
@@ -24,14 +25,16 @@ use tokio_util::task::TaskTracker;
 use crate::issue::event::{Answer, Done, NotAsked, Trouble};
 use crate::issue::{Cleanup, CleanupAction, IssueEvent, ProviderCall, Verb};
 use crate::sandbox::{ProviderError, SandboxProvider, Target, TargetCall};
-use crate::types::{Attempt, HomeId, InstanceId, ProviderName, SandboxId};
+use crate::types::{Attempt, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
 
 use super::actor::Message;
 use super::breaker::{Breaker, BreakerView};
 use super::core::Core;
 use super::identity::NotConfirmed;
 
-use slots::{CallId, Slots};
+use hurry::OnItsWay;
+pub(super) use slots::CallId;
+use slots::{Asked, Slots};
 
 /// Creates under way at once for one provider, where nothing else is configured. More wait for
 /// their turn, at most half of the time that they have; then they queue up again, and no try is
@@ -156,12 +159,27 @@ impl Executor {
     /// Makes a call, as soon as the home's slot is free. Its answer comes to the home's actor as
     /// an event.
     pub fn submit(&self, core: &Arc<Core>, home: HomeId, call: ProviderCall) {
+        self.hand_in(core, home, Asked { call, record: None });
+    }
+
+    /// The same for a create whose record is still being written: see [`hurry`].
+    pub fn submit_early(
+        &self,
+        core: &Arc<Core>,
+        home: HomeId,
+        call: ProviderCall,
+        record: OnItsWay,
+    ) {
+        self.hand_in(core, home, Asked { call, record: Some(record) });
+    }
+
+    fn hand_in(&self, core: &Arc<Core>, home: HomeId, asked: Asked) {
         if core.is_stopping() {
             // It is recorded as asked: the next start looks.
             return;
         }
-        if let Some(call) = self.slots.enter(home, call) {
-            let task = make_calls(Arc::clone(core), home, call);
+        if let Some(asked) = self.slots.enter(home, asked) {
+            let task = make_calls(Arc::clone(core), home, asked);
             core.spawner.call(Box::pin(self.tasks.track_future(task)));
         }
     }
@@ -176,8 +194,8 @@ impl Executor {
         let spawner = Arc::clone(&core.spawner);
         let task = async move {
             core.executor.put_away(&core, home, cleanup).await;
-            if let Some(call) = core.executor.slots.ended(home, None) {
-                make_calls(core, home, call).await;
+            if let Some(asked) = core.executor.slots.ended(home, None) {
+                make_calls(core, home, asked).await;
             }
         };
         spawner.call(Box::pin(self.tasks.track_future(task)));
@@ -247,34 +265,29 @@ impl Executor {
         let deadline = core.now().after(rules.timeout);
         let work = async {
             let Some(Bounded { provider, breaker, others, .. }) = self.providers.get(&name) else {
-                return Err(format!("the configuration has no provider {name}"));
+                let why = format!("the configuration has no provider {name}");
+                return Err(ProviderError::Refused(why));
             };
             if let Err(NotAsked::Unreachable { message, .. }) = breaker.admit(core, &name).await {
-                return Err(message);
+                return Err(ProviderError::unavailable(message));
             }
             let is_same = core.identities.confirm(core, &name).await;
             is_same.map_err(|why| why.describe(&name))?;
             let _turn = others.acquire().await.map_err(|closed| closed.to_string())?;
+            // Never closed; and without a turn it would only be one call more.
+            let _turn = others.acquire().await;
             let target = Target { external_id: external_id.clone(), expected };
             let call = TargetCall { target, force: false, deadline };
-            let done = match action {
+            match action {
                 CleanupAction::Stop => provider.stop(call).await.map(drop),
                 CleanupAction::Remove => match provider.delete(call).await {
                     // What was to be removed is gone.
                     Err(ProviderError::Absent) => Ok(()),
                     other => other,
                 },
-            };
-            done.map_err(|error| error.to_string())
-        };
-        let guarded = AssertUnwindSafe(Box::pin(work)).catch_unwind();
-        let result = tokio::select! {
-            biased;
-            result = guarded => {
-                result.unwrap_or_else(|_| Err("the call to it ended in a panic".into()))
             }
-            () = core.clock.sleep_until(deadline) => Err("no answer in time".into()),
         };
+        let result = guarded(core, deadline, work).await;
         let (counter, what) = match (&result, action) {
             (Ok(()), CleanupAction::Stop) => (&self.cleanups.stopped, "was stopped"),
             (Ok(()), CleanupAction::Remove) => (&self.cleanups.removed, "was removed"),
@@ -289,24 +302,46 @@ impl Executor {
     }
 }
 
+/// Does work with a provider until the deadline; says what went wrong, a panic included.
+async fn guarded<T>(
+    core: &Core,
+    deadline: Timestamp,
+    work: impl Future<Output = Result<T, ProviderError>>,
+) -> Result<T, String> {
+    let work = AssertUnwindSafe(Box::pin(work)).catch_unwind();
+    tokio::select! {
+        biased;
+        result = work => match result {
+            Ok(done) => done.map_err(|error| error.to_string()),
+            Err(_) => Err("the call to it ended in a panic; see the log".into()),
+        },
+        () = core.clock.sleep_until(deadline) => Err("no answer in time".into()),
+    }
+}
+
 /// Makes a call, answers, and goes on with the one that waited behind it, until none does.
-async fn make_calls(core: Arc<Core>, home: HomeId, call: ProviderCall) {
-    let mut next = Some(call);
-    while let Some(call) = next.take() {
-        let id = CallId::of(&call);
-        // Recorded as asked, like one that is submitted while the server is shutting down.
-        if !core.is_stopping() {
-            let result = core.executor.perform(&core, home, call).await;
-            next = core.executor.slots.ended(home, Some(id.clone()));
-            let answer = Answer { sandbox: id.sandbox.clone(), attempt: id.attempt, result };
-            let held = Arc::new(HeldAnswer { core: Arc::clone(&core), home, id });
-            core.registry
-                .send(&core, home, || Message::Event {
-                    event: Box::new(IssueEvent::Answered(answer.clone())),
-                    reply: None,
-                    held: Some(Arc::clone(&held)),
-                })
-                .await;
+async fn make_calls(core: Arc<Core>, home: HomeId, first: Asked) {
+    let mut next = Some(first);
+    while let Some(Asked { call, record }) = next.take() {
+        if core.is_stopping() {
+            // Recorded as asked, like one that is handed in while the server is shutting down.
+            return;
         }
+        let id = CallId::of(&call);
+        let result = match record {
+            None => Some(core.executor.perform(&core, home, call).await),
+            Some(record) => hurry::hurried(&core, home, call, record).await,
+        };
+        next = core.executor.slots.ended(home, result.is_some().then(|| id.clone()));
+        let Some(result) = result else { continue };
+        let answer = Answer { sandbox: id.sandbox.clone(), attempt: id.attempt, result };
+        let held = Arc::new(HeldAnswer { core: Arc::clone(&core), home, id });
+        core.registry
+            .send(&core, home, || Message::Event {
+                event: Box::new(IssueEvent::Answered(answer.clone())),
+                reply: None,
+                held: Some(Arc::clone(&held)),
+            })
+            .await;
     }
 }

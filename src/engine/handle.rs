@@ -35,7 +35,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Gives the issue's one sandbox, or records a new one. Durable when it returns.
+    /// Gives the issue's one sandbox, or records a new one. Durable when it returns; in fast mode
+    /// the provider has answered by then, too.
     ///
     /// # Errors
     /// [`EngineError`].
@@ -62,7 +63,7 @@ impl Engine {
                 }
                 let event = IssueEvent::Ensure(EnsureAsk {
                     template: template.clone(),
-                    mode: None,
+                    mode: ask.mode,
                     title: ask.title.clone(),
                     numbered: ask.issue.numbered.clone(),
                     claims: place.claims,

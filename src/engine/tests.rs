@@ -4,6 +4,7 @@
 mod admission;
 mod breaker;
 pub(in crate::engine) mod executor;
+mod fast;
 mod provider;
 mod races;
 mod reconciler;
@@ -55,6 +56,10 @@ impl IdSource for TrapIds {
 
     fn request_id(&self) -> String {
         SystemIds.request_id()
+    }
+
+    fn unix_ns(&self) -> i64 {
+        SystemIds.unix_ns()
     }
 
     fn jitter_permille(&self) -> u16 {
@@ -180,6 +185,7 @@ fn ensure(issue: &str) -> EnsureIssue {
     EnsureIssue {
         issue: IssueKey { id: Some(id), numbered: None },
         template: None,
+        mode: None,
         title: None,
         cause: Cause::Service("test"),
     }

@@ -88,8 +88,6 @@ codes! {
     IssueUnknown = "issue_unknown", UNPROCESSABLE_ENTITY;
     /// The configuration has no such template.
     TemplateUnknown = "template_unknown", UNPROCESSABLE_ENTITY;
-    /// Described, but not offered by this version.
-    NotAvailable = "not_available", UNPROCESSABLE_ENTITY;
     /// What is at the path is of the wrong kind, such as a directory where a file is needed.
     WrongKind = "wrong_kind", UNPROCESSABLE_ENTITY;
     /// The command could not be started.

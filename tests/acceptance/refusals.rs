@@ -87,13 +87,12 @@ async fn wrong_calls_of_the_api_are_told_what_is_wrong() {
         ("no issue", "{}", Some("issueId")),
         ("a number as id", "{\"issueId\":5}", Some("issueId")),
         ("a path as id", "{\"issueId\":\"../x\"}", Some("issueId")),
+        ("an unknown mode", "{\"issueId\":\"1\",\"mode\":\"quick\"}", Some("mode")),
         ("an unknown field", "{\"issueId\":\"1\",\"colour\":1}", Some("colour")),
     ] {
         let error = world.refused(what, post(body).await, 400, "invalid_request").await;
         assert_eq!(error["field"].as_str(), field, "{what}: {error}");
     }
-    let fast = post("{\"issueId\":\"1\",\"mode\":\"fast\"}").await;
-    world.refused("fast mode", fast, 422, "not_available").await;
     let unknown = post("{\"repository\":\"octo/none\",\"issueNumber\":1}").await;
     world.refused("an unknown pair", unknown, 422, "issue_unknown").await;
 

@@ -48,6 +48,10 @@ impl IdSource for Dice {
         SystemIds.request_id()
     }
 
+    fn unix_ns(&self) -> i64 {
+        SystemIds.unix_ns()
+    }
+
     fn jitter_permille(&self) -> u16 {
         self.permille.load(Ordering::Relaxed)
     }

@@ -8,6 +8,7 @@
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
+use super::hurry::OnItsWay;
 use crate::issue::ProviderCall;
 use crate::types::{Attempt, HomeId, SandboxId};
 
@@ -33,7 +34,14 @@ pub(super) struct Slots {
 struct Slot {
     held: Held,
     /// Leaves once what is held has ended; never there while an answer is on its way.
-    next: Option<Box<ProviderCall>>,
+    next: Option<Box<Asked>>,
+}
+
+/// A call that was handed in.
+pub(super) struct Asked {
+    pub call: ProviderCall,
+    /// In fast mode: its record, which is still being written.
+    pub record: Option<OnItsWay>,
 }
 
 /// What holds a slot.
@@ -49,20 +57,20 @@ enum Held {
 
 impl Slots {
     /// The call that has the slot now and may leave; `None` where it waits behind another.
-    pub fn enter(&self, home: HomeId, call: ProviderCall) -> Option<ProviderCall> {
-        let held = Held::Calling(CallId::of(&call));
+    pub fn enter(&self, home: HomeId, asked: Asked) -> Option<Asked> {
+        let held = Held::Calling(CallId::of(&asked.call));
         match self.map.entry(home) {
             Entry::Vacant(slot) => {
                 slot.insert(Slot { held, next: None });
-                Some(call)
+                Some(asked)
             }
             Entry::Occupied(mut slot) => match slot.get().held {
                 Held::Answering(_) => {
                     slot.get_mut().held = held;
-                    Some(call)
+                    Some(asked)
                 }
                 Held::Calling(_) | Held::Cleaning => {
-                    slot.get_mut().next = Some(Box::new(call));
+                    slot.get_mut().next = Some(Box::new(asked));
                     None
                 }
             },
@@ -84,7 +92,7 @@ impl Slots {
     /// way.
     pub fn in_flight(&self, home: HomeId, sandbox: &SandboxId) -> Option<Attempt> {
         let slot = self.map.get(&home)?;
-        let waits = slot.next.as_deref().map(CallId::of);
+        let waits = slot.next.as_deref().map(|asked| CallId::of(&asked.call));
         let held = match &slot.held {
             Held::Calling(id) | Held::Answering(id) => Some(id.clone()),
             Held::Cleaning => None,
@@ -96,11 +104,11 @@ impl Slots {
     /// What was under way has really ended. The call that waited has the slot now and may leave;
     /// where none did, the slot is kept for the answer that is on its way, or free where nothing
     /// answers.
-    pub fn ended(&self, home: HomeId, answering: Option<CallId>) -> Option<ProviderCall> {
+    pub fn ended(&self, home: HomeId, answering: Option<CallId>) -> Option<Asked> {
         let Entry::Occupied(mut slot) = self.map.entry(home) else { return None };
-        if let Some(call) = slot.get_mut().next.take() {
-            slot.get_mut().held = Held::Calling(CallId::of(&call));
-            return Some(*call);
+        if let Some(asked) = slot.get_mut().next.take() {
+            slot.get_mut().held = Held::Calling(CallId::of(&asked.call));
+            return Some(*asked);
         }
         match answering {
             Some(id) => slot.get_mut().held = Held::Answering(id),
@@ -135,16 +143,20 @@ mod tests {
         slots.in_flight(HOME, &SandboxId::trusted(sandbox)).map(|attempt| attempt.0)
     }
 
-    fn left(call: Option<ProviderCall>) -> Option<u32> {
-        call.map(|call| call.attempt.0)
+    fn asked(sandbox: &str, attempt: u32) -> Asked {
+        Asked { call: call(sandbox, attempt), record: None }
+    }
+
+    fn left(asked: Option<Asked>) -> Option<u32> {
+        asked.map(|asked| asked.call.attempt.0)
     }
 
     #[test]
     fn a_newer_call_waits_replaces_an_older_one_and_leaves_at_the_end() {
         let slots = Slots::default();
-        assert_eq!(left(slots.enter(HOME, call("a", 1))), Some(1));
-        assert_eq!(left(slots.enter(HOME, call("a", 2))), None, "it waits");
-        assert_eq!(left(slots.enter(HOME, call("b", 1))), None, "the newest takes its place");
+        assert_eq!(left(slots.enter(HOME, asked("a", 1))), Some(1));
+        assert_eq!(left(slots.enter(HOME, asked("a", 2))), None, "it waits");
+        assert_eq!(left(slots.enter(HOME, asked("b", 1))), None, "the newest takes its place");
         assert_eq!(in_flight(&slots, "b"), Some(1), "what waits is on its way");
         assert_eq!(in_flight(&slots, "a"), None, "another sandbox's attempt 1 is not this one's");
         assert_eq!(left(slots.ended(HOME, Some(id("a", 1)))), Some(1));
@@ -160,9 +172,9 @@ mod tests {
     #[test]
     fn a_next_call_takes_over_from_an_answer_on_its_way() {
         let slots = Slots::default();
-        slots.enter(HOME, call("a", 1));
+        slots.enter(HOME, asked("a", 1));
         assert_eq!(left(slots.ended(HOME, Some(id("a", 1)))), None);
-        assert_eq!(left(slots.enter(HOME, call("a", 2))), Some(2));
+        assert_eq!(left(slots.enter(HOME, asked("a", 2))), Some(2));
         slots.answered(HOME, &id("a", 1));
         assert_eq!(in_flight(&slots, "a"), Some(2));
     }
@@ -173,7 +185,7 @@ mod tests {
         assert!(slots.enter_cleaning(HOME));
         assert!(!slots.enter_cleaning(HOME));
         assert_eq!(in_flight(&slots, "a"), None);
-        assert_eq!(left(slots.enter(HOME, call("a", 1))), None, "it waits");
+        assert_eq!(left(slots.enter(HOME, asked("a", 1))), None, "it waits");
         assert_eq!(in_flight(&slots, "a"), Some(1));
         assert_eq!(left(slots.ended(HOME, None)), Some(1));
         assert!(!slots.enter_cleaning(HOME), "a call is under way");

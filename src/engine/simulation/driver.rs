@@ -278,7 +278,7 @@ impl Server {
             let template = inner.chance.permille(200).then(|| TemplateName::trusted("other"));
             let issue = inner.github.key(&mut inner.chance, number);
             inner.note(None, || format!("ensure {issue:?}"));
-            EnsureIssue { issue, template, title: None, cause: cause() }
+            EnsureIssue { issue, template, mode: None, title: None, cause: cause() }
         });
         let ask = async move { engine.ensure(&account(), ask).await };
         self.client(ask, |inner, answer| {

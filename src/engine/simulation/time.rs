@@ -50,6 +50,11 @@ impl IdSource for SimIds {
         format!("request-{}", self.0.world().fresh())
     }
 
+    fn unix_ns(&self) -> i64 {
+        let number = self.0.world().fresh();
+        i64::try_from(number).expect("there are not so many")
+    }
+
     fn jitter_permille(&self) -> u16 {
         let jitter = self.0.world().with(|inner| inner.chance.below(1001));
         u16::try_from(jitter).expect("at most 1000")

@@ -102,7 +102,8 @@ pub async fn retry(
     params(
         ("id" = String, Path, description = "The sandbox's id or name"),
         ("wait" = Option<u64>, Query, description = "Seconds to wait until it is gone, up to 300"),
-        ("force" = Option<bool>, Query, description = "Not available yet"),
+        ("force" = Option<bool>, Query,
+         description = "Give the record up although the provider has not confirmed that it is gone"),
     ),
     responses(
         (status = 202, body = SandboxAnswer, description = "it is being removed"),

@@ -10,7 +10,7 @@ use crate::engine::{EnsureIssue, IssueKey, SandboxRef, WaitFor};
 use crate::http::Shared;
 use crate::http::auth::Caller;
 use crate::http::body::JsonBody;
-use crate::http::error::{ApiError, Code};
+use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::http::query::Query;
 use crate::http::wire::{Failed, SandboxBody};
@@ -28,7 +28,8 @@ pub struct EnsureRequest {
     pub issue_number: Option<u64>,
     /// The template to make it from; the default where it is left out.
     pub template: Option<String>,
-    /// `strong`; `fast` is not available yet.
+    /// How a create is recorded: `strong` before the provider is asked, `fast` beside it, so that
+    /// the answer comes when both are done. The template's where it is left out.
     pub mode: Option<String>,
     /// The issue's title, where the caller knows it.
     pub issue_title: Option<String>,
@@ -68,6 +69,7 @@ pub struct EnsureAnswer<'a> {
         (status = 422, body = Failed, description = "issue_unknown, template_unknown, not_available"),
         (status = 423, body = Failed, description = "held"),
         (status = 429, body = Failed, description = "quota_exceeded"),
+        (status = 422, body = Failed, description = "issue_unknown, template_unknown"),
         (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
     )
 )]
@@ -98,6 +100,7 @@ pub async fn ensure(
         (status = 422, body = Failed, description = "template_unknown, not_available"),
         (status = 423, body = Failed, description = "held"),
         (status = 429, body = Failed, description = "quota_exceeded"),
+        (status = 422, body = Failed, description = "template_unknown"),
         (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
     )
 )]
@@ -198,26 +201,19 @@ impl EnsureRequest {
             return Err(ApiError::field("issueId", "is missing")
                 .hint("say which issue: issueId, or repository and issueNumber"));
         }
-        check_mode(self.mode.as_deref())?;
+        let mode = match self.mode.as_deref().map(Mode::parse) {
+            Some(None) => return Err(ApiError::field("mode", "must be strong or fast")),
+            Some(Some(mode)) => Some(mode),
+            None => None,
+        };
         let template = bounded("template", self.template)?;
         Ok(EnsureIssue {
             issue: IssueKey { id, numbered },
             template: template.map(TemplateName::trusted),
+            mode,
             title: bounded("issueTitle", self.issue_title)?,
             cause: caller.cause(),
         })
-    }
-}
-
-fn check_mode(mode: Option<&str>) -> Result<(), ApiError> {
-    match mode.map(Mode::parse) {
-        None | Some(Some(Mode::Strong)) => Ok(()),
-        Some(Some(Mode::Fast)) => {
-            Err(ApiError::new(Code::NotAvailable, "fast mode is not available in this version")
-                .about("mode")
-                .hint("leave mode out"))
-        }
-        Some(None) => Err(ApiError::field("mode", "must be strong or fast")),
     }
 }
 
@@ -247,6 +243,17 @@ mod tests {
     }
 
     #[test]
+    fn the_mode_is_the_callers_where_it_is_given() {
+        for (body, mode) in [
+            (r#"{"issueId":"1"}"#, None),
+            (r#"{"issueId":"1","mode":"strong"}"#, Some(Mode::Strong)),
+            (r#"{"issueId":"1","mode":"fast"}"#, Some(Mode::Fast)),
+        ] {
+            assert_eq!(ask(body, None).expect(body).mode, mode);
+        }
+    }
+
+    #[test]
     fn what_is_wrong_with_an_ensure_is_named() {
         for (body, field) in [
             ("{}", "issueId"),
@@ -257,7 +264,6 @@ mod tests {
             (r#"{"repository":"octo","issueNumber":7}"#, "repository"),
             (r#"{"repository":"octo/hello","issueNumber":0}"#, "issueNumber"),
             (r#"{"issueId":"1","mode":"slow"}"#, "mode"),
-            (r#"{"issueId":"1","mode":"fast"}"#, "mode"),
             (r#"{"issueId":"1","colour":"red"}"#, "colour"),
         ] {
             let error = ask(body, None).expect_err(body);

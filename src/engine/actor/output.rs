@@ -1,0 +1,69 @@
+//! What an actor's step led to, while it waits for its commit.
+
+use tokio::sync::oneshot;
+
+use crate::issue::{Cleanup, IssueEvent, ProviderCall};
+use crate::store::{DeliveryRow, DeliveryState};
+use crate::types::{AccountName, Alias, DeliveryId, HomeId, Timestamp};
+
+use super::{Answered, Unanswered};
+use crate::engine::api::Change;
+
+/// What a step led to, waiting for its commit to become durable.
+pub(super) struct Output {
+    /// Given by [`IssueActor::push`].
+    pub number: u64,
+    pub durable: bool,
+    pub delivery: Option<DeliveryId>,
+    pub account: AccountName,
+    pub settled: Vec<Alias>,
+    pub reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
+    pub answered: Answered,
+    pub change: Option<Change>,
+    pub call: Option<ProviderCall>,
+    pub cleanup: Option<Cleanup>,
+    pub due: Option<Timestamp>,
+    /// Its create was asked for beside the commit; the executor looks after its names.
+    pub early: bool,
+    /// It is what the hurried create led to.
+    pub settles_hurried: bool,
+}
+
+/// Answers whoever waits, where somebody does.
+pub(super) fn answer(
+    reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
+    answer: Result<Answered, Unanswered>,
+) {
+    if let Some(reply) = reply {
+        // A caller that went away: what it asked for is done all the same.
+        drop(reply.send(answer));
+    }
+}
+
+/// The row of the delivery that an event is, before it is known what came of it.
+pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryRow> {
+    match event {
+        IssueEvent::Nudge { nudge, .. } => Some(DeliveryRow {
+            id: nudge.delivery.clone(),
+            received_at: nudge.received_at,
+            event: nudge.event.clone(),
+            action: nudge.action.clone(),
+            home: Some(home),
+            applied: false,
+            reason: String::new(),
+            state: DeliveryState::Done,
+        }),
+        IssueEvent::Ensure(_)
+        | IssueEvent::Command(_)
+        | IssueEvent::Worked { .. }
+        | IssueEvent::Answered(_)
+        | IssueEvent::Due { .. }
+        | IssueEvent::Around { .. }
+        | IssueEvent::Merged { .. }
+        | IssueEvent::Observed(_)
+        | IssueEvent::Adopt(_)
+        | IssueEvent::Discard { .. }
+        | IssueEvent::Granted
+        | IssueEvent::Activated { .. } => None,
+    }
+}

@@ -1,0 +1,161 @@
+//! Fast mode: a create that is made while its record is being written.
+//!
+//! Nothing of it is told before the record is durable. Where the record is refused, or is not
+//! durable within [`RECORD_TIME_MAX`], the object is destroyed, and only then the home's slot is
+//! free: the next create of the home never meets it. What cannot be destroyed carries its mode and
+//! generation on its labels, by which a sweep finds and removes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+
+use crate::issue::ProviderCall;
+use crate::issue::event::{Done, Trouble};
+use crate::sandbox::{Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall};
+use crate::store::CommitError;
+use crate::types::{AccountName, Alias, HomeId, Timestamp};
+
+use super::Executor;
+use crate::engine::core::Core;
+
+/// How long a record may take to become durable, counted from when its create was handed in.
+pub(in crate::engine) const RECORD_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How often the removal of an object without a record is tried before it is left to a sweep.
+const UNMAKE_TRIES: u32 = 5;
+/// The pause between two of these tries.
+const UNMAKE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How a commit ends, for everyone who waits for it.
+pub(in crate::engine) type CommitEnd = Shared<BoxFuture<'static, Result<(), CommitError>>>;
+
+/// A record that is being written.
+pub(in crate::engine) struct OnItsWay {
+    /// How that ends.
+    pub end: CommitEnd,
+    /// By when it must be durable.
+    pub by: Timestamp,
+    /// The names that the record claims, and in which account: nobody else's until this is over.
+    pub account: AccountName,
+    pub names: Vec<Alias>,
+}
+
+/// Makes a create while its record is being written. Returns what is to be answered; `None` where
+/// there is no record that could be told.
+pub(in crate::engine) async fn hurried(
+    core: &Arc<Core>,
+    home: HomeId,
+    call: ProviderCall,
+    record: OnItsWay,
+) -> Option<Result<Done, Trouble>> {
+    let OnItsWay { end, by, account, names } = record;
+    // It may have waited behind another call, and been refused meanwhile.
+    let refused_before = matches!(end.clone().now_or_never(), Some(Err(_)));
+    let result = if refused_before {
+        None
+    } else {
+        Some(core.executor.perform(core, home, call.clone()).await)
+    };
+    let ended = tokio::select! {
+        biased;
+        ended = end => Some(ended),
+        () = core.clock.sleep_until(by) => None,
+    };
+    if let Some(Ok(())) = ended {
+        core.directory.settled(&account, home, &names);
+        return result;
+    }
+    let was_asked = match &result {
+        None | Some(Err(Trouble::NotAsked(_) | Trouble::Unknown(_))) => false,
+        Some(
+            Ok(_)
+            | Err(
+                Trouble::Absent
+                | Trouble::Present(_)
+                | Trouble::Refused(_)
+                | Trouble::Unavailable { .. }
+                | Trouble::Broken(_),
+            ),
+        ) => true,
+    };
+    if was_asked {
+        core.executor.unmake(core, home, &call).await;
+    }
+    match ended {
+        Some(_) => {
+            core.directory.came_to_nothing(core.now(), &account, home, &names);
+            None
+        }
+        None if was_asked => Some(Err(Trouble::Broken(
+            "the record could not be written in 30 s; its object was destroyed".into(),
+        ))),
+        None => result,
+    }
+}
+
+impl Executor {
+    /// Removes what a create made, until it is seen to be gone.
+    async fn unmake(&self, core: &Core, home: HomeId, call: &ProviderCall) {
+        let Some(provider) = self.provider(&call.provider) else { return };
+        for tries in 0..UNMAKE_TRIES {
+            if tries > 0 {
+                core.clock.sleep_until(core.now().after(UNMAKE_PAUSE)).await;
+            }
+            let deadline = core.now().after(core.rules.delete.timeout);
+            let work = self.unmake_once(provider.as_ref(), home, call, deadline);
+            match super::guarded(core, deadline, work).await {
+                Ok(()) => {
+                    tracing::warn!(
+                        home = home.0, sandbox = %call.record.id,
+                        "a fast create was undone: its record could not be written"
+                    );
+                    return;
+                }
+                Err(why) => {
+                    tracing::debug!(home = home.0, why, "a fast create is not undone yet");
+                }
+            }
+        }
+        tracing::error!(
+            home = home.0, sandbox = %call.record.id, name = %call.record.object_name,
+            "an object of a fast create may be left without a record; a sweep removes it"
+        );
+    }
+
+    /// Removes what is there of the sandbox. An error says that something is, or may be, left.
+    async fn unmake_once(
+        &self,
+        provider: &dyn SandboxProvider,
+        home: HomeId,
+        call: &ProviderCall,
+        deadline: Timestamp,
+    ) -> Result<(), ProviderError> {
+        let look = || ObjectKey {
+            name: call.record.object_name.clone(),
+            instance: self.instance.clone(),
+            home,
+        };
+        let is_ours = |object: &Object| {
+            object.labels.as_ref().is_some_and(|labels| {
+                labels.instance == self.instance && labels.sandbox == call.record.id
+            })
+        };
+        for object in provider.find(look()).await?.into_iter().filter(is_ours) {
+            let expected = call.record.id.clone();
+            let target = Target { external_id: object.external_id, expected };
+            match provider.delete(TargetCall { target, force: true, deadline }).await {
+                Ok(()) | Err(ProviderError::Absent) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // Only the provider's not having it is its absence.
+        match provider.find(look()).await?.into_iter().find(is_ours) {
+            Some(object) => {
+                Err(ProviderError::Broken(format!("{} is still there", object.external_id)))
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Fast mode: the provider is asked while the record is being written, and nothing is left of it
+//! where the record cannot be.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::executor::call;
+use super::{Bench, account, ensure, eventually};
+use crate::engine::executor::hurry::{OnItsWay, hurried};
+use crate::engine::{EngineError, EnsureIssue, IssueKey};
+use crate::issue::event::Trouble;
+use crate::issue::{ProviderCall, Verb};
+use crate::store::CommitError;
+use crate::types::{Alias, HomeId, IssueId, Mode, Outcome, Phase};
+
+fn fast(issue: &str) -> EnsureIssue {
+    EnsureIssue { mode: Some(Mode::Fast), ..ensure(issue) }
+}
+
+impl Bench {
+    /// A fast ensure whose record is refused once the provider has been asked.
+    async fn refuse_late(&self, error: CommitError) -> EngineError {
+        self.store.fail_next(error);
+        self.store.hold();
+        let engine = self.engine.clone();
+        let refused = tokio::spawn(async move { engine.ensure(&account(), fast("1")).await });
+        eventually("it is asked for", async || self.provider.count("create") == 1).await;
+        self.store.release();
+        refused.await.expect("no panic").expect_err("the record is refused")
+    }
+}
+
+#[actix::test]
+async fn the_provider_is_asked_beside_the_record_and_the_answer_waits_for_both() {
+    let bench = Bench::new().await;
+    for first in ["store", "provider"] {
+        bench.store.hold();
+        bench.provider.hold();
+        let creates = bench.provider.count("create");
+        let engine = bench.engine.clone();
+        let mut answer = tokio::spawn(async move { engine.ensure(&account(), fast(first)).await });
+        eventually("it is asked though its record is not durable", async || {
+            bench.provider.count("create") > creates
+        })
+        .await;
+        match first {
+            "store" => bench.store.release(),
+            _ => bench.provider.release(),
+        }
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut answer).await;
+        assert!(early.is_err(), "answered after the {first} alone: {early:?}");
+        bench.store.release();
+        bench.provider.release();
+        let ensured = answer.await.expect("no panic").expect("it is answered");
+        assert_eq!(
+            (ensured.outcome, ensured.sandbox.phase),
+            (Outcome::Created, Some(Phase::Running))
+        );
+        assert_eq!((ensured.sandbox.mode, ensured.sandbox.id.as_str().len()), (Mode::Fast, 32));
+    }
+    assert_eq!(bench.provider.objects(), 2);
+}
+
+#[actix::test]
+async fn a_known_issue_is_fast_too_and_nobody_else_waits_for_the_provider() {
+    let bench = Bench::new().await;
+    let first = bench.engine.ensure(&account(), fast("1")).await.expect("it is answered");
+    let by_id = crate::engine::SandboxRef::Id(first.sandbox.id);
+    let cause = crate::types::Cause::Service("test");
+    let delete = crate::issue::Command::Delete;
+    bench.engine.command(&account(), &by_id, delete, cause).await.expect("accepted");
+    eventually("it is gone", async || bench.provider.objects() == 0).await;
+    eventually("that is stored", async || {
+        bench.store.issue(1).is_some_and(|issue| issue.state.phase().is_none())
+    })
+    .await;
+    bench.provider.hold();
+    let engine = bench.engine.clone();
+    let second = tokio::spawn(async move { engine.ensure(&account(), fast("1")).await });
+    eventually("it is asked for", async || bench.provider.count("create") == 2).await;
+    let existing = bench.engine.ensure(&account(), fast("1")).await.expect("it is answered");
+    assert_eq!(
+        (existing.outcome, existing.sandbox.phase),
+        (Outcome::Existing, Some(Phase::Creating))
+    );
+    assert!(second.now_or_never().is_none(), "the first asker waits for both");
+    bench.provider.release();
+    eventually("it is running", async || {
+        bench.store.issue(1).is_some_and(|issue| issue.state.phase() == Some(Phase::Running))
+    })
+    .await;
+}
+
+#[actix::test]
+async fn what_a_refused_record_left_is_destroyed_before_the_home_asks_again() {
+    let bench = Bench::new().await;
+    bench.provider.hold();
+    let refused = bench.refuse_late(CommitError::Failed("the disk is full".into())).await;
+    assert!(matches!(refused, EngineError::StoreFailed(_)), "{refused:?}");
+    // The create is still under way; who comes now finds the same home and waits behind it.
+    let again = bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    assert_eq!((again.outcome, again.sandbox.home), (Outcome::Created, HomeId(1)));
+    assert_eq!(bench.provider.count("create"), 1);
+    bench.provider.release();
+    eventually("it is running", async || {
+        bench.store.issue(1).is_some_and(|issue| issue.state.phase() == Some(Phase::Running))
+    })
+    .await;
+    assert_eq!((bench.provider.count("create"), bench.provider.count("delete")), (2, 1));
+    assert_eq!(bench.provider.objects(), 1);
+}
+
+#[actix::test]
+async fn what_nobody_asks_for_again_is_destroyed_too_and_its_name_is_free() {
+    let bench = Bench::new().await;
+    assert_eq!(bench.refuse_late(CommitError::Overloaded).await, EngineError::Overloaded);
+    eventually("its object is gone", async || {
+        bench.provider.count("delete") == 1 && bench.provider.objects() == 0
+    })
+    .await;
+    eventually("its name is free", async || {
+        let core = bench.engine.core();
+        let name = Alias::Issue(IssueId::parse("1").expect("a valid id"));
+        core.directory.find(core, &account(), &name).await == Ok(None)
+    })
+    .await;
+}
+
+#[actix::test]
+async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_is_told() {
+    let bench = Bench::new().await;
+    let core = bench.engine.core_arc();
+    let record = OnItsWay {
+        end: futures_util::future::pending().boxed().shared(),
+        by: core.now(),
+        account: account(),
+        names: Vec::new(),
+    };
+    let create = ProviderCall { verb: Verb::Create, ..call("slow", 1) };
+    let told = hurried(&core, HomeId(1), create, record).await;
+    assert!(matches!(told, Some(Err(Trouble::Broken(_)))), "{told:?}");
+    assert_eq!((bench.provider.count("create"), bench.provider.objects()), (1, 0));
+}
+
+#[actix::test]
+async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
+    let bench = Bench::new().await;
+    let core = bench.engine.core_arc();
+    let key = |id: &str| IssueKey { id: Some(IssueId::parse(id).expect("valid")), numbered: None };
+    let look = async |id: &str| {
+        core.directory.look(&core, &account(), &key(id), None).await.expect("a look").0
+    };
+    let is_certain = |id: &str, names| {
+        let place = core.directory.place(&core, &account(), &key(id), names).expect("a place");
+        assert!(place.activation.brand_new, "{id}");
+        (place.home, place.activation.certain)
+    };
+    let (first, certain) = is_certain("1", look("1").await);
+    assert!(certain, "nothing happened meanwhile");
+    let names = look("2").await;
+    let alias = [Alias::Issue(IssueId::parse("1").expect("valid"))];
+    core.directory.settled(&account(), first, &alias);
+    assert!(!is_certain("2", names).1, "a name left between look and place");
+    assert!(is_certain("3", look("3").await).1);
+    core.directory.came_to_nothing(core.now(), &account(), first, &alias);
+    assert!(!is_certain("4", look("4").await).1, "somebody may still claim the name that left");
+}
