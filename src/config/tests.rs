@@ -239,8 +239,14 @@ fail_create = 1.5
     issuebox.toml:5: data must be a path, not ""
     issuebox.toml:3: public_url must be an address that begins with https:// or http://, not "box.example.org"
     issuebox.toml:4: trusted_proxies must be a list of texts, not "127.0.0.1"
+    issuebox.toml:7: github.webhook_secrets must be a list of texts
+    issuebox.toml:8: github.bot_user_id must be a whole number from 0, not -1
+    issuebox.toml:9: github.repositories must have the form owner/name, with * for any part of it, not "octo"
     issuebox.toml:15: triggers.label must be a text, not a date
+    issuebox.toml:12: triggers.command must be one word, not "/issue box"
     issuebox.toml:11: triggers.opened must be true or false, not "yes"
+    issuebox.toml:13: triggers.associations must be among OWNER, MEMBER, COLLABORATOR, CONTRIBUTOR, FIRST_TIMER, FIRST_TIME_CONTRIBUTOR, MANNEQUIN, NONE, not "OWNR"
+    issuebox.toml:14: triggers.bots must be a list of whole numbers, not this list
     issuebox.toml:17: lifecycle.create_attempts must be a whole number from 1 to 100, not 0
     issuebox.toml:18: lifecycle.create_timeout_seconds must be a whole number from 1 to 86400, not 1.5
     issuebox.toml:19: lifecycle.ttl_seconds must be a whole number from 0 to 316224000, not a number out of range
@@ -295,6 +301,8 @@ require_limits = true
     issuebox.toml:3: templates.default.provider must be local or simulated (others are not available yet), not "docker"
     issuebox.toml:5: templates.default.network must be none (anything more is not available yet), not "allow"
     issuebox.toml:6: templates.default.allow needs network = "allow", which is not available yet
+    issuebox.toml:8: providers.local.isolation must be namespaces (anything less is not available yet), not "none"
+    issuebox.toml:9: providers.local.require_limits cannot be true yet: memory, CPU and disk are not enforced, so no sandbox could start
     "#
     );
 }

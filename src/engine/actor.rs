@@ -294,12 +294,9 @@ impl IssueActor {
             rules: &self.core.rules,
             fresh_id: self.core.ids.sandbox_id(),
             jitter_permille: self.core.ids.jitter_permille(),
-            unix_ns: 0,
-            may_hurry: false,
-            bar: self.core.admission.bar(issue, &event),
             unix_ns: self.core.ids.unix_ns(),
             may_hurry: self.certain && self.outbox.is_empty(),
-            bar: None,
+            bar: self.core.admission.bar(issue, &event),
         };
         let claims = event.claims().to_vec();
         let commit = step(issue, event, &moment);

@@ -272,8 +272,7 @@ impl Executor {
                 return Err(ProviderError::unavailable(message));
             }
             let is_same = core.identities.confirm(core, &name).await;
-            is_same.map_err(|why| why.describe(&name))?;
-            let _turn = others.acquire().await.map_err(|closed| closed.to_string())?;
+            is_same.map_err(|why| ProviderError::unavailable(why.describe(&name)))?;
             // Never closed; and without a turn it would only be one call more.
             let _turn = others.acquire().await;
             let target = Target { external_id: external_id.clone(), expected };

@@ -338,7 +338,7 @@ impl Engine {
     ) -> Result<Answered, EngineError> {
         let mut attempts = Attempts::begin(&self.core)?;
         loop {
-            let activation = Activation { seed: seed.clone(), brand_new: false };
+            let activation = Activation { seed: seed.clone(), brand_new: false, certain: false };
             if let Some(answered) = attempts.judge(self.ask(home, activation, event()).await)? {
                 return Ok(answered);
             }

@@ -1,6 +1,7 @@
 //! Quotas and holds with the whole engine: the last place is given once, wishes wait, and are
 //! granted when a place comes free or a hold is released, also after a restart.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
