@@ -8,6 +8,8 @@
 mod crash;
 #[path = "acceptance/crash_local.rs"]
 mod crash_local;
+#[path = "acceptance/drift.rs"]
+mod drift;
 #[path = "acceptance/ensure.rs"]
 mod ensure;
 #[path = "acceptance/flood.rs"]
