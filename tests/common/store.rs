@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -26,17 +27,24 @@ pub enum Mood {
 pub struct MoodyStore {
     inner: Arc<dyn Store>,
     mood: AtomicU8,
+    commit_ms: AtomicU64,
 }
 
 impl MoodyStore {
     /// A store that works.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, mood: AtomicU8::new(Mood::Works as u8) }
+        Self { inner, mood: AtomicU8::new(Mood::Works as u8), commit_ms: AtomicU64::new(0) }
     }
 
     /// From now on it is like this.
     pub fn set(&self, mood: Mood) {
         self.mood.store(mood as u8, Ordering::SeqCst);
+    }
+
+    /// From now on a commit takes at least this many milliseconds.
+    #[allow(dead_code, reason = "not every user of this file slows it down")]
+    pub fn slow_down(&self, commit_ms: u64) {
+        self.commit_ms.store(commit_ms, Ordering::SeqCst);
     }
 
     fn is(&self, mood: Mood) -> bool {
@@ -78,7 +86,16 @@ impl Store for MoodyStore {
 
     fn commit(&self, write: Write) -> BoxFuture<'static, Result<(), CommitError>> {
         match self.write() {
-            Ok(inner) => inner.commit(write),
+            Ok(inner) => {
+                let commit = inner.commit(write);
+                match self.commit_ms.load(Ordering::SeqCst) {
+                    0 => commit,
+                    ms => Box::pin(async move {
+                        let pause = tokio::time::sleep(Duration::from_millis(ms));
+                        tokio::join!(commit, pause).0
+                    }),
+                }
+            }
             Err(error) => Box::pin(async { Err(error) }),
         }
     }
