@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use issuebox::clock::{SystemClock, SystemIds};
 use issuebox::engine::{
-    Change, Engine, EngineParts, EnsureIssue, IssueKey, Publisher, SandboxRef, Threads, WaitFor,
+    Change, Engine, EngineParts, EnsureIssue, IssueKey, Publisher, Quotas, SandboxRef, Threads,
+    WaitFor,
 };
 use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
@@ -129,6 +130,8 @@ async fn start(
         templates: HashMap::from([(template.name.clone(), template)]),
         providers: HashMap::from([(name, Arc::new(provider.expect("it opens")) as _)]),
         creates_in_flight: 0,
+        quotas: Quotas::default(),
+        reconcile: None,
         publisher: Arc::new(Nobody),
         spawner: Arc::new(Threads { arbiter: arbiter.handle(), calls: io.clone(), io }),
     };
