@@ -230,7 +230,7 @@ pub(in crate::engine) struct Drifted {
 
 /// How a sweep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SweepResult {
+pub(in crate::engine) enum SweepResult {
     /// It looked at everything.
     Done,
     /// It found too much to act on anything.
@@ -250,13 +250,13 @@ pub struct ProviderSweeps {
     pub records: usize,
     /// Objects of ours in the list then.
     pub objects: usize,
-    /// How many sweeps ended [`SweepResult::Done`] since the server started.
+    /// How many sweeps looked at everything, since the server started.
     pub done: u64,
-    /// How many ended [`SweepResult::HeldBack`].
+    /// How many found too much at once to act on anything.
     pub held_back: u64,
-    /// How many ended [`SweepResult::NotMade`].
+    /// How many could not look.
     pub not_made: u64,
-    /// How many items there are of each kind that there are some of.
+    /// How many items there are of each kind that has some.
     pub counts: BTreeMap<DriftKind, usize>,
 }
 
