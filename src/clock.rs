@@ -1,11 +1,15 @@
 //! Time and chance, injected: the only callers of `now()` and of random numbers.
 
+mod steady;
+
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::types::{SandboxId, Timestamp};
+use steady::{Look, Steady};
 
 /// Tells the time and waits.
 #[async_trait]
@@ -33,18 +37,33 @@ pub trait IdSource: Send + Sync + 'static {
     fn jitter_permille(&self) -> u16;
 }
 
-/// The system's clock.
+/// The system's clock, made steady: it follows the wall clock, and absorbs its steps slowly instead of
+/// passing them on. All of a process tell the same time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 #[async_trait]
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_unix_ms(jiff::Timestamp::now().as_millisecond())
+        // Read under the lock, so that a reading is never older than one that was used before it.
+        let mut steady = STEADY.lock().unwrap_or_else(PoisonError::into_inner);
+        let (wall, boot) = read_clocks();
+        let (now, look) = steady.get_or_insert(Steady::new(wall, boot)).advance(wall, boot);
+        drop(steady);
+        match look {
+            Look::Usual => {}
+            Look::Stepped(by) => tracing::warn!(
+                by_seconds = by / 1_000_000_000,
+                "the system's clock was set; the difference is made up for a tenth at a time"
+            ),
+            Look::Absorbed => tracing::info!("the system's clock and ours agree again"),
+        }
+        Timestamp::from_unix_ms(now / 1_000_000)
     }
 
     async fn sleep_until(&self, at: Timestamp) {
-        // A wall clock can step: look again at least once a second instead of trusting one sleep.
+        // Time may run faster or slower than the timer: look again at least once a second instead
+        // of trusting one sleep.
         loop {
             let left = at.since(self.now());
             if left.is_zero() {
@@ -53,6 +72,37 @@ impl Clock for SystemClock {
             tokio::time::sleep(left.min(Duration::from_secs(1))).await;
         }
     }
+}
+
+/// The one steady clock of the process; none before it was first looked at.
+static STEADY: Mutex<Option<Steady>> = Mutex::new(None);
+
+/// The wall clock, and the clock that only runs and counts suspend, both in nanoseconds.
+fn read_clocks() -> (i64, i64) {
+    let mut before = boot_ns();
+    for _ in 0..3 {
+        let wall = wall_ns();
+        let after = boot_ns();
+        // Held up in between, the two would not belong together, and look like a step.
+        if after - before < READING_MAX_NS {
+            return (wall, after);
+        }
+        before = after;
+    }
+    (wall_ns(), boot_ns())
+}
+
+/// How long a reading of both clocks may take.
+const READING_MAX_NS: i64 = 50_000_000;
+
+fn wall_ns() -> i64 {
+    // Enough until the year 2262.
+    i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+fn boot_ns() -> i64 {
+    let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    boot.tv_sec * 1_000_000_000 + boot.tv_nsec
 }
 
 /// The last number that [`SystemIds`] handed out as the time.
@@ -72,7 +122,7 @@ impl IdSource for SystemIds {
     }
 
     fn unix_ns(&self) -> i64 {
-        let now = i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
+        let now = wall_ns();
         let next = |last: i64| now.max(last.saturating_add(1));
         let last =
             LAST_UNIX_NS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |l| Some(next(l)));
@@ -82,5 +132,33 @@ impl IdSource for SystemIds {
     fn jitter_permille(&self) -> u16 {
         let bytes = uuid::Uuid::now_v7().into_bytes();
         u16::from_be_bytes([bytes[14], bytes[15]]) % 1001
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_nanosecond_is_handed_out_twice() {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                std::thread::spawn(|| (0..5_000).map(|_| SystemIds.unix_ns()).collect::<Vec<_>>())
+            })
+            .collect();
+        let all: Vec<i64> =
+            threads.into_iter().flat_map(|thread| thread.join().expect("it ends well")).collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+    }
+
+    #[test]
+    fn the_clock_follows_the_systems() {
+        let before = jiff::Timestamp::now().as_millisecond();
+        let now = SystemClock.now().unix_ms();
+        let after = jiff::Timestamp::now().as_millisecond();
+        assert!((before..=after).contains(&now), "{before} {now} {after}");
+        assert!(SystemClock.now().unix_ms() >= now);
     }
 }
