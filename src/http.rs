@@ -7,8 +7,8 @@
 //! # Guarantees
 //! - A delivery's signature is checked before anything of it is parsed (`webhooks`).
 //! - Everything under `/v1` says who is calling before any route is looked at (`around`).
-//! - Memory is bounded: one body, the sum of all bodies, the ring of events, sessions and failed
-//!   log-ins each have a stated size, and what happens at it is an answer.
+//! - Memory is bounded: one body, the sum of all bodies, the ring of events, sessions, failed
+//!   log-ins and refused deliveries each have a stated size, and what happens at it is an answer.
 //! - The served description is made from the routes themselves ([`routes`]).
 //! - The listener, the clock, ids and the end of the server come from outside.
 //!
@@ -31,6 +31,7 @@ pub mod live;
 pub mod metrics;
 pub mod page;
 mod query;
+mod refused;
 pub mod routes;
 mod server;
 mod sessions;

@@ -411,6 +411,7 @@ async fn what_goes_well_goes_as_described() {
         ("POST", "/v1/sandboxes/{id}/start", "/v1/sandboxes/claude-issue-1/start?wait=5", ""),
         ("DELETE", "/v1/sandboxes/{id}", "/v1/sandboxes/claude-issue-1", ""),
         ("DELETE", "/v1/sandboxes/{id}", "/v1/sandboxes/claude-issue-1?wait=5", ""),
+        ("GET", "/v1/deliveries", "/v1/deliveries", ""),
         ("GET", "/v1/system", "/v1/system", ""),
         ("GET", "/v1/system/drift", "/v1/system/drift", ""),
         ("GET", "/healthz", "/healthz", ""),

@@ -1,6 +1,7 @@
 //! The programs' API under `/v1`, a file for each resource.
 
 pub mod commands;
+pub mod deliveries;
 pub mod drift;
 pub mod ensure;
 pub mod events;

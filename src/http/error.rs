@@ -185,6 +185,11 @@ impl ApiError {
     pub fn message(&self) -> &str {
         &self.message
     }
+
+    /// Which part of the input was wrong.
+    pub fn wrong_field(&self) -> Option<&str> {
+        self.field.as_deref()
+    }
 }
 
 impl ResponseError for ApiError {

@@ -11,7 +11,9 @@ use utoipa::openapi::path::PathItem;
 use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use super::api::{commands, drift, ensure, events, exec, files, issues, sandboxes, system};
+use super::api::{
+    commands, deliveries, drift, ensure, events, exec, files, issues, sandboxes, system,
+};
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
 
@@ -35,6 +37,7 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(files::write)
         .service(files::delete)
         .service(events::changes)
+        .service(deliveries::list)
         .service(system::system)
         .service(drift::list)
         .service(drift::adopt)
@@ -115,6 +118,7 @@ pub fn label(path: &str) -> &'static str {
             "/v1/repos/{owner}/{repo}/issues/{number}/sandbox"
         }
         ["v1", "events"] => "/v1/events",
+        ["v1", "deliveries"] => "/v1/deliveries",
         ["v1", "system"] => "/v1/system",
         ["v1", "system", "drift"] => "/v1/system/drift",
         ["v1", "system", "drift", _, "adopt"] => "/v1/system/drift/{driftId}/adopt",

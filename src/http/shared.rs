@@ -17,6 +17,7 @@ use super::attempts::Attempts;
 use super::auth::Caller;
 use super::body::Budget;
 use super::error::ApiError;
+use super::refused::RefusedRing;
 use super::sessions::Sessions;
 
 /// How long an answer about health is good: `/readyz` is open to everyone, and must not let
@@ -32,6 +33,7 @@ pub struct Shared {
     pub attempts: Attempts,
     pub budget: Arc<Budget>,
     pub document: Bytes,
+    pub refused: RefusedRing,
     health: Recent<Arc<Vec<(ProviderName, Health)>>>,
     store: Recent<Result<(), StoreError>>,
 }
@@ -68,6 +70,7 @@ impl Shared {
             attempts: Attempts::default(),
             budget: Arc::new(Budget::new(edge.limits.bodies_sum_max)),
             document: Bytes::from(document),
+            refused: RefusedRing::new(edge.started_at),
             health: Recent(Mutex::new(None)),
             store: Recent(Mutex::new(None)),
             edge,

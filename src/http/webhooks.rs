@@ -72,6 +72,9 @@ pub async fn github(
         Err(error) => error.code().as_str(),
     };
     shared.edge.feed.metrics.delivered(result);
+    if let Err(error) = &delivered {
+        remember(&shared, request.headers(), error);
+    }
     let (id, delivered) = delivered?;
     let mut answer = match delivered.status {
         DeliveredStatus::Accepted => HttpResponse::Accepted(),
@@ -84,6 +87,17 @@ pub async fn github(
         issue_id: delivered.issue_id.map(|id| id.to_string()),
         reason: Some(delivered.reason).filter(|reason| !reason.is_empty()),
     }))
+}
+
+/// Keeps that a delivery was refused and why, for whoever wonders where it is.
+fn remember(shared: &Shared, headers: &HeaderMap, error: &ApiError) {
+    let (delivery, event) = (text(headers, "x-github-delivery"), text(headers, "x-github-event"));
+    let is_badly_signed = error.code() == Code::BadSignature;
+    let reason = match error.wrong_field() {
+        Some(field) => format!("{field}: {}", error.message()),
+        None => error.message().to_owned(),
+    };
+    shared.refused.push(shared.edge.clock.now(), delivery, event, is_badly_signed, &reason);
 }
 
 async fn take_in(

@@ -77,4 +77,6 @@ pub struct DeliveryListRow {
     pub issue_id: Option<IssueId>,
     /// The name of that issue's newest sandbox, also of a deleted one.
     pub sandbox_name: Option<String>,
+    /// The cursor of a page that begins behind this row.
+    pub cursor: String,
 }

@@ -179,11 +179,11 @@ pub async fn deliveries_are_listed_newest_first_in_pages(world: &dyn World) {
     for n in [13, 12, 11, 10, gone.home.0, live.home.0] {
         let row = store.delivery(&guid(n)).await.expect("reads").expect("is there");
         let issue = [&live, &gone].into_iter().find(|issue| Some(issue.home) == row.home);
-        expected.push(DeliveryListRow {
+        expected.push((
             row,
-            issue_id: issue.map(|issue| issue.facts.issue_id.clone()),
-            sandbox_name: issue.map(|issue| issue.sandbox().expect("one").name),
-        });
+            issue.map(|issue| issue.facts.issue_id.clone()),
+            issue.map(|issue| issue.sandbox().expect("one").name),
+        ));
     }
     let all = DeliveryFilter::default;
     let cases: [(DeliveryFilter, &[usize]); 10] = [
@@ -212,7 +212,11 @@ pub async fn deliveries_are_listed_newest_first_in_pages(world: &dyn World) {
         loop {
             let page = store.deliveries(&filter, &ask(2, cursor.as_deref())).await.expect("lists");
             assert_eq!(page.total, expected.len() as u64, "{filter:?}");
-            seen.extend(page.items);
+            if let (Some(next), Some(last)) = (&page.next, page.items.last()) {
+                assert_eq!(*next, last.cursor, "{filter:?}");
+            }
+            let parts = |one: DeliveryListRow| (one.row, one.issue_id, one.sandbox_name);
+            seen.extend(page.items.into_iter().map(parts));
             match page.next {
                 Some(next) => cursor = Some(next),
                 None => break,
@@ -220,6 +224,9 @@ pub async fn deliveries_are_listed_newest_first_in_pages(world: &dyn World) {
         }
         assert_eq!(seen, expected, "{filter:?}");
     }
+    let page = store.deliveries(&all(), &ask(9, None)).await.expect("lists");
+    let rest = store.deliveries(&all(), &ask(9, Some(&page.items[1].cursor))).await;
+    assert_eq!(rest.expect("lists").items, page.items[2..], "a page may begin behind any row");
     for bad in ["", "x", "dDox", "ZDp4"] {
         let page = store.deliveries(&all(), &ask(2, Some(bad))).await;
         assert_eq!(page, Err(StoreError::BadCursor), "{bad:?}");

@@ -210,12 +210,16 @@ fn behind(cursor: Option<&str>, prefix: &str) -> Result<i64, StoreError> {
     place.ok_or(StoreError::BadCursor)
 }
 
+/// The cursor that leads behind the row of this number.
+fn place(prefix: &str, id: i64) -> String {
+    BASE64.encode(format!("{prefix}{id}"))
+}
+
 /// The page that these rows, one more than asked for, make; each with its number.
 fn page_of<T>(mut rows: Vec<(i64, T)>, limit: usize, prefix: &str, total: i64) -> Page<T> {
     let more = rows.len() > limit;
     rows.truncate(limit);
-    let last = rows.last().filter(|_| more);
-    let next = last.map(|(id, _row)| BASE64.encode(format!("{prefix}{id}")));
+    let next = rows.last().filter(|_| more).map(|(id, _row)| place(prefix, *id));
     let items = rows.into_iter().map(|(_id, row)| row).collect();
     Page { items, next, total: total.cast_unsigned() }
 }
@@ -275,13 +279,14 @@ pub(super) fn deliveries(
         conditions.sql
     );
     let rows = all(&moment, &sql, params_from_iter(&conditions.values), |row| {
-        let id = GuidKey::read(row, 8)?;
+        let (number, id) = (row.get(7)?, GuidKey::read(row, 8)?);
         let listed = DeliveryListRow {
             row: read::delivery_row(row, &id)?,
             issue_id: row.get_ref(9)?.as_str_or_null()?.map(IssueId::trusted),
             sandbox_name: row.get(10)?,
+            cursor: place("d:", number),
         };
-        Ok((row.get::<_, i64>(7)?, listed))
+        Ok((number, listed))
     })?;
     Ok(page_of(rows, ask.limit, "d:", total.unwrap_or(0)))
 }

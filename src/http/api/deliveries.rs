@@ -1,0 +1,372 @@
+//! Deliveries: what came in and what came of it, `GET /v1/deliveries`.
+//!
+//! Two lists are merged by time: what is stored, and the few refused ones that are kept in memory
+//! ([`RefusedRing`](crate::http::refused::RefusedRing)). A cursor names a place in each of them.
+
+use actix_web::{HttpRequest, HttpResponse, get, web};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use serde::Serialize;
+use tokio::runtime::Handle;
+use utoipa::ToSchema;
+
+use super::sandboxes::{bounded, parse_issue_id};
+use crate::http::Shared;
+use crate::http::auth::Caller;
+use crate::http::error::ApiError;
+use crate::http::query::Query;
+use crate::http::refused::Refused;
+use crate::http::wire::{Failed, Listed};
+use crate::store::{
+    DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Page, PageAsk, StoreError,
+};
+use crate::types::Alias;
+
+/// A delivery, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Delivery)]
+pub struct DeliveryBody {
+    /// Its GUID; of a refused one what it called itself, or null.
+    pub delivery: Option<String>,
+    /// GitHub's event, such as `issues`; null where a refused one named none.
+    pub event: Option<String>,
+    /// Its action, such as `labeled`; null where it has none.
+    pub action: Option<String>,
+    /// `accepted`: it had an effect, be it on what is known alone. `ignored`: it had none.
+    /// `pending`: it is being applied to each issue that it concerns. `set_aside`: that failed
+    /// too often. `badly_signed`, `refused`: nothing of it was stored.
+    pub status: &'static str,
+    /// What came of it, in words.
+    pub reason: String,
+    /// The issue it led to, where it led to one.
+    pub issue_id: Option<String>,
+    /// The name of that issue's newest sandbox, where it ever had one.
+    pub sandbox_name: Option<String>,
+    /// When it arrived.
+    pub received_at: String,
+}
+
+/// What a list can be narrowed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Accepted,
+    Ignored,
+    Pending,
+    SetAside,
+    BadlySigned,
+    Refused,
+}
+
+impl Status {
+    const ALL: [Self; 6] = [
+        Self::Accepted,
+        Self::Ignored,
+        Self::Pending,
+        Self::SetAside,
+        Self::BadlySigned,
+        Self::Refused,
+    ];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Ignored => "ignored",
+            Self::Pending => "pending",
+            Self::SetAside => "set_aside",
+            Self::BadlySigned => "badly_signed",
+            Self::Refused => "refused",
+        }
+    }
+
+    fn parse(word: &str) -> Result<Self, ApiError> {
+        let all = Self::ALL;
+        all.into_iter().find(|status| status.as_str() == word).ok_or_else(|| {
+            let words = all.map(Self::as_str).join(", ");
+            ApiError::field("status", format!("must be one of {words}"))
+        })
+    }
+
+    const fn of_row(row: &DeliveryRow) -> Self {
+        match (row.state, row.applied) {
+            (DeliveryState::Pending, _) => Self::Pending,
+            (DeliveryState::SetAside, _) => Self::SetAside,
+            (DeliveryState::Done, true) => Self::Accepted,
+            (DeliveryState::Done, false) => Self::Ignored,
+        }
+    }
+
+    const fn of_refused(refused: &Refused) -> Self {
+        if refused.is_badly_signed { Self::BadlySigned } else { Self::Refused }
+    }
+
+    /// What is asked of the store; `None` where nothing stored has this status.
+    const fn stored(self) -> Option<(DeliveryState, Option<bool>)> {
+        match self {
+            Self::Accepted => Some((DeliveryState::Done, Some(true))),
+            Self::Ignored => Some((DeliveryState::Done, Some(false))),
+            Self::Pending => Some((DeliveryState::Pending, None)),
+            Self::SetAside => Some((DeliveryState::SetAside, None)),
+            Self::BadlySigned | Self::Refused => None,
+        }
+    }
+}
+
+/// Lists deliveries, newest first: also what was ignored and, as long as the server remembers it,
+/// what was refused. Repeated deliveries are not listed again.
+#[utoipa::path(
+    tag = "deliveries",
+    params(
+        ("event" = Option<String>, Query, description = "Of this event, such as `issues`"),
+        ("status" = Option<String>, Query,
+         description = "`accepted`, `ignored`, `pending`, `set_aside`, `badly_signed` or `refused`"),
+        ("issueId" = Option<String>, Query, description = "That led to this issue"),
+        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
+        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+    ),
+    responses(
+        (status = 200, body = Listed<DeliveryBody>),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 503, body = Failed, description = "store_failed"),
+    )
+)]
+#[get("/v1/deliveries")]
+pub async fn list(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    let mut query = Query::parse(request.query_string());
+    let PageAsk { limit, cursor } = super::page(&mut query)?;
+    let place = cursor.as_deref().map_or(Ok(Place::default()), Place::parse)?;
+    let event = bounded("event", query.text("event")?)?;
+    let status = query.text("status")?.as_deref().map(Status::parse).transpose()?;
+    let issue = query.text("issueId")?.as_deref().map(parse_issue_id).transpose()?;
+    query.finish()?;
+
+    // What was refused led to no issue.
+    let refused = if issue.is_none() { shared.refused.newest_first() } else { Vec::new() };
+    let matching = refused.into_iter().filter(|one| {
+        event.as_ref().is_none_or(|event| one.event.as_ref() == Some(event))
+            && status.is_none_or(|status| Status::of_refused(one) == status)
+    });
+    let matching: Vec<Refused> = matching.collect();
+    let home = match issue {
+        Some(issue) => {
+            let alias = Alias::Issue(issue);
+            match shared.edge.store.resolve(&caller.account, &alias).await? {
+                Some(home) => Some(home),
+                None => return Ok(HttpResponse::Ok().json(listed(Merged::default(), 0))),
+            }
+        }
+        None => None,
+    };
+    let stored = match status.map(Status::stored) {
+        // Of this status nothing is stored.
+        Some(None) => Page { items: Vec::new(), next: None, total: 0 },
+        None | Some(Some(_)) => {
+            let (state, applied) = status.and_then(Status::stored).unzip();
+            let filter = DeliveryFilter { home, applied: applied.flatten(), event, state };
+            let ask = PageAsk { limit, cursor: place.stored.clone() };
+            read(&shared, filter, ask).await?
+        }
+    };
+    let total = stored.total + matching.len() as u64;
+    Ok(HttpResponse::Ok().json(listed(merge(place, stored, matching, limit), total)))
+}
+
+/// Reads a page on a thread that may take its time: a total counts every row.
+async fn read(
+    shared: &Shared,
+    filter: DeliveryFilter,
+    ask: PageAsk,
+) -> Result<Page<DeliveryListRow>, ApiError> {
+    let (store, here) = (shared.edge.store.clone(), Handle::current());
+    let read = move || here.block_on(store.deliveries(&filter, &ask));
+    let ended = |_| StoreError::Failed("the list was given up: the server ends".into());
+    Ok(tokio::task::spawn_blocking(read).await.map_err(ended)??)
+}
+
+fn listed(merged: Merged, total: u64) -> Listed<DeliveryBody> {
+    let Merged { data, next_cursor } = merged;
+    Listed { success: true, data, next_cursor, total, event_cursor: None }
+}
+
+/// How far both lists were read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    /// The number of the last refused one; those that follow have smaller numbers.
+    refused: i64,
+    /// The store's cursor.
+    stored: Option<String>,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { refused: i64::MAX, stored: None }
+    }
+}
+
+impl Place {
+    fn to_cursor(&self) -> String {
+        let stored = self.stored.as_deref().unwrap_or_default();
+        BASE64.encode(format!("l:{}:{stored}", self.refused))
+    }
+
+    fn parse(cursor: &str) -> Result<Self, ApiError> {
+        let bytes = BASE64.decode(cursor).unwrap_or_default();
+        let text = String::from_utf8(bytes).unwrap_or_default();
+        let parts = text.strip_prefix("l:").and_then(|parts| parts.split_once(':'));
+        let place = parts.and_then(|(refused, stored)| {
+            let stored = Some(stored.to_owned()).filter(|stored| !stored.is_empty());
+            Some(Self { refused: refused.parse().ok()?, stored })
+        });
+        place.ok_or_else(|| StoreError::BadCursor.into())
+    }
+}
+
+/// A page of both lists.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Merged {
+    data: Vec<DeliveryBody>,
+    next_cursor: Option<String>,
+}
+
+/// Merges what follows `place` in both lists, each newest first, by time.
+fn merge(
+    mut place: Place,
+    stored: Page<DeliveryListRow>,
+    refused: Vec<Refused>,
+    limit: usize,
+) -> Merged {
+    let from = place.refused;
+    let mut refused = refused.into_iter().filter(|one| one.number < from).peekable();
+    let more_stored = stored.next.is_some();
+    let mut stored = stored.items.into_iter().peekable();
+    let mut data = Vec::with_capacity(limit.min(stored.len() + 8));
+    while data.len() < limit {
+        let is_refused = match (refused.peek(), stored.peek()) {
+            (Some(refused), Some(stored)) => refused.received_at >= stored.row.received_at,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        if is_refused && let Some(one) = refused.next() {
+            place.refused = one.number;
+            data.push(of_refused(one));
+        } else if let Some(one) = stored.next() {
+            place.stored = Some(one.cursor.clone());
+            data.push(of_row(one));
+        } else {
+            break;
+        }
+    }
+    let more = more_stored || refused.peek().is_some() || stored.peek().is_some();
+    Merged { data, next_cursor: more.then(|| place.to_cursor()) }
+}
+
+fn of_row(listed: DeliveryListRow) -> DeliveryBody {
+    let DeliveryListRow { row, issue_id, sandbox_name, cursor: _ } = listed;
+    DeliveryBody {
+        status: Status::of_row(&row).as_str(),
+        delivery: Some(row.id.to_string()),
+        event: Some(row.event),
+        action: Some(row.action).filter(|action| !action.is_empty()),
+        reason: row.reason,
+        issue_id: issue_id.map(|id| id.to_string()),
+        sandbox_name,
+        received_at: row.received_at.to_string(),
+    }
+}
+
+fn of_refused(refused: Refused) -> DeliveryBody {
+    DeliveryBody {
+        status: Status::of_refused(&refused).as_str(),
+        delivery: refused.delivery,
+        event: refused.event,
+        action: None,
+        reason: refused.reason,
+        issue_id: None,
+        sandbox_name: None,
+        received_at: refused.received_at.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{DeliveryId, Timestamp};
+
+    fn row(number: i64, ms: i64) -> DeliveryListRow {
+        let row = DeliveryRow {
+            id: DeliveryId::trusted(format!("row-{number}")),
+            received_at: Timestamp::from_unix_ms(ms),
+            event: "issues".into(),
+            action: String::new(),
+            home: None,
+            applied: true,
+            reason: String::new(),
+            state: DeliveryState::Done,
+        };
+        let cursor = number.to_string();
+        DeliveryListRow { row, issue_id: None, sandbox_name: None, cursor }
+    }
+
+    fn refused(number: i64, ms: i64) -> Refused {
+        Refused {
+            number,
+            received_at: Timestamp::from_unix_ms(ms),
+            delivery: Some(format!("refused-{number}")),
+            event: None,
+            is_badly_signed: true,
+            reason: String::new(),
+        }
+    }
+
+    /// A store's page out of rows, newest first, as the store would give it.
+    fn page(rows: &[DeliveryListRow], cursor: Option<&str>, limit: usize) -> Page<DeliveryListRow> {
+        let behind = cursor.map_or(0, |cursor| {
+            1 + rows.iter().position(|row| row.cursor == cursor).expect("a known row")
+        });
+        let items: Vec<_> = rows[behind..].iter().take(limit).cloned().collect();
+        let more = behind + items.len() < rows.len();
+        let next = items.last().filter(|_| more).map(|row| row.cursor.clone());
+        Page { items, next, total: rows.len() as u64 }
+    }
+
+    #[test]
+    fn both_lists_are_merged_by_time_whatever_the_length_of_a_page() {
+        // The third row came while the clock was set back.
+        let rows = [row(5, 90), row(4, 60), row(3, 80), row(2, 20), row(1, 10)];
+        let ring = [refused(13, 95), refused(12, 60), refused(11, 15), refused(10, 5)];
+        let expected = [
+            "refused-13",
+            "row-5",
+            "refused-12",
+            "row-4",
+            "row-3",
+            "row-2",
+            "refused-11",
+            "row-1",
+            "refused-10",
+        ];
+        for limit in 1..=10 {
+            let (mut place, mut seen) = (Place::default(), Vec::new());
+            loop {
+                let stored = page(&rows, place.stored.as_deref(), limit);
+                let merged = merge(place, stored, ring.to_vec(), limit);
+                assert!(merged.data.len() == limit || merged.next_cursor.is_none());
+                seen.extend(merged.data.into_iter().filter_map(|one| one.delivery));
+                let Some(next) = merged.next_cursor else { break };
+                place = Place::parse(&next).expect("its own cursor");
+            }
+            assert_eq!(seen, expected, "pages of {limit}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_of_another_list_is_refused() {
+        for bad in ["", "x", "bDp4Og", "ZDox"] {
+            assert!(Place::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+}
