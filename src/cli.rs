@@ -14,6 +14,7 @@ mod client;
 mod config;
 mod confirm;
 mod connect;
+mod deliveries;
 mod demo;
 mod drift;
 mod ensure;
@@ -102,6 +103,8 @@ enum Verb {
     Exec(exec::ExecArgs),
     /// Show what happened to an issue, or follow what happens to all
     Events(events::EventsArgs),
+    /// Show what came from GitHub, and what came of it
+    Deliveries(deliveries::DeliveriesArgs),
     /// Wait until a sandbox is in a phase
     Wait(wait::WaitArgs),
     /// Show what records and providers disagree on, and decide about it
@@ -147,6 +150,7 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
         Verb::Exec(args) => remote(&place, env, async |s| exec::run(s, args).await),
         Verb::Events(args) => remote(&place, env, async |s| events::run(s, args).await),
         Verb::Drift(args) => remote(&place, env, async |s| drift::run(s, args).await),
+        Verb::Deliveries(args) => remote(&place, env, async |s| deliveries::run(s, args).await),
         Verb::Wait(args) => remote(&place, env, async |s| wait::run(s, args).await),
     }
 }

@@ -46,7 +46,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: EventsArgs) -> anyhow::
         if args.follow {
             cursor = Some(cursor_now(session).await?);
         }
-        let issue_id = issue_id_of(session, target).await?;
+        let issue_id = target.known_issue_id(&session.client).await?;
         follower.told = timeline(session, &issue_id, follower.shown).await?;
         if follower.told.is_empty() && !args.follow {
             return Err(target.not_found().into());
@@ -63,15 +63,6 @@ pub(super) async fn run(session: &mut Session<'_>, args: EventsArgs) -> anyhow::
 async fn cursor_now(session: &Session<'_>) -> Result<String, Failure> {
     let answer = session.client.call(Call::get(&["sandboxes"]).query("limit", Some(1))).await?;
     wire::read(&answer.body["eventCursor"])
-}
-
-/// The issue id: as it was written where it can be one, else that of the sandbox that is meant.
-async fn issue_id_of(session: &Session<'_>, target: &Target) -> Result<String, Failure> {
-    if let Some(sandbox) = target.find(&session.client).await? {
-        return Ok(sandbox.issue_id);
-    }
-    // Its sandboxes may be gone; its history is not.
-    target.issue_id().map(|id| id.to_string()).ok_or_else(|| target.not_found())
 }
 
 /// Shows the timeline, oldest first, and returns it.

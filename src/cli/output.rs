@@ -80,7 +80,7 @@ impl Screen {
         self.styled(Style::new().dimmed(), text)
     }
 
-    /// A table whose rows begin with a phase, in its colour. Coloured only now: while columns are
+    /// A table whose rows begin with a phase or a status, in its colour. Coloured only now: while columns are
     /// laid out, codes would count as width.
     pub fn coloured_by_first_word(&self, table: &str) -> String {
         let coloured = |(at, line): (usize, &str)| {
@@ -108,14 +108,15 @@ fn takes_colours(is_terminal: bool, env: &Environment) -> bool {
     is_terminal && env.get("NO_COLOR").is_none() && env.get("TERM") != Some("dumb")
 }
 
-/// Green is up, blue on its way there, yellow on its way down, red is trouble.
+/// Green is up, blue on its way there, yellow on its way down, red is trouble; deliveries' statuses
+/// likewise.
 fn phase_style(phase: &str) -> Style {
     match phase {
-        "running" => Style::new().green(),
-        "creating" | "starting" => Style::new().blue(),
-        "stopping" | "deleting" => Style::new().yellow(),
-        "failed" => Style::new().red().bold(),
-        // Stopped and deleted rest; and a later version may know more phases.
+        "running" | "accepted" => Style::new().green(),
+        "creating" | "starting" | "pending" => Style::new().blue(),
+        "stopping" | "deleting" | "badly_signed" | "refused" => Style::new().yellow(),
+        "failed" | "set_aside" => Style::new().red().bold(),
+        // Stopped, deleted and ignored rest; and a later version may know more of them.
         _ => Style::new().dimmed(),
     }
 }

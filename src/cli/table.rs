@@ -1,13 +1,14 @@
-//! Sandboxes as a table and as a sheet, with everything that others wrote made inert.
+//! Sandboxes as a table and as a sheet, and deliveries, with everything that others wrote made
+//! inert.
 
 use comfy_table::{Table, presets};
 
 use crate::types::{Timestamp, inert};
 
 use super::output::Screen;
-use super::wire::Sandbox;
+use super::wire::{Delivery, Sandbox};
 
-/// Longest title in a table, in characters.
+/// Longest title or reason in a table, in characters.
 const TITLE_LEN_MAX: usize = 48;
 
 /// A list of sandboxes, the phase in front.
@@ -23,6 +24,32 @@ pub(super) fn list(screen: &Screen, sandboxes: &[Sandbox], now: Timestamp) -> St
             inert(&sandbox.name).into_owned(),
         ]);
     }
+    laid_out(screen, table)
+}
+
+/// A list of deliveries, what became of them in front.
+pub(super) fn deliveries(screen: &Screen, deliveries: &[Delivery], now: Timestamp) -> String {
+    let mut table = plain_table();
+    table.set_header(["STATUS", "AGE", "EVENT", "ISSUE", "REASON", "DELIVERY"]);
+    for delivery in deliveries {
+        let event = delivery.event.as_deref().unwrap_or("-");
+        let event = match &delivery.action {
+            Some(action) => format!("{event}.{action}"),
+            None => event.to_owned(),
+        };
+        table.add_row([
+            inert(&delivery.status).into_owned(),
+            age(&delivery.received_at, now),
+            inert(&event).into_owned(),
+            inert(delivery.issue_id.as_deref().unwrap_or("-")).into_owned(),
+            shortened(&inert(&delivery.reason)),
+            inert(delivery.delivery.as_deref().unwrap_or("-")).into_owned(),
+        ]);
+    }
+    laid_out(screen, table)
+}
+
+fn laid_out(screen: &Screen, mut table: Table) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }

@@ -107,6 +107,18 @@ impl Target {
         self.find(client).await?.ok_or_else(|| self.not_found())
     }
 
+    /// The issue's id: that of its sandbox, else as it was written where it can be one. The
+    /// issue's sandboxes may all be gone; what is known of the issue is not.
+    ///
+    /// # Errors
+    /// [`Failure::NotFound`] where there is neither.
+    pub async fn known_issue_id(&self, client: &Client) -> Result<String, Failure> {
+        if let Some(sandbox) = self.find(client).await? {
+            return Ok(sandbox.issue_id);
+        }
+        self.issue_id().map(|id| id.to_string()).ok_or_else(|| self.not_found())
+    }
+
     /// That there is no such sandbox.
     pub fn not_found(&self) -> Failure {
         Failure::NotFound {

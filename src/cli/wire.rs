@@ -90,6 +90,19 @@ pub(super) struct Changed {
     pub cause: String,
 }
 
+/// A delivery, and what came of it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Delivery {
+    pub delivery: Option<String>,
+    pub event: Option<String>,
+    pub action: Option<String>,
+    pub status: String,
+    pub reason: String,
+    pub issue_id: Option<String>,
+    pub received_at: String,
+}
+
 /// A piece of a command's output.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
