@@ -30,6 +30,13 @@ pub const SECRET: &str = "the-webhook-secret";
 /// How long a condition may take to become true. Only what is broken takes this long.
 pub const WAIT: Duration = Duration::from_secs(60);
 
+/// The program under test: the one that `ISSUEBOX_BINARY` names, so that a release build can be
+/// tested without building the tests in release; else the one that cargo built beside them.
+fn built() -> PathBuf {
+    std::env::var_os("ISSUEBOX_BINARY")
+        .map_or_else(|| env!("CARGO_BIN_EXE_issuebox").into(), PathBuf::from)
+}
+
 /// What outlives a server: its configuration, its data, its provider's objects.
 pub struct Place {
     dir: TempDir,
@@ -70,12 +77,12 @@ impl Place {
             chown(dir.path(), Some(id), Some(id)).expect("root may give it away");
         }
         let place = Self { dir, provider, user };
-        let built = Path::new(env!("CARGO_BIN_EXE_issuebox"));
+        let built = built();
         // Real sandboxes get a file of their own: by it this place's processes are told from
         // everybody else's.
         let is_shared = provider == "simulated";
-        if !is_shared || std::fs::hard_link(built, place.binary()).is_err() {
-            std::fs::copy(built, place.binary()).expect("copied");
+        if !is_shared || std::fs::hard_link(&built, place.binary()).is_err() {
+            std::fs::copy(&built, place.binary()).expect("copied");
         }
         place
     }

@@ -1,0 +1,117 @@
+//! The real thing killed: under load, with every fault of the provider, about once a second. What
+//! was acknowledged is there afterwards, once, and nothing else.
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::chance::Chance;
+use crate::eye::Eye;
+use crate::load::{Kill, Load};
+use crate::plan::{KINDS, Script};
+use crate::process::Place;
+use crate::verdict;
+
+/// Scripts that are begun with each server: two of each kind.
+const SCRIPTS: u64 = 2 * KINDS;
+/// How many issues there are at most, so that a long run stays one of hundreds of issues that are
+/// killed often, and the lists at its end stay short.
+const ISSUES_MAX: u64 = 3_000;
+
+/// The configuration of one server's life, with what goes wrong at its provider.
+fn faults(unique_names: bool, chance: &mut Chance) -> String {
+    let create_delay_ms = chance.one_of(&[0, 5, 40, 300]);
+    let stop_delay_ms = chance.one_of(&[0, 20, 200]);
+    let delete_delay_ms = chance.one_of(&[0, 20, 200]);
+    let unavailable = chance.one_in(8);
+    format!(
+        "unique_names = {unique_names}\nunavailable = {unavailable}\n\
+         create_delay_ms = {create_delay_ms}\nstop_delay_ms = {stop_delay_ms}\n\
+         delete_delay_ms = {delete_delay_ms}\nfail_create = 0.1\nlose_response = 0.3\n{LIFECYCLE}"
+    )
+}
+
+/// A create that a killed server has asked for counts as possible until its deadline.
+const LIFECYCLE: &str = "[lifecycle]\ncreate_timeout_seconds = 2\nreconcile_seconds = 2";
+
+/// Kills servers over one place for so long, and then counts.
+async fn killed_for(seconds: u64, unique_names: bool, seed: u64) {
+    tell(&format!("KILL_SEED={seed} KILL_SECONDS={seconds} unique_names = {unique_names}"));
+    let place = Place::simulated("");
+    let eye = Eye::on(&place.simulated_dir());
+    let (load, chance) = (Load::default(), Mutex::new(Chance::of(seed)));
+    let (mut kills, mut issues, mut slowest) = (0, 0, Duration::ZERO);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(seconds) {
+        let kill = {
+            let mut chance = chance.lock().expect("not poisoned");
+            place.configure(&faults(unique_names, &mut chance));
+            let more = (issues + SCRIPTS).min(ISSUES_MAX);
+            for number in issues..more {
+                load.begin(Script::of(number, &mut chance));
+            }
+            issues = more;
+            Kill::by(&mut chance)
+        };
+        let asked = Instant::now();
+        let server = place.serve().await;
+        slowest = slowest.max(asked.elapsed());
+        load.until_killed(&server, kill, &chance).await;
+        let log = server.log();
+        assert!(!log.contains("panicked"), "{log}");
+        server.kill().await;
+        kills += 1;
+    }
+
+    place.configure(&format!("unique_names = {unique_names}\n{LIFECYCLE}"));
+    let server = place.serve().await;
+    load.until_done(&server, &chance).await;
+    verdict::quiet(&server).await;
+    let counts = load.counts();
+    let (scripts, acknowledged) = load.told();
+    let objects = verdict::each_has_come_to_its_end(&place, &server, &scripts).await;
+    verdict::all_are_known(&server, &acknowledged).await;
+    verdict::quiet(&server).await;
+    let after = verdict::each_has_come_to_its_end(&place, &server, &scripts).await;
+    assert_eq!(objects, after, "what was known changed nothing");
+    let (status, _, log) = server.stop().await;
+    assert!(status.success(), "{log}");
+    verdict::each_has_a_result(&place.data(), &acknowledged).await;
+    let seen = eye.end();
+    assert!(seen.doubles.is_empty(), "two objects at one moment: {:?}", seen.doubles);
+    tell(&format!(
+        "issues {issues}, deliveries {} ({} distinct, {} answered), API calls {}, \
+         unanswered {}, refused for now {}; kills {kills}, slowest start {slowest:.1?}; \
+         objects made {}, there {objects}, not seen whose {}; duplicates 0, lost 0, orphans 0",
+        counts.sent,
+        acknowledged.len(),
+        counts.acknowledged,
+        counts.calls,
+        counts.unanswered,
+        counts.refused,
+        seen.made,
+        seen.unread,
+    ));
+}
+
+/// Not `eprintln!`, which the test harness would swallow.
+fn tell(what: &str) {
+    writeln!(std::io::stderr(), "{what}").expect("standard error");
+}
+
+/// A number from the environment.
+fn given(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} must be a number: {text:?}")),
+        Err(_) => default,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes a minute; run by .ci/run, longer with KILL_SECONDS and another KILL_SEED"]
+async fn killed_every_second_each_issue_has_its_one_object() {
+    let (seconds, seed) = (given("KILL_SECONDS", 60), given("KILL_SEED", 1));
+    for unique_names in [true, false] {
+        killed_for(seconds / 2, unique_names, seed).await;
+    }
+}

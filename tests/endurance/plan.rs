@@ -1,0 +1,180 @@
+//! What is done to each issue while servers are killed, and what must come of it.
+//!
+//! An issue's script is a list of stages. Within a stage everything is fired at once, in an order
+//! of chance, doubled, and under several GUIDs; the next stage begins when all of the last one was
+//! acknowledged. What a script comes to does not depend on the order within a stage: that is the
+//! promise under test.
+
+use crate::chance::Chance;
+use crate::story::{Story, TRIGGER, Told};
+
+/// The first issue's id.
+const FIRST: u64 = 7_000_000_000;
+
+/// One thing to do, until it is acknowledged.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// A delivery; sent again under the same GUID until it is answered.
+    Deliver {
+        guid: String,
+        told: Told,
+    },
+    /// Ensure over the API.
+    Ensure,
+    Stop,
+    Start,
+    Delete,
+}
+
+/// What an issue must come to in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// One sandbox, running.
+    Running,
+    /// One sandbox, stopped.
+    Stopped,
+    /// What was asked for was over before it began, or stopped: at most one sandbox, not running.
+    Down,
+    /// No sandbox.
+    Gone,
+}
+
+/// Everything that is done to one issue.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// What it is, for people.
+    pub what: &'static str,
+    pub issue: u64,
+    pub stages: Vec<Vec<Act>>,
+    pub end: End,
+    /// The newest title on GitHub, where a delivery told of one.
+    pub title: Option<String>,
+}
+
+/// How many kinds of scripts there are.
+pub const KINDS: u64 = 12;
+
+impl Script {
+    /// The script of the issue with this number.
+    pub fn of(number: u64, chance: &mut Chance) -> Self {
+        let mut story = Story::of(FIRST + number);
+        let mut write = Writer { issue: story.id, sent: 0, chance };
+        let trigger = |story: &mut Story| story.labeled(TRIGGER);
+        let (what, end, stages) = match number % KINDS {
+            0 => {
+                let mut told = story.opened_with(&["bug", "p1", TRIGGER, "ui", "slow", "later"]);
+                told.push(story.edited("A better title"));
+                told.push(story.edited("The best title"));
+                let mut all = write.deliveries(told);
+                all.extend([Act::Ensure, Act::Ensure]);
+                ("opened with six labels, edited, ensured", End::Running, vec![all])
+            }
+            1 => {
+                let mut told = vec![story.closed()];
+                let mut before = Story::of(story.id);
+                told.extend(before.opened_with(&[TRIGGER]));
+                ("closed before it is opened", End::Down, vec![write.deliveries(told)])
+            }
+            2 => {
+                let told = vec![trigger(&mut story), story.unlabeled(TRIGGER), trigger(&mut story)];
+                ("labelled again", End::Running, vec![write.deliveries(told)])
+            }
+            3 => {
+                let told = vec![trigger(&mut story), story.unlabeled(TRIGGER)];
+                ("unlabelled", End::Down, vec![write.deliveries(told)])
+            }
+            4 => {
+                let mut told = story.opened_with(&[TRIGGER]);
+                told.extend([story.closed(), story.reopened()]);
+                ("reopened", End::Running, vec![write.deliveries(told)])
+            }
+            5 => {
+                let comments =
+                    (0..10).map(|n| story.commented(story.id * 100 + n, "/issuebox go on"));
+                let told = comments.collect();
+                ("ten comments in a second", End::Running, vec![write.deliveries(told)])
+            }
+            6 => {
+                let first = write.deliveries(vec![trigger(&mut story)]);
+                let stop = story.commented(story.id * 100, "Enough.\n\n/issuebox stop");
+                let stop = write.deliveries(vec![stop]);
+                let late = write.deliveries(vec![trigger(&mut story)]);
+                ("stopped by a comment", End::Stopped, vec![first, stop, late])
+            }
+            7 => {
+                let first = write.deliveries(vec![trigger(&mut story)]);
+                let delete = story.commented(story.id * 100, "/issuebox delete");
+                let delete = write.deliveries(vec![delete]);
+                let late = write.deliveries(vec![trigger(&mut story)]);
+                ("deleted by a comment", End::Gone, vec![first, delete, late])
+            }
+            8 => {
+                let mut told = story.opened_with(&[TRIGGER, "bug"]);
+                told.push(story.deleted());
+                ("deleted on GitHub", End::Gone, vec![write.deliveries(told)])
+            }
+            9 => {
+                let (end, stages) = write.calls();
+                ("called over the API", end, stages)
+            }
+            10 => {
+                let mut first = write.deliveries(vec![trigger(&mut story)]);
+                first.push(Act::Ensure);
+                let late = write.deliveries(vec![trigger(&mut story)]);
+                let stages = vec![first, vec![Act::Delete, Act::Delete], late];
+                ("deleted over the API before late triggers", End::Gone, stages)
+            }
+            _ => {
+                let first = write.deliveries(vec![trigger(&mut story)]);
+                let stages = vec![first, vec![Act::Delete], vec![Act::Ensure, Act::Ensure]];
+                ("deleted and ensured again", End::Running, stages)
+            }
+        };
+        let title = number.is_multiple_of(KINDS).then(|| story.title.clone());
+        Self { what, issue: story.id, stages, end, title }
+    }
+}
+
+struct Writer<'a> {
+    issue: u64,
+    sent: u64,
+    chance: &'a mut Chance,
+}
+
+impl Writer<'_> {
+    /// Deliveries of these, some of them under two GUIDs as several hooks send them, each of them
+    /// twice, in an order of chance.
+    fn deliveries(&mut self, all: Vec<Told>) -> Vec<Act> {
+        let mut acts = Vec::new();
+        for told in all {
+            for _ in 0..=self.chance.below(2) {
+                let guid = format!("{}-{}", self.issue, self.sent);
+                self.sent += 1;
+                let act = Act::Deliver { guid, told: told.clone() };
+                acts.extend([act.clone(), act]);
+            }
+        }
+        self.chance.shuffle(&mut acts);
+        acts
+    }
+
+    /// A few calls, one after the other, and what they come to.
+    fn calls(&mut self) -> (End, Vec<Vec<Act>>) {
+        let mut stages = vec![vec![Act::Ensure, Act::Ensure]];
+        let (mut end, mut was_deleted) = (End::Running, false);
+        for _ in 0..1 + self.chance.below(4) {
+            let (act, next) = match self.chance.below(4) {
+                // By name, the sandbox that is being deleted and the next one are the same.
+                0 if was_deleted => (Act::Stop, if end == End::Gone { end } else { End::Down }),
+                0 => (Act::Stop, End::Stopped),
+                1 => (Act::Delete, End::Gone),
+                2 if !was_deleted => (Act::Start, End::Running),
+                _ => (Act::Ensure, End::Running),
+            };
+            was_deleted |= next == End::Gone;
+            end = next;
+            stages.push(vec![act; if self.chance.one_in(2) { 1 } else { 2 }]);
+        }
+        (end, stages)
+    }
+}
