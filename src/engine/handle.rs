@@ -97,7 +97,7 @@ impl Engine {
         command: Command,
         cause: Cause,
     ) -> Result<Commanded, EngineError> {
-        let meant = self.find(account, sandbox).await?;
+        let mut meant = self.find(account, sandbox).await?;
         let mut attempts = Attempts::begin(&self.core)?;
         let answered = loop {
             let attempt = async {
@@ -108,9 +108,19 @@ impl Engine {
                 });
                 self.ask(meant.home, Activation::default(), event).await
             };
-            if let Some(answered) = attempts.judge(attempt.await)? {
-                break answered;
+            let Some(answered) = attempts.judge(attempt.await)? else { continue };
+            // A name means the newest: where that one was gone before the command reached it, the
+            // next one may have begun, and it is the one that is meant.
+            if let (Reply::AlreadyAbsent | Reply::Refused(CommandRefusal::SandboxDeleted), true) =
+                (&answered.reply, matches!(sandbox, SandboxRef::Name(_)))
+            {
+                let newest = self.find(account, sandbox).await?;
+                if newest.id != meant.id {
+                    meant = newest;
+                    continue;
+                }
             }
+            break answered;
         };
         match (answered.reply, answered.sandbox) {
             (Reply::Accepted, Some(sandbox)) => {

@@ -10,7 +10,8 @@ use futures_util::future::join_all;
 use super::{Bench, account, ensure, eventually, named};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::WaitFor;
-use crate::types::{Cause, Outcome, Phase};
+use crate::issue::{Command, Issue};
+use crate::types::{Cause, Generation, Outcome, Phase};
 
 impl Bench {
     /// Asks every actor that nobody speaks to right now to end.
@@ -166,6 +167,32 @@ async fn an_actor_that_ends_during_a_call_is_built_again_by_the_answer() {
     bench.provider.release();
     bench.until_running("1").await;
     assert_eq!((bench.provider.count("create"), bench.provider.count("find")), (1, 0));
+}
+
+#[actix::test]
+async fn a_delete_by_name_means_the_next_generation_where_the_last_one_went_meanwhile() {
+    let bench = Bench::new().await;
+    let (account, name) = (account(), named("1"));
+    let delete = || bench.engine.command(&account, &name, Command::Delete, Cause::Service("test"));
+    bench.engine.ensure(&account, ensure("1")).await.expect("it is answered");
+    bench.until_running("1").await;
+    bench.provider.hold();
+    delete().await.expect("it is accepted");
+    let queued = bench.engine.ensure(&account, ensure("1")).await.expect("it is answered");
+    assert_eq!(queued.outcome, Outcome::Queued);
+
+    bench.store.hold_reads();
+    let meanwhile = async {
+        eventually("the name is looked up", async || bench.store.waiting_reads() == 1).await;
+        bench.provider.release();
+        let is_next = |issue: Issue| issue.state.phase() == Some(Phase::Running);
+        eventually("the next one runs", async || bench.store.issue(1).is_some_and(is_next)).await;
+        bench.store.release_reads();
+    };
+    let (deleted, ()) = tokio::join!(delete(), meanwhile);
+    let deleted = deleted.expect("it is accepted");
+    assert_eq!((deleted.sandbox.generation, deleted.absent), (Generation(2), false));
+    eventually("nothing is left", async || bench.provider.objects() == 0).await;
 }
 
 #[actix::test]

@@ -26,6 +26,8 @@ pub struct HeldStore {
     last_home: AtomicI64,
     /// Whether commits go through.
     open: watch::Sender<bool>,
+    /// Whether the newest sandbox of a home is told at once.
+    reads_open: watch::Sender<bool>,
 }
 
 impl Default for HeldStore {
@@ -35,6 +37,7 @@ impl Default for HeldStore {
             fail_next: Mutex::default(),
             last_home: AtomicI64::new(0),
             open: watch::Sender::new(true),
+            reads_open: watch::Sender::new(true),
         }
     }
 }
@@ -55,6 +58,20 @@ impl HeldStore {
 
     pub fn release(&self) {
         self.open.send_replace(true);
+    }
+
+    /// The newest sandbox of a home is read and not told until [`Self::release_reads`].
+    pub fn hold_reads(&self) {
+        self.reads_open.send_replace(false);
+    }
+
+    pub fn release_reads(&self) {
+        self.reads_open.send_replace(true);
+    }
+
+    /// How many reads wait to be told.
+    pub fn waiting_reads(&self) -> usize {
+        self.reads_open.receiver_count()
     }
 
     pub fn fail_next(&self, error: CommitError) {
@@ -150,7 +167,10 @@ impl Store for HeldStore {
     }
 
     async fn newest_sandbox(&self, home: HomeId) -> Result<Option<Sandbox>, StoreError> {
-        Ok(self.rows().newest(home))
+        let newest = self.rows().newest(home);
+        let mut open = self.reads_open.subscribe();
+        open.wait_for(|open| *open).await.expect("the store lives as long as the test");
+        Ok(newest)
     }
 
     async fn homes(
