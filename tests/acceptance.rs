@@ -14,6 +14,8 @@ mod drift;
 mod ensure;
 #[path = "acceptance/flood.rs"]
 mod flood;
+#[path = "acceptance/order.rs"]
+mod order;
 #[path = "common/process.rs"]
 mod process;
 #[path = "acceptance/processes.rs"]
@@ -24,6 +26,8 @@ mod refusals;
 mod shutdown;
 #[path = "acceptance/startup.rs"]
 mod startup;
+#[path = "common/story.rs"]
+mod story;
 #[path = "acceptance/watch.rs"]
 mod watch;
 #[path = "acceptance/work.rs"]
