@@ -41,6 +41,8 @@ fn built() -> PathBuf {
 pub struct Place {
     dir: TempDir,
     provider: &'static str,
+    /// How creates are recorded: `strong` or `fast`.
+    mode: &'static str,
     /// The user that servers run as, where that is not the test's own.
     user: Option<u32>,
 }
@@ -51,6 +53,11 @@ impl Place {
         let place = Self::new("simulated", None);
         place.configure(faults);
         place
+    }
+
+    /// The same place, in which creates are recorded in this mode from the next configuration on.
+    pub fn in_mode(self, mode: &'static str) -> Self {
+        Self { mode, ..self }
     }
 
     /// A place whose sandboxes are real, for servers of this user; `None` where this machine can't
@@ -76,7 +83,7 @@ impl Place {
         if let Some(id) = user {
             chown(dir.path(), Some(id), Some(id)).expect("root may give it away");
         }
-        let place = Self { dir, provider, user };
+        let place = Self { dir, provider, mode: "strong", user };
         let built = built();
         // Real sandboxes get a file of their own: by it this place's processes are told from
         // everybody else's.
@@ -92,9 +99,10 @@ impl Place {
         let text = format!(
             "[auth]\nadmin_token = {TOKEN:?}\n[github]\nwebhook_secrets = [{SECRET:?}]\n\
              [triggers]\nopened = true\n[quota]\nlive = 0\n\
-             [templates.default]\nprovider = {provider:?}\n\
+             [templates.default]\nprovider = {provider:?}\nmode = {mode:?}\n\
              [providers.simulated]\ndir = {dir:?}\n{more}\n",
             provider = self.provider,
+            mode = self.mode,
             dir = self.simulated_dir(),
         );
         std::fs::write(self.config(), text).expect("written");
@@ -379,10 +387,19 @@ pub fn issue_event(action: &str, id: u64) -> Value {
 }
 
 /// Waits until a condition holds.
-pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+pub async fn until<F: Future<Output = bool>>(what: &str, holds: impl FnMut() -> F) {
+    until_within(WAIT, what, holds).await;
+}
+
+/// Waits until a condition holds that may take so long.
+pub async fn until_within<F: Future<Output = bool>>(
+    at_most: Duration,
+    what: &str,
+    mut holds: impl FnMut() -> F,
+) {
     let begin = Instant::now();
     while !holds().await {
-        assert!(begin.elapsed() < WAIT, "{what}: must come true");
+        assert!(begin.elapsed() < at_most, "{what}: must come true");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

@@ -1,7 +1,6 @@
 //! The real thing killed: under load, with every fault of the provider, about once a second. What
 //! was acknowledged is there afterwards, once, and nothing else.
 
-use std::io::Write;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,8 @@ use crate::eye::Eye;
 use crate::load::{Kill, Load};
 use crate::plan::{KINDS, Script};
 use crate::process::Place;
-use crate::verdict;
+use crate::verdict::{self, Failed};
+use crate::{given, tell};
 
 /// Scripts that are begun with each server: two of each kind.
 const SCRIPTS: u64 = 2 * KINDS;
@@ -32,12 +32,12 @@ fn faults(unique_names: bool, chance: &mut Chance) -> String {
 }
 
 /// A create that a killed server has asked for counts as possible until its deadline.
-const LIFECYCLE: &str = "[lifecycle]\ncreate_timeout_seconds = 2\nreconcile_seconds = 2";
+const LIFECYCLE: &str = "[lifecycle]\ncreate_timeout_seconds = 2\nreconcile_seconds = 1";
 
 /// Kills servers over one place for so long, and then counts.
-async fn killed_for(seconds: u64, unique_names: bool, seed: u64) {
-    tell(&format!("KILL_SEED={seed} KILL_SECONDS={seconds} unique_names = {unique_names}"));
-    let place = Place::simulated("");
+async fn killed_for(seconds: u64, mode: &'static str, unique_names: bool, seed: u64) {
+    tell(&format!("seed {seed}, {seconds} s, mode {mode}, unique_names {unique_names}"));
+    let place = Place::simulated("").in_mode(mode);
     let eye = Eye::on(&place.simulated_dir());
     let (load, chance) = (Load::default(), Mutex::new(Chance::of(seed)));
     let (mut kills, mut issues, mut slowest) = (0, 0, Duration::ZERO);
@@ -66,12 +66,13 @@ async fn killed_for(seconds: u64, unique_names: bool, seed: u64) {
     place.configure(&format!("unique_names = {unique_names}\n{LIFECYCLE}"));
     let server = place.serve().await;
     load.until_done(&server, &chance).await;
-    verdict::quiet(&server).await;
+    verdict::quiet(&server, Failed::Retried).await;
     let counts = load.counts();
     let (scripts, acknowledged) = load.told();
     let objects = verdict::each_has_come_to_its_end(&place, &server, &scripts).await;
+    verdict::no_drift(&server).await;
     verdict::all_are_known(&server, &acknowledged).await;
-    verdict::quiet(&server).await;
+    verdict::quiet(&server, Failed::Retried).await;
     let after = verdict::each_has_come_to_its_end(&place, &server, &scripts).await;
     assert_eq!(objects, after, "what was known changed nothing");
     let (status, _, log) = server.stop().await;
@@ -94,24 +95,14 @@ async fn killed_for(seconds: u64, unique_names: bool, seed: u64) {
     ));
 }
 
-/// Not `eprintln!`, which the test harness would swallow.
-fn tell(what: &str) {
-    writeln!(std::io::stderr(), "{what}").expect("standard error");
-}
-
-/// A number from the environment.
-fn given(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} must be a number: {text:?}")),
-        Err(_) => default,
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes a minute; run by .ci/run, longer with KILL_SECONDS and another KILL_SEED"]
 async fn killed_every_second_each_issue_has_its_one_object() {
     let (seconds, seed) = (given("KILL_SECONDS", 60), given("KILL_SEED", 1));
-    for unique_names in [true, false] {
-        killed_for(seconds / 2, unique_names, seed).await;
+    tell(&format!("KILL_SEED={seed} KILL_SECONDS={seconds}"));
+    for mode in ["strong", "fast"] {
+        for unique_names in [true, false] {
+            killed_for(seconds.div_ceil(4), mode, unique_names, seed).await;
+        }
     }
 }

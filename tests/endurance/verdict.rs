@@ -10,20 +10,30 @@ use issuebox::types::DeliveryId;
 use serde_json::{Value, json};
 
 use crate::plan::{End, Script};
-use crate::process::{Object, Place, Server, send, until};
+use crate::process::{Object, Place, Server, WAIT, send, until, until_within};
 use crate::story::Told;
 
 /// How many requests are under way at once where there are many to make.
 const AT_ONCE: usize = 12;
 
-/// Waits until nothing is under way any more. What has failed is tried again, as somebody at the
-/// dashboard would.
-pub async fn quiet(server: &Server) {
+/// What is done about sandboxes that have failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// They are tried again, as somebody at the dashboard would.
+    Retried,
+    /// There must be none.
+    Never,
+}
+
+/// Waits until nothing is under way any more.
+pub async fn quiet(server: &Server, failed: Failed) {
     let is_quiet = || async {
         let system = server.get("/v1/system").await.json();
         let count = |phase: &str| system["data"]["sandboxes"][phase].as_u64().expect("a number");
         if count("failed") > 0 {
-            for failed in list(server, "phase=failed").await.values() {
+            let all = list(server, "phase=failed").await;
+            assert_eq!(failed, Failed::Retried, "{all:?}");
+            for failed in all.values() {
                 let id = failed["id"].as_str().expect("an id");
                 server.post(&format!("/v1/sandboxes/{id}/retry"), &json!({})).await;
             }
@@ -31,6 +41,23 @@ pub async fn quiet(server: &Server) {
         ["creating", "starting", "stopping", "deleting", "failed"].iter().all(|p| count(p) == 0)
     };
     until("everything comes to rest", is_quiet).await;
+}
+
+/// Waits until a sweep that began after this finds nothing that records and providers disagree
+/// on. An object of fast mode whose record was lost is removed a minute after it was first seen.
+pub async fn no_drift(server: &Server) {
+    let sweeps = || async {
+        let drift = server.get("/v1/system/drift").await.json();
+        let done = drift["sweeps"][0]["done"].as_u64().expect("a number");
+        (done, drift["total"].as_u64().expect("a number"))
+    };
+    let (before, _) = sweeps().await;
+    let is_over = || async {
+        let (done, items) = sweeps().await;
+        // The one that is under way now may have begun before.
+        done > before + 1 && items == 0
+    };
+    until_within(2 * WAIT, "there is no drift", is_over).await;
 }
 
 /// Every sandbox of a list, all pages of it, by its issue.
