@@ -1,5 +1,6 @@
 //! The lifecycle by tables, and by properties over random lives with a model of a provider.
 
+mod answers;
 mod life;
 mod model;
 mod nudges;

@@ -179,6 +179,7 @@ fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
     let new: Repository = Repository::trusted("octo/new");
     assert_eq!(commit.taken_over, [Alias::Numbered(new.clone(), number)]);
     assert!(!applied(&bench.apply(renamed("octo/older", 15))));
+    assert!(applied(&bench.apply(renamed("octo/new", 20))), "the same once more");
     bench.apply(nudge("edited", Effect::Update, 12, true, true));
     assert_eq!(bench.issue.facts.repository.as_ref(), Some(&new));
     assert_eq!(bench.issue.facts.number, Some(IssueNumber(number.0)));

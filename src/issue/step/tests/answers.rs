@@ -1,0 +1,211 @@
+//! Answers of providers, one by one: what each is worth, and how often a step is tried.
+
+use std::time::Duration;
+
+use super::tables::bench_in;
+use super::{Bench, unavailable};
+use crate::issue::event::{
+    Command, CommandAsk, Done, EnsureAsk, IssueEvent, Owner, QUARANTINE, Seen, TriggerKind, Trouble,
+};
+use crate::issue::state::{Step, Verb};
+use crate::types::{
+    Alias, Cause, ExternalId, FailureCode, Generation, IssueId, Mode, ObjectState, Phase, SandboxId,
+};
+
+fn broken() -> Trouble {
+    Trouble::Broken("it broke".into())
+}
+
+/// Somebody else's object, or one of this home of that generation.
+fn other(generation: Option<u32>, state: ObjectState) -> Seen {
+    let owner = generation.map(|generation| Owner {
+        sandbox: SandboxId::trusted("another"),
+        generation: Generation(generation),
+        mode: Mode::Strong,
+    });
+    Seen { external_id: ExternalId::trusted("another's"), owner, state }
+}
+
+fn asked(bench: &Bench) -> Option<Verb> {
+    match bench.issue.state.step() {
+        Some(Step::Asked { verb, .. }) => Some(verb.clone()),
+        Some(Step::Waiting { .. }) | None => None,
+    }
+}
+
+fn failure(bench: &Bench) -> Option<FailureCode> {
+    bench.issue.state.failure().map(|failure| failure.code)
+}
+
+#[test]
+fn starting_and_stopping_are_tried_as_often_as_allowed_and_each_try_is_told() {
+    for phase in [Phase::Starting, Phase::Stopping] {
+        let mut bench = bench_in(Some(phase));
+        for left in [2, 1] {
+            let commit = bench.answer(Err(broken()));
+            assert_eq!(bench.issue.state.phase(), Some(phase), "{left} left");
+            let told: Vec<_> = commit.timeline.iter().map(|entry| &entry.reason).collect();
+            assert!(told[0].contains("tried again: the provider failed: it broke"), "{told:?}");
+            assert!(bench.due().call.is_some());
+        }
+        bench.answer(Err(broken()));
+        assert_eq!(bench.issue.state.phase(), Some(Phase::Failed), "{phase}");
+    }
+}
+
+#[test]
+fn a_start_that_brought_up_somebody_elses_object_lost_ours() {
+    let mut bench = bench_in(Some(Phase::Starting));
+    bench.answer(Ok(Done::Up(other(None, ObjectState::Running))));
+    assert_eq!(failure(&bench), Some(FailureCode::ObjectLost));
+}
+
+#[test]
+fn a_create_that_brought_up_ours_is_up_and_somebody_elses_is_in_the_way() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    let commit = bench.up();
+    assert_eq!(commit.timeline[0].reason, "it is up", "nothing was adopted");
+
+    let mut bench = bench_in(Some(Phase::Creating));
+    bench.answer(Ok(Done::Up(other(None, ObjectState::Running))));
+    assert_eq!(failure(&bench), Some(FailureCode::NameTaken));
+}
+
+#[test]
+fn an_answer_that_does_not_fit_costs_a_try() {
+    for unfit in [Ok(Done::Removing), Ok(Done::Down), Err(Trouble::Absent)] {
+        let mut bench = bench_in(Some(Phase::Creating));
+        bench.answer(unfit.clone());
+        assert_eq!(bench.issue.state.step().map(Step::tries_left), Some(2), "{unfit:?}");
+    }
+}
+
+#[test]
+fn half_made_objects_are_completed_where_names_are_enforced_and_else_removed() {
+    for names_enforced in [true, false] {
+        let mut bench = Bench::new(names_enforced);
+        bench.ensure();
+        let half = bench.ours(ObjectState::Partial);
+        bench.answer(Ok(Done::Seen(vec![half])));
+        let completes = asked(&bench) == Some(Verb::Create);
+        let removes = matches!(asked(&bench), Some(Verb::Delete { .. }));
+        assert_eq!((completes, removes), (names_enforced, !names_enforced));
+    }
+}
+
+#[test]
+fn what_is_being_destroyed_has_its_time_before_it_is_asked_for_again() {
+    let mut bench = bench_in(Some(Phase::Deleting));
+    bench.ensure();
+    bench.answer(Err(Trouble::Absent));
+    assert_eq!(bench.issue.generation, Generation(2));
+    bench.answer(Err(Trouble::Present(other(Some(1), ObjectState::Destroying))));
+    assert_eq!(asked(&bench), None, "it waits");
+    assert!(matches!(bench.due().call.map(|call| call.verb), Some(Verb::Delete { .. })));
+}
+
+/// An issue of a provider that does not enforce names, with a create of unknown outcome, and the
+/// time until which that may land.
+fn lost_create() -> (Bench, crate::types::Timestamp) {
+    let mut bench = Bench::new(false);
+    bench.ensure();
+    bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(asked(&bench), Some(Verb::Create));
+    bench.answer(Err(unavailable()));
+    let until = bench.issue.state.record().and_then(|r| r.may_land_until).expect("it may land");
+    (bench, until)
+}
+
+#[test]
+fn a_look_from_before_a_create_had_to_have_landed_is_no_absence_however_late_its_answer() {
+    let (mut bench, until) = lost_create();
+    bench.due();
+    assert_eq!(asked(&bench), Some(Verb::Look));
+    bench.now = until.after(Duration::from_secs(1));
+    assert_eq!(bench.answer(Ok(Done::Seen(vec![]))).call, None);
+    bench.due();
+    bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(asked(&bench), Some(Verb::Create), "asked after it had to have landed");
+
+    let (mut bench, until) = lost_create();
+    bench.due();
+    bench.command(Command::Delete);
+    bench.now = until.after(Duration::from_secs(1));
+    bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting), "not confirmed");
+    bench.due();
+    bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(bench.issue.state.phase(), None);
+}
+
+#[test]
+fn clearing_up_waits_for_what_may_land_and_believes_no_older_look() {
+    for answered_late in [false, true] {
+        let mut bench = bench_in(Some(Phase::Creating));
+        bench.answer(Err(unavailable()));
+        let until = bench.issue.state.record().and_then(|r| r.may_land_until).expect("may land");
+        bench.due();
+        bench.answer(Ok(Done::Seen(vec![])));
+        assert_eq!(asked(&bench), Some(Verb::Create), "names are enforced");
+        bench.answer(Err(Trouble::Refused("no".into())));
+        assert_eq!(asked(&bench), Some(Verb::Look), "leftovers are looked for");
+        if answered_late {
+            bench.now = until.after(Duration::from_secs(1));
+        }
+        bench.answer(Ok(Done::Seen(vec![])));
+        assert_eq!(bench.issue.state.phase(), Some(Phase::Creating), "{answered_late}");
+        assert_eq!(bench.issue.due_at(), Some(until));
+        bench.due();
+        bench.answer(Ok(Done::Seen(vec![])));
+        assert_eq!(failure(&bench), Some(FailureCode::ProviderRefused));
+    }
+}
+
+#[test]
+fn leftovers_that_come_up_after_all_are_removed_and_somebody_elses_are_not() {
+    let giving_up = || {
+        let mut bench = bench_in(Some(Phase::Creating));
+        bench.answer(Err(Trouble::Refused("no".into())));
+        bench
+    };
+    let mut bench = giving_up();
+    bench.up();
+    assert!(matches!(asked(&bench), Some(Verb::Delete { .. })), "{:?}", asked(&bench));
+    let mut bench = giving_up();
+    bench.answer(Ok(Done::Up(other(None, ObjectState::Running))));
+    assert_eq!(asked(&bench), Some(Verb::Look));
+}
+
+#[test]
+fn names_that_an_event_claims_are_told_by_it() {
+    let claims = vec![Alias::Issue(IssueId::trusted("x"))];
+    let cause = || Cause::Service("test");
+    let ensure = EnsureAsk {
+        template: None,
+        mode: None,
+        title: None,
+        numbered: None,
+        claims: claims.clone(),
+        cause: cause(),
+    };
+    assert_eq!(IssueEvent::Ensure(ensure).claims(), claims);
+    let (sandbox, command) = (SandboxId::trusted("s"), Command::Stop);
+    let ask = CommandAsk { sandbox, command, cause: cause() };
+    assert_eq!(IssueEvent::Command(ask).claims(), []);
+}
+
+#[test]
+fn triggers_and_times_are_what_the_documentation_says() {
+    assert_eq!(QUARANTINE, Duration::from_secs(86_400));
+    let described: std::collections::BTreeSet<_> = [
+        TriggerKind::Opened,
+        TriggerKind::Label,
+        TriggerKind::Command,
+        TriggerKind::Assigned,
+        TriggerKind::Reopened,
+    ]
+    .map(TriggerKind::describe)
+    .into();
+    assert_eq!(described.len(), 5, "each in words of its own");
+    assert!(described.contains("the trigger label was put on"));
+}
