@@ -344,6 +344,8 @@ impl IssueActor {
             account: issue.account.clone(),
             version: issue.version,
             aliases: new_ids.collect(),
+            names_go_to: issue.merged_into,
+            placed_as_of: issue.facts.placed_as_of,
             sandbox,
             ended: ended.clone().map(Arc::new),
             timeline: timeline.clone(),

@@ -11,7 +11,7 @@ use crate::issue::{Bar, Issue};
 use crate::sandbox::{SandboxProvider, Target};
 use crate::types::{
     AccountName, Cause, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, ProviderName,
-    Repository, Sandbox, SandboxId, TemplateName, TimelineEntry,
+    Repository, Sandbox, SandboxId, TemplateName, TimelineEntry, Timestamp,
 };
 
 /// Which issue a caller means: by id, by repository and number, or by both, which then must not
@@ -197,6 +197,11 @@ pub struct Change {
     pub version: u64,
     /// Every issue id that became an alias of it in this step.
     pub aliases: Vec<IssueId>,
+    /// The home that all of its names belong to now, where it turned out to be the same issue.
+    pub names_go_to: Option<HomeId>,
+    /// As of when its repository and number are known: where two homes are shown in the same
+    /// place, it is the later one's.
+    pub placed_as_of: Option<Timestamp>,
     /// The live sandbox after the step; `None` where there is none.
     pub sandbox: Option<Arc<Sandbox>>,
     /// The sandbox that was confirmed absent in this step.
@@ -213,6 +218,8 @@ impl Change {
             account: issue.account.clone(),
             version: issue.version,
             aliases: vec![issue.facts.issue_id.clone()],
+            names_go_to: issue.merged_into,
+            placed_as_of: issue.facts.placed_as_of,
             sandbox: issue.sandbox().map(Arc::new),
             ended: None,
             timeline: Vec::new(),

@@ -81,6 +81,8 @@ mod tests {
             account: AccountName::default_account(),
             version,
             aliases: Vec::new(),
+            names_go_to: None,
+            placed_as_of: None,
             sandbox: Some(Arc::new(Sandbox { phase: Some(phase), phase_since: since, ..sandbox })),
             ended: None,
             timeline: Vec::new(),

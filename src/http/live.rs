@@ -10,10 +10,14 @@
 //! - Memory is bounded by the live sandboxes: a home leaves with its sandbox. After that nothing
 //!   older can bring it back, since the engine publishes the steps of a home in their order; at
 //!   the start it publishes what is live before it lets anything happen to it.
+//! - Of two issues that are shown in the same place (a repository made again under its old name)
+//!   the one that was placed there last is found by it, in whatever order they are published.
+//! - Where an issue turned out to be another one, its ids find that one's sandbox.
 //!
 //! # Races that are accepted
 //! Between the durable commit and the publication a look-up shows the state before; the caller
-//! who made the step gets its answer only after both.
+//! who made the step gets its answer only after both. Where a repository was made again and its
+//! new issue has no live sandbox, the number still finds the old one's for as long as that lives.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,7 +28,7 @@ use dashmap::mapref::entry::Entry as MapEntry;
 
 use crate::engine::Change;
 use crate::types::{
-    AccountName, HomeId, IssueId, IssueNumber, Phase, Repository, Sandbox, SandboxId,
+    AccountName, HomeId, IssueId, IssueNumber, Phase, Repository, Sandbox, SandboxId, Timestamp,
 };
 
 use super::wire;
@@ -34,16 +38,34 @@ use super::wire;
 pub struct LiveMap {
     homes: DashMap<HomeId, Entry>,
     by_issue: DashMap<String, HomeId>,
-    by_number: DashMap<String, HomeId>,
+    by_number: DashMap<String, Placed>,
     by_sandbox: DashMap<String, HomeId>,
     phases: [AtomicI64; Phase::ALL.len()],
+}
+
+/// Who is found by a repository and number.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    home: HomeId,
+    /// As of when; `None` is earlier than any time.
+    as_of: Option<Timestamp>,
 }
 
 #[derive(Debug)]
 struct Entry {
     version: u64,
     aliases: Vec<IssueId>,
+    placed_as_of: Option<Timestamp>,
     live: Option<Live>,
+}
+
+/// What a step changed of the names.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    /// There are new ids.
+    newly: bool,
+    /// It is known as of another time where the issue is.
+    placed_newly: bool,
 }
 
 #[derive(Debug)]
@@ -69,6 +91,17 @@ impl LiveMap {
     /// Takes one durable step in. Returns the live sandbox that was there before, or nothing where
     /// a newer step was taken in already.
     pub fn apply(&self, change: &Change) -> Option<Arc<Sandbox>> {
+        let (before, moved) = self.take_in(change)?;
+        // Without the guard of the first home, which may hold the other one's entry too.
+        if let Some(into) = change.names_go_to {
+            self.give_names(&change.account, moved, into);
+        }
+        before
+    }
+
+    /// The live sandbox that was there before, and the ids that go to another home. Nothing where a
+    /// newer step was taken in already.
+    fn take_in(&self, change: &Change) -> Option<(Option<Arc<Sandbox>>, Vec<IssueId>)> {
         let mut slot = match self.homes.entry(change.home) {
             MapEntry::Occupied(slot) => {
                 if slot.get().version >= change.version {
@@ -79,6 +112,7 @@ impl LiveMap {
             MapEntry::Vacant(slot) => slot.insert_entry(Entry {
                 version: change.version,
                 aliases: Vec::new(),
+                placed_as_of: None,
                 live: None,
             }),
         };
@@ -90,15 +124,45 @@ impl LiveMap {
                 entry.aliases.push(alias.clone());
             }
         }
-        let has_new_names = entry.aliases.len() > names_before;
+        let moved = if change.names_go_to.is_some() {
+            let names = std::mem::take(&mut entry.aliases);
+            self.forget_names(change, &names);
+            names
+        } else {
+            Vec::new()
+        };
+        let named = Named {
+            newly: entry.aliases.len() > names_before,
+            placed_newly: entry.placed_as_of != change.placed_as_of,
+        };
+        entry.placed_as_of = change.placed_as_of;
         let before = entry.live.take();
         let now = change.sandbox.as_ref().and_then(Live::new);
-        self.index(change, entry, has_new_names, before.as_ref(), now.as_ref());
+        self.index(change, entry, named, before.as_ref(), now.as_ref());
         entry.live = now;
         if entry.live.is_none() {
             slot.remove();
         }
-        before.map(|live| live.sandbox)
+        Some((before.map(|live| live.sandbox), moved))
+    }
+
+    /// Lets nobody find a home by these ids any more.
+    fn forget_names(&self, change: &Change, names: &[IssueId]) {
+        for alias in names {
+            let key = key(&change.account, alias.as_str());
+            self.by_issue.remove_if(&key, |_, owner| *owner == change.home);
+        }
+    }
+
+    /// Gives ids to a home, if it is live; else the store knows whose they are.
+    fn give_names(&self, account: &AccountName, names: Vec<IssueId>, into: HomeId) {
+        let Some(mut entry) = self.homes.get_mut(&into) else { return };
+        for alias in names {
+            self.by_issue.insert(key(account, alias.as_str()), into);
+            if !entry.aliases.contains(&alias) {
+                entry.aliases.push(alias);
+            }
+        }
     }
 
     /// Brings the indexes and counts from `before` to `now`, under the guard of the home's entry,
@@ -107,7 +171,7 @@ impl LiveMap {
         &self,
         change: &Change,
         entry: &Entry,
-        has_new_names: bool,
+        named: Named,
         before: Option<&Live>,
         now: Option<&Live>,
     ) {
@@ -119,11 +183,12 @@ impl LiveMap {
                 self.by_sandbox.remove(&key(&old.sandbox.account, id.as_str()));
             }
             if let Some((repository, number)) = old.numbered()
-                && now.is_none_or(|live| live.numbered() != old.numbered())
+                && (change.names_go_to.is_some()
+                    || now.is_none_or(|live| live.numbered() != old.numbered()))
             {
                 // Another home may have got the number meanwhile (a transfer): leave it alone.
                 let key = number_key(&old.sandbox.account, repository, number);
-                self.by_number.remove_if(&key, |_, owner| *owner == home);
+                self.by_number.remove_if(&key, |_, placed| placed.home == home);
             }
         }
         match now {
@@ -134,22 +199,34 @@ impl LiveMap {
                     self.by_sandbox.insert(key(account, id.as_str()), home);
                 }
                 // A name that is new, or one that another home had until now.
-                if before.is_none() || has_new_names {
+                if before.is_none() || named.newly {
                     for alias in &entry.aliases {
                         self.by_issue.insert(key(account, alias.as_str()), home);
                     }
                 }
                 if let Some((repository, number)) = live.numbered()
-                    && before.is_none_or(|old| old.numbered() != live.numbered())
+                    && change.names_go_to.is_none()
+                    && (named.placed_newly
+                        || before.is_none_or(|old| old.numbered() != live.numbered()))
                 {
-                    self.by_number.insert(number_key(account, repository, number), home);
+                    let placed = Placed { home, as_of: entry.placed_as_of };
+                    self.place(number_key(account, repository, number), placed);
                 }
             }
-            None => {
-                for alias in &entry.aliases {
-                    let key = key(account, alias.as_str());
-                    self.by_issue.remove_if(&key, |_, owner| *owner == home);
+            None => self.forget_names(change, &entry.aliases),
+        }
+    }
+
+    /// Lets a home be found by a repository and number, unless another was placed there later.
+    fn place(&self, key: String, placed: Placed) {
+        match self.by_number.entry(key) {
+            MapEntry::Occupied(mut slot) => {
+                if slot.get().home == placed.home || slot.get().as_of <= placed.as_of {
+                    slot.insert(placed);
                 }
+            }
+            MapEntry::Vacant(slot) => {
+                slot.insert(placed);
             }
         }
     }
@@ -172,7 +249,7 @@ impl LiveMap {
         repository: &Repository,
         number: IssueNumber,
     ) -> Option<Bytes> {
-        let home = *self.by_number.get(&number_key(account, repository, number))?;
+        let home = self.by_number.get(&number_key(account, repository, number))?.home;
         self.home(home)
     }
 
@@ -235,7 +312,6 @@ fn number_key(account: &AccountName, repository: &Repository, number: IssueNumbe
 mod tests {
     use super::super::wire::tests::sample;
     use super::*;
-    use crate::types::Timestamp;
 
     fn change(home: i64, version: u64, sandbox: Option<Sandbox>) -> Change {
         Change {
@@ -243,6 +319,8 @@ mod tests {
             account: AccountName::default_account(),
             version,
             aliases: Vec::new(),
+            names_go_to: None,
+            placed_as_of: None,
             sandbox: sandbox.map(Arc::new),
             ended: None,
             timeline: Vec::new(),
@@ -291,6 +369,66 @@ mod tests {
         assert!(map.homes.is_empty() && map.by_issue.is_empty());
         assert!(map.by_number.is_empty() && map.by_sandbox.is_empty());
         assert!(map.phases().all(|(_, count)| count == 0));
+    }
+
+    fn at(seconds: i64) -> Option<Timestamp> {
+        Some(Timestamp::from_unix_ms(seconds * 1000))
+    }
+
+    fn id_at(map: &LiveMap, answer: Option<Bytes>) -> Option<String> {
+        let known = ["5", "6"].map(|id| (id, map.sandbox(&account(), &sandbox_id(id))));
+        let found = answer?;
+        known.into_iter().find(|(_, known)| *known == Some(found.clone())).map(|(id, _)| id.into())
+    }
+
+    fn sandbox_id(issue: &str) -> SandboxId {
+        SandboxId::trusted(format!("sb-{issue}"))
+    }
+
+    #[test]
+    fn a_number_finds_the_issue_that_was_placed_there_last() {
+        let repository = Repository::parse("octo/hello").expect("a valid repository");
+        let old = Change { placed_as_of: at(1), ..change(1, 1, Some(sample("5"))) };
+        let new = Change { placed_as_of: at(2), ..change(2, 1, Some(sample("6"))) };
+        let again = Change { version: 2, sandbox: old.sandbox.clone(), ..old.clone() };
+        for order in [[&old, &new], [&new, &old]] {
+            let map = LiveMap::default();
+            for change in order {
+                map.apply(change);
+            }
+            map.apply(&again);
+            let found = map.numbered(&account(), &repository, IssueNumber(7));
+            assert_eq!(id_at(&map, found).as_deref(), Some("6"));
+            map.apply(&change(2, 2, None));
+            let found = map.numbered(&account(), &repository, IssueNumber(7));
+            assert_eq!(found, None, "the store knows whose it is");
+        }
+    }
+
+    #[test]
+    fn the_ids_of_an_issue_that_turned_out_to_be_another_find_that_one() {
+        let map = LiveMap::default();
+        map.apply(&change(1, 1, Some(sample("5"))));
+        map.apply(&change(2, 1, Some(sample("6"))));
+        let deleting = with_phase("6", Phase::Deleting);
+        map.apply(&Change { names_go_to: Some(HomeId(1)), ..change(2, 2, Some(deleting.clone())) });
+        assert_eq!(map.issue(&account(), &issue("6")), map.issue(&account(), &issue("5")));
+        assert!(map.sandbox(&account(), &sandbox_id("6")).is_some(), "until it is gone");
+        let later = Change { names_go_to: Some(HomeId(1)), ..change(2, 3, Some(deleting)) };
+        map.apply(&later);
+        assert_eq!(map.issue(&account(), &issue("6")), map.issue(&account(), &issue("5")));
+        map.apply(&Change { names_go_to: Some(HomeId(1)), ..change(2, 4, None) });
+        assert!(map.issue(&account(), &issue("6")).is_some(), "it is the other one's");
+        map.apply(&change(1, 2, None));
+        assert!(map.homes.is_empty() && map.by_issue.is_empty() && map.by_number.is_empty());
+    }
+
+    #[test]
+    fn the_ids_of_an_issue_whose_other_one_is_not_live_find_nothing_here() {
+        let map = LiveMap::default();
+        let deleting = with_phase("6", Phase::Deleting);
+        map.apply(&Change { names_go_to: Some(HomeId(1)), ..change(2, 1, Some(deleting)) });
+        assert_eq!(map.issue(&account(), &issue("6")), None);
     }
 
     #[test]

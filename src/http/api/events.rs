@@ -164,6 +164,8 @@ mod tests {
             account: AccountName::trusted(account),
             version,
             aliases: Vec::new(),
+            names_go_to: None,
+            placed_as_of: None,
             sandbox: Some(Arc::new(sample("5"))),
             ended: None,
             timeline: vec![TimelineEntry {
