@@ -31,6 +31,7 @@ mod registry;
 mod scheduler;
 pub mod spawner;
 mod start;
+mod unite;
 mod wait;
 
 #[cfg(test)]

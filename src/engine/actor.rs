@@ -27,7 +27,7 @@ use crate::issue::{Commit, DeliveryResult, Issue, IssueEvent, Moment, ProviderCa
 use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox};
 
-use output::{Output, answer, delivery_row};
+use output::{Output, answer, delivery_row, is_for_the_issue};
 
 use super::api::Change;
 use super::core::Core;
@@ -70,6 +70,8 @@ pub(super) enum Message {
     Due,
     /// Be there: load the state and look whether something is unfinished.
     Wake,
+    /// Say so once everything before this is durable.
+    Flush(oneshot::Sender<Result<Answered, Unanswered>>),
     /// End, where nobody needs you.
     Passivate,
 }
@@ -80,6 +82,8 @@ pub(super) struct Answered {
     pub reply: Reply,
     /// The delivery was processed before.
     pub duplicate: bool,
+    /// Nothing was done: the issue turned out to be another home's, where it is to be asked again.
+    pub moved: bool,
     /// The issue's live sandbox after the event.
     pub sandbox: Option<Arc<Sandbox>>,
 }
@@ -228,6 +232,13 @@ impl StreamHandler<Envelope> for IssueActor {
             }
             // Being there is all that was asked.
             Message::Wake => {}
+            Message::Flush(reply) => match &self.issue {
+                None => answer(Some(reply), Err(Unanswered::Again)),
+                Some(issue) => {
+                    let output = Output::of_nothing(issue, Some(reply));
+                    self.push(output);
+                }
+            },
             Message::Passivate => {
                 drop(pending);
                 let is_idle = self.outbox.is_empty() && self.hurried.is_none();
@@ -272,11 +283,14 @@ impl IssueActor {
         let Some(issue) = &self.issue else {
             return answer(reply, Err(Unanswered::Again));
         };
-        // The issue has another home now: its names lead there.
-        if issue.merged_into.is_some()
-            && matches!(event, IssueEvent::Ensure(_) | IssueEvent::Nudge { .. })
-        {
-            return answer(reply, Err(Unanswered::Again));
+        let claims = event.claims().to_vec();
+        if issue.merged_into.is_some() && is_for_the_issue(&event) {
+            // Whoever asked found this home before its names went to the other one. Told once that
+            // is durable, so that the other one is found next.
+            let nothing = Output::of_nothing(issue, reply);
+            let answered = Answered { moved: true, ..nothing.answered };
+            self.push(Output { settled: claims, answered, ..nothing });
+            return;
         }
         // Answers and due times are few and must not be lost; callers can come again.
         if self.outbox.len() >= QUEUE_LEN_MAX && reply.is_some() {
@@ -298,7 +312,6 @@ impl IssueActor {
             may_hurry: self.certain && self.outbox.is_empty(),
             bar: self.core.admission.bar(issue, &event),
         };
-        let claims = event.claims().to_vec();
         let commit = step(issue, event, &moment);
         self.core.admission.settle(&commit.issue);
         self.take(commit, claims, delivery, reply, ctx);
@@ -322,7 +335,8 @@ impl IssueActor {
             issue.version += 1;
         }
         let sandbox = issue.sandbox().map(Arc::new);
-        let answered = Answered { reply: said, duplicate: false, sandbox: sandbox.clone() };
+        let moved = false;
+        let answered = Answered { reply: said, duplicate: false, moved, sandbox: sandbox.clone() };
         let delivery = delivery.map(|row| match &answered.reply {
             Reply::Delivered(result) => {
                 DeliveryRow { applied: result.applied, reason: result.reason.clone(), ..row }
@@ -547,21 +561,9 @@ impl IssueActor {
                 (Reply::Delivered(result.clone()), true)
             }
         };
-        Some(Output {
-            number: 0,
-            durable: true,
-            delivery: None,
-            account: issue.account.clone(),
-            settled: Vec::new(),
-            reply: None,
-            answered: Answered { reply, duplicate, sandbox: issue.sandbox().map(Arc::new) },
-            change: None,
-            call: None,
-            cleanup: None,
-            due: None,
-            early: false,
-            settles_hurried: false,
-        })
+        let nothing = Output::of_nothing(issue, None);
+        let answered = Answered { reply, duplicate, ..nothing.answered };
+        Some(Output { answered, ..nothing })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dashmap::{DashMap, DashSet};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use crate::clock::{Clock, IdSource};
 use crate::issue::Rules;
@@ -45,6 +45,8 @@ pub(super) struct Core {
     /// Homes whose first step after the server's start is not durable yet: whoever activates one
     /// of them takes it up as after a restart.
     pub restarting: DashSet<HomeId>,
+    /// Held by who makes one issue of two homes: one at a time, whatever the homes.
+    pub uniting: Mutex<()>,
     /// Whether the server is shutting down.
     pub stopping: AtomicBool,
 }

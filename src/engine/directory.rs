@@ -12,6 +12,12 @@
 //! it may be refused for a reason of its own (a repeated delivery), and whoever came behind it
 //! would then be the second number's first commit.
 //!
+//! # Names are not identities
+//! A repository can be made again under the name of one that is gone. So a repository and number
+//! come with GitHub's numeric id of the repository, where it is known: another id means another
+//! issue, whatever it is called. Where an id and a number of one issue lead to two homes, this
+//! only says so; `unite` makes one of them.
+//!
 //! # Why a create in fast mode is safe from it
 //! In fast mode a provider is asked before the commit could be refused, so that there a second
 //! number would mean a second call for one issue. A new home is therefore *certain* only where that
@@ -40,12 +46,20 @@ use super::core::Core;
 /// Aliases that are not durable yet. Its size is bounded by what is in flight.
 #[derive(Default)]
 pub(super) struct Directory {
-    fresh: DashMap<(AccountName, Alias), HomeId>,
+    fresh: DashMap<(AccountName, Alias), Fresh>,
     /// How many names were taken out so far; counted before each is.
     settled: AtomicU64,
     /// Until when a name that was taken out may still be claimed by somebody, in milliseconds
     /// since 1970.
     unsure_until_ms: AtomicI64,
+}
+
+/// A name on its way to being durable.
+#[derive(Clone, Copy)]
+struct Fresh {
+    home: HomeId,
+    /// Of a repository and number: GitHub's numeric id of the repository, where known.
+    repository_id: Option<u64>,
 }
 
 /// How long after a claim came to nothing new homes are not [certain](Activation::certain):
@@ -59,8 +73,19 @@ pub(super) struct Place {
     pub activation: Activation,
     /// Aliases that are not known to be durable: the event's commit makes them so, or is refused.
     pub claims: Vec<Alias>,
-    /// Whether the repository and number belong to another home than the issue id.
-    pub place_elsewhere: bool,
+    /// Whose the repository and number are.
+    pub number: Number,
+}
+
+/// Whose a repository and number are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Number {
+    /// This home's, or nobody's before, or none was given.
+    Own,
+    /// Another home's: the same issue, known by another id.
+    Elsewhere,
+    /// Another home's, whose issue was in another repository of the same name.
+    Foreign(HomeId),
 }
 
 /// Where an alias stands.
@@ -84,6 +109,8 @@ impl Known {
 pub(super) struct Names {
     by_id: Known,
     by_number: Known,
+    /// The numeric id of the repository that `by_number` was found for, where known.
+    repository_id: Option<u64>,
     /// The repository and number as an alias, which the store and this compare by.
     numbered: Option<Alias>,
     /// How many names had been taken out when this look began.
@@ -105,7 +132,8 @@ impl Directory {
         let numbered =
             key.numbered.as_ref().map(|(repository, number)| numbered(repository, *number));
         let by_id = key.id.as_ref().map(|id| self.fresh(account, Alias::Issue(id.clone())));
-        let by_number = numbered.as_ref().map(|alias| self.fresh(account, alias.clone()));
+        let fresh = numbered.as_ref().map(|alias| self.fresh_entry(account, alias.clone()));
+        let by_number = fresh.map(|fresh| fresh.map_or(Known::No, |it| Known::Fresh(it.home)));
         // Here before there: what is durable meanwhile is found there.
         let unknown = |fresh: Option<Known>| fresh == Some(Known::No);
         let ask = LookAsk {
@@ -127,22 +155,35 @@ impl Directory {
         let names = Names {
             by_id: known(by_id, found.by_issue),
             by_number: known(by_number, found.by_number.map(|found| found.home)),
+            repository_id: match found.by_number {
+                Some(durable) => durable.repository_id,
+                None => fresh.flatten().and_then(|fresh| fresh.repository_id),
+            },
             numbered,
             seen,
         };
         Ok((names, found.delivery))
     }
 
-    /// Finds the home of an issue whose names stand like this, or gives it one.
+    /// Finds the home of an issue whose names stand like this, or gives it one. `repository_id` is
+    /// GitHub's numeric id of the repository, where it is known.
     pub fn place(
         &self,
         core: &Core,
         account: &AccountName,
         key: &IssueKey,
+        repository_id: Option<u64>,
         names: Names,
     ) -> Result<Place, EngineError> {
-        let Names { by_id, by_number, numbered, seen } = names;
-        let known = by_id.home().or(by_number.home());
+        let foreign = names.foreign(repository_id);
+        let Names { by_id, by_number, repository_id: known_id, numbered, seen } = names;
+        // What is found by the name of a foreign repository is another issue.
+        let (by_number, mut number) = match (foreign, by_number.home()) {
+            (true, Some(other)) => (None, Number::Foreign(other)),
+            (true | false, _) => (Some(by_number), Number::Own),
+        };
+        let known = by_id.home().or(by_number.and_then(Known::home));
+        let own = |fresh: &Fresh| !differ(fresh.repository_id, repository_id);
         let (mut brand_new, mut certain) = (false, true);
         let (home, seed) = match (known, &key.id, &key.numbered) {
             (Some(home), ..) => (home, None),
@@ -152,18 +193,21 @@ impl Directory {
                     *self.fresh.entry((account.clone(), alias)).or_insert_with(|| {
                         brand_new |= home.is_none();
                         certain &= self.is_as_seen(seen, core.now());
-                        home.unwrap_or_else(|| core.store.next_home())
+                        let home = home.unwrap_or_else(|| core.store.next_home());
+                        Fresh { home, repository_id }
                     })
                 };
                 // The place first: two who know the issue by different ids meet there.
-                let by_place = numbered.clone().map(|alias| first(alias, None));
-                let home = first(Alias::Issue(id.clone()), by_place);
-                if let Some(alias) = &numbered
+                let at_place = numbered.clone().filter(|_| by_number.is_some());
+                let by_place = at_place.clone().map(|alias| first(alias, None)).filter(own);
+                let by_place = by_place.map(|fresh| fresh.home);
+                let home = first(Alias::Issue(id.clone()), by_place).home;
+                if let Some(alias) = at_place
                     && brand_new
-                    && by_place != Some(home)
+                    && by_place.is_some_and(|place| place != home)
                 {
                     // The number that was given for the place is nobody's.
-                    self.fresh.insert((account.clone(), alias.clone()), home);
+                    self.fresh.insert((account.clone(), alias), Fresh { home, repository_id });
                     brand_new = false;
                 }
                 (home, Some((account.clone(), id.clone())))
@@ -177,28 +221,76 @@ impl Directory {
         if let (Some(id), Known::No | Known::Fresh(_)) = (&key.id, by_id) {
             claims.push(Alias::Issue(id.clone()));
         }
-        let mut place_elsewhere = by_number.home().is_some_and(|other| other != home);
-        match (numbered, by_number) {
-            (Some(alias), Known::No) => {
-                let claim = (account.clone(), alias.clone());
-                let first = *self.fresh.entry(claim).or_insert(home);
-                place_elsewhere = first != home;
-                if !place_elsewhere {
-                    claims.push(alias);
+        if let (Some(alias), Some(by_number)) = (numbered, by_number) {
+            let owner = match by_number {
+                Known::Durable(home) | Known::Fresh(home) => {
+                    Fresh { home, repository_id: known_id }
                 }
-            }
-            (Some(alias), Known::Fresh(first)) if first == home => claims.push(alias),
-            (Some(_) | None, Known::No | Known::Fresh(_) | Known::Durable(_)) => {}
+                Known::No => *(self.fresh)
+                    .entry((account.clone(), alias.clone()))
+                    .or_insert(Fresh { home, repository_id }),
+            };
+            // A durable name is claimed again where that tells which repository it is of.
+            let tells = known_id.is_none() && repository_id.is_some();
+            number = match owner {
+                owner if owner.home == home => {
+                    if tells || !matches!(by_number, Known::Durable(_)) {
+                        claims.push(alias);
+                    }
+                    Number::Own
+                }
+                owner if own(&owner) => Number::Elsewhere,
+                owner => Number::Foreign(owner.home),
+            };
         }
         // A home that is only known here has nothing in the store: its actor begins from the id.
         let seed = seed.or_else(|| match (by_id, by_number, &key.id) {
-            (Known::Fresh(_), _, Some(id)) | (Known::No, Known::Fresh(_), Some(id)) => {
+            (Known::Fresh(_), _, Some(id)) | (Known::No, Some(Known::Fresh(_)), Some(id)) => {
                 Some((account.clone(), id.clone()))
             }
             (Known::Fresh(_) | Known::Durable(_) | Known::No, _, _) => None,
         });
         let activation = Activation { seed, brand_new, certain: brand_new && certain };
-        Ok(Place { home, activation, claims, place_elsewhere })
+        Ok(Place { home, activation, claims, number })
+    }
+
+    /// Claims names that stand like this for a home which they do not contradict. Returns what is
+    /// to be made durable, and whose the number is; `None` where one of them has just become
+    /// another home's.
+    pub fn claim(
+        &self,
+        account: &AccountName,
+        key: &IssueKey,
+        repository_id: Option<u64>,
+        names: Names,
+        home: HomeId,
+    ) -> Option<(Vec<Alias>, Number)> {
+        let foreign = names.foreign(repository_id);
+        let number = match names.by_number.home() {
+            Some(other) if foreign => Number::Foreign(other),
+            Some(_) | None => Number::Own,
+        };
+        let tells = names.repository_id.is_none() && repository_id.is_some();
+        let of_id = key.id.clone().map(|id| (Alias::Issue(id), names.by_id, false));
+        let of_number = names.numbered.filter(|_| !foreign);
+        let of_number = of_number.map(|alias| (alias, names.by_number, tells));
+        let mut claims = Vec::new();
+        for (alias, known, again) in of_id.into_iter().chain(of_number) {
+            let owner = match known {
+                Known::Durable(owner) | Known::Fresh(owner) => owner,
+                Known::No => {
+                    let fresh = self.fresh.entry((account.clone(), alias.clone()));
+                    fresh.or_insert(Fresh { home, repository_id }).home
+                }
+            };
+            if owner != home {
+                return None;
+            }
+            if again || !matches!(known, Known::Durable(_)) {
+                claims.push(alias);
+            }
+        }
+        Some((claims, number))
     }
 
     /// The home of an alias, durable or not; `None` where it has none.
@@ -244,14 +336,46 @@ impl Directory {
                 Alias::Numbered(repository, number) => numbered(repository, *number),
             };
             self.settled.fetch_add(1, Ordering::SeqCst);
-            self.fresh.remove_if(&(account.clone(), alias), |_, claimed| *claimed == home);
+            self.fresh.remove_if(&(account.clone(), alias), |_, claimed| claimed.home == home);
         }
     }
 
     fn fresh(&self, account: &AccountName, alias: Alias) -> Known {
-        let home = self.fresh.get(&(account.clone(), alias));
-        home.map_or(Known::No, |home| Known::Fresh(*home))
+        let fresh = self.fresh_entry(account, alias);
+        fresh.map_or(Known::No, |fresh| Known::Fresh(fresh.home))
     }
+
+    fn fresh_entry(&self, account: &AccountName, alias: Alias) -> Option<Fresh> {
+        self.fresh.get(&(account.clone(), alias)).map(|fresh| *fresh)
+    }
+}
+
+impl Names {
+    /// Whether the repository and number were found for another repository of the same name.
+    fn foreign(&self, repository_id: Option<u64>) -> bool {
+        self.by_number.home().is_some() && differ(self.repository_id, repository_id)
+    }
+
+    /// The homes that these names lead to. A number of another repository leads nowhere.
+    pub fn homes(&self, repository_id: Option<u64>) -> impl Iterator<Item = HomeId> {
+        let by_number = self.by_number.home().filter(|_| !self.foreign(repository_id));
+        self.by_id.home().into_iter().chain(by_number)
+    }
+
+    /// The home that the issue id leads to.
+    pub const fn by_id(&self) -> Option<HomeId> {
+        self.by_id.home()
+    }
+
+    /// Whether one of these names is durable.
+    pub const fn any_durable(&self) -> bool {
+        matches!(self.by_id, Known::Durable(_)) || matches!(self.by_number, Known::Durable(_))
+    }
+}
+
+/// Whether two numeric ids are known, and are those of two repositories.
+fn differ(one: Option<u64>, other: Option<u64>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one != other)
 }
 
 /// Repositories are compared without regard to case.

@@ -23,7 +23,7 @@ use super::api::{
     SandboxRef, WaitFor, Waited, Work,
 };
 use super::core::Core;
-use super::directory::{Place, store_failed};
+use super::directory::{Number, Place, store_failed};
 use super::registry::SendError;
 use super::wait;
 
@@ -58,8 +58,11 @@ impl Engine {
         let answered = loop {
             let attempt = async {
                 let place = self.place(account, &ask.issue).await?;
-                if place.place_elsewhere {
-                    return Err(Failed::For(EngineError::IssueIdConflict));
+                match place.number {
+                    Number::Own => {}
+                    Number::Elsewhere | Number::Foreign(_) => {
+                        return Err(Failed::For(EngineError::IssueIdConflict));
+                    }
                 }
                 let event = IssueEvent::Ensure(EnsureAsk {
                     template: template.clone(),
@@ -156,23 +159,27 @@ impl Engine {
         if let Some(row) = known {
             return Ok(duplicate(Some(nudge.news.issue_id), &row));
         }
+        let repository_id = Some(nudge.news.repository_id);
         let mut looked = Some(names);
         let mut attempts = Attempts::begin(&self.core)?;
         let answered = loop {
-            let attempt = async {
-                let place = match looked.take() {
-                    Some(names) => directory.place(&self.core, account, &key, names)?,
-                    None => self.place(account, &key).await?,
-                };
-                let event = IssueEvent::Nudge {
-                    nudge: nudge.clone(),
-                    claims: place.claims,
-                    takes: Vec::new(),
-                    place_elsewhere: place.place_elsewhere,
-                };
-                self.ask(place.home, place.activation, event).await
+            if nudge.formerly.is_some() {
+                break self.unite(account, &nudge).await?;
+            }
+            let names = match looked.take() {
+                Some(names) => names,
+                None => directory.look(&self.core, account, &key, None).await?.0,
             };
-            if let Some(answered) = attempts.judge(attempt.await)? {
+            let place = directory.place(&self.core, account, &key, repository_id, names)?;
+            let (takes, place_elsewhere) = match place.number {
+                Number::Own => (Vec::new(), false),
+                Number::Elsewhere => break self.unite(account, &nudge).await?,
+                Number::Foreign(other) => self.takes(&nudge.news, other).await?,
+            };
+            let nudge = nudge.clone();
+            let event = IssueEvent::Nudge { nudge, claims: place.claims, takes, place_elsewhere };
+            let attempt = self.ask(place.home, place.activation, event).await;
+            if let Some(answered) = attempts.judge(attempt)? {
                 break answered;
             }
         };
@@ -335,7 +342,7 @@ impl Engine {
     async fn place(&self, account: &AccountName, key: &IssueKey) -> Result<Place, EngineError> {
         let directory = &self.core.directory;
         let (names, _) = directory.look(&self.core, account, key, None).await?;
-        directory.place(&self.core, account, key, names)
+        directory.place(&self.core, account, key, None, names)
     }
 
     /// Tells a home's actor something, and waits until what it led to is durable. `seed` is what
@@ -355,14 +362,43 @@ impl Engine {
         }
     }
 
-    async fn ask(
+    /// Tells the issue something that belongs to whichever home has its names.
+    pub(super) async fn ask(
         &self,
         home: HomeId,
         activation: Activation,
         event: IssueEvent,
     ) -> Result<Answered, Failed> {
+        let answered = self.ask_home(home, activation, event).await?;
+        // Its names are another home's by now: whoever looks again finds that one.
+        if answered.moved { Err(Failed::Again) } else { Ok(answered) }
+    }
+
+    /// Tells one home something.
+    pub(super) async fn ask_home(
+        &self,
+        home: HomeId,
+        activation: Activation,
+        event: IssueEvent,
+    ) -> Result<Answered, Failed> {
+        let event = Box::new(event);
+        let message = |reply| Message::Event { event, reply: Some(reply), held: None };
+        self.send(home, activation, message).await
+    }
+
+    /// Waits until everything that one home was told before is durable, or was refused.
+    pub(super) async fn flush(&self, home: HomeId, activation: Activation) -> Result<(), Failed> {
+        self.send(home, activation, Message::Flush).await.map(|_answered| ())
+    }
+
+    async fn send(
+        &self,
+        home: HomeId,
+        activation: Activation,
+        message: impl FnOnce(oneshot::Sender<Result<Answered, Unanswered>>) -> Message,
+    ) -> Result<Answered, Failed> {
         let (reply, answer) = oneshot::channel();
-        let message = Message::Event { event: Box::new(event), reply: Some(reply), held: None };
+        let message = message(reply);
         let activation = match self.core.registry.try_send(&self.core, home, activation, message) {
             Ok(activation) => activation,
             Err(SendError::Full) => return Err(Failed::For(EngineError::Overloaded)),
@@ -410,17 +446,17 @@ impl Engine {
 }
 
 /// Something is tried once, and once more where the actor had to end under it.
-struct Attempts {
+pub(super) struct Attempts {
     left: u32,
 }
 
 impl Attempts {
-    fn begin(core: &Core) -> Result<Self, EngineError> {
+    pub fn begin(core: &Core) -> Result<Self, EngineError> {
         if core.is_stopping() { Err(EngineError::ShuttingDown) } else { Ok(Self { left: 2 }) }
     }
 
     /// The answer, or `None` where it is to be tried again.
-    fn judge(
+    pub fn judge(
         &mut self,
         attempt: Result<Answered, Failed>,
     ) -> Result<Option<Answered>, EngineError> {
@@ -437,7 +473,7 @@ impl Attempts {
 }
 
 /// How one attempt failed.
-enum Failed {
+pub(super) enum Failed {
     /// A new actor may do better.
     Again,
     /// For this reason.
@@ -450,7 +486,7 @@ impl From<EngineError> for Failed {
     }
 }
 
-fn duplicate(issue_id: Option<IssueId>, row: &DeliveryRow) -> Delivered {
+pub(super) fn duplicate(issue_id: Option<IssueId>, row: &DeliveryRow) -> Delivered {
     let reason = format!("this delivery was processed before: {}", row.reason);
     Delivered { status: DeliveredStatus::Duplicate, issue_id, reason }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use dashmap::{DashMap, DashSet};
+use tokio::sync::Mutex;
 
 use crate::clock::{Clock, IdSource};
 use crate::issue::Rules;
@@ -87,6 +88,7 @@ impl Engine {
             spawner: parts.spawner,
             watchers: DashMap::new(),
             restarting: DashSet::new(),
+            uniting: Mutex::default(),
             stopping: AtomicBool::new(false),
         });
         let engine = Self { core, templates: Arc::new(parts.templates) };

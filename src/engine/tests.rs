@@ -11,6 +11,7 @@ mod reconciler;
 pub(in crate::engine) mod rows;
 mod serial;
 mod store;
+mod transfers;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -369,6 +369,8 @@ pub enum TriggerKind {
     Assigned,
     /// The issue was reopened; counts only where it had a sandbox or carries the label.
     Reopened,
+    /// The issue turned out to be one that had been asked for under another name.
+    OtherName,
 }
 
 impl TriggerKind {
@@ -380,6 +382,7 @@ impl TriggerKind {
             Self::Command => "a comment gave the command",
             Self::Assigned => "the bot was assigned",
             Self::Reopened => "the issue was reopened",
+            Self::OtherName => "it had been asked for under its other name",
         }
     }
 }

@@ -1,8 +1,10 @@
 //! What an actor's step led to, while it waits for its commit.
 
+use std::sync::Arc;
+
 use tokio::sync::oneshot;
 
-use crate::issue::{Cleanup, IssueEvent, ProviderCall};
+use crate::issue::{Cleanup, Issue, IssueEvent, ProviderCall, Reply};
 use crate::store::{DeliveryRow, DeliveryState};
 use crate::types::{AccountName, Alias, DeliveryId, HomeId, Timestamp};
 
@@ -29,6 +31,31 @@ pub(super) struct Output {
     pub settles_hurried: bool,
 }
 
+impl Output {
+    /// What leads to nothing: an answer that leaves once everything before it is durable.
+    pub fn of_nothing(
+        issue: &Issue,
+        reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
+    ) -> Self {
+        let sandbox = issue.sandbox().map(Arc::new);
+        Self {
+            number: 0,
+            durable: true,
+            delivery: None,
+            account: issue.account.clone(),
+            settled: Vec::new(),
+            reply,
+            answered: Answered { reply: Reply::Nothing, duplicate: false, moved: false, sandbox },
+            change: None,
+            call: None,
+            cleanup: None,
+            due: None,
+            early: false,
+            settles_hurried: false,
+        }
+    }
+}
+
 /// Answers whoever waits, where somebody does.
 pub(super) fn answer(
     reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
@@ -37,6 +64,26 @@ pub(super) fn answer(
     if let Some(reply) = reply {
         // A caller that went away: what it asked for is done all the same.
         drop(reply.send(answer));
+    }
+}
+
+/// Whether an event was sent to whichever home the issue's names belong to, and not to one of them
+/// for its own sake.
+pub(super) const fn is_for_the_issue(event: &IssueEvent) -> bool {
+    match event {
+        IssueEvent::Ensure(_)
+        | IssueEvent::Nudge { .. }
+        | IssueEvent::Around { .. }
+        | IssueEvent::Adopt(_) => true,
+        IssueEvent::Command(_)
+        | IssueEvent::Worked { .. }
+        | IssueEvent::Answered(_)
+        | IssueEvent::Due { .. }
+        | IssueEvent::Merged { .. }
+        | IssueEvent::Observed(_)
+        | IssueEvent::Discard { .. }
+        | IssueEvent::Granted
+        | IssueEvent::Activated { .. } => false,
     }
 }
 

@@ -152,7 +152,8 @@ async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
         core.directory.look(&core, &account(), &key(id), None).await.expect("a look").0
     };
     let is_certain = |id: &str, names| {
-        let place = core.directory.place(&core, &account(), &key(id), names).expect("a place");
+        let place =
+            core.directory.place(&core, &account(), &key(id), None, names).expect("a place");
         assert!(place.activation.brand_new, "{id}");
         (place.home, place.activation.certain)
     };

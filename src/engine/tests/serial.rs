@@ -155,7 +155,7 @@ async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
     };
     let place = async || {
         let names = core.directory.look(&core, &account(), &key, None).await.expect("a look").0;
-        core.directory.place(&core, &account(), &key, names).expect("a place")
+        core.directory.place(&core, &account(), &key, Some(1), names).expect("a place")
     };
     let (first, second) = (place().await, place().await);
     assert_eq!((second.home, &second.claims), (first.home, &first.claims));
@@ -167,7 +167,7 @@ async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
             nudge: nudge("guid", 7),
             claims: place.claims,
             takes: Vec::new(),
-            place_elsewhere: place.place_elsewhere,
+            place_elsewhere: false,
         });
         let message = Message::Event { event, reply: Some(reply), held: None };
         let sent = core.registry.try_send(&core, place.home, place.activation, message);

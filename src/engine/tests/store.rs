@@ -22,7 +22,7 @@ use crate::types::{
 
 pub struct HeldStore {
     rows: Mutex<Rows>,
-    fail_next: Mutex<Option<CommitError>>,
+    fail_next: Mutex<Option<(u32, CommitError)>>,
     last_home: AtomicI64,
     /// Whether commits go through.
     open: watch::Sender<bool>,
@@ -75,7 +75,12 @@ impl HeldStore {
     }
 
     pub fn fail_next(&self, error: CommitError) {
-        *self.fail_next.lock().expect("no panic holds it") = Some(error);
+        self.fail_after(0, error);
+    }
+
+    /// The commit behind the next `count` fails.
+    pub fn fail_after(&self, count: u32, error: CommitError) {
+        *self.fail_next.lock().expect("no panic holds it") = Some((count, error));
     }
 
     /// Whether the failure that was armed has struck.
@@ -86,6 +91,18 @@ impl HeldStore {
     /// How many commits wait to be told how they ended.
     pub fn waiting(&self) -> usize {
         self.open.receiver_count()
+    }
+
+    /// The failure that strikes the commit which is handed in now.
+    fn strike(&self) -> Option<CommitError> {
+        let mut armed = self.fail_next.lock().expect("no panic holds it");
+        match armed.take()? {
+            (0, error) => Some(error),
+            (count, error) => {
+                *armed = Some((count - 1, error));
+                None
+            }
+        }
     }
 
     pub fn issue(&self, home: i64) -> Option<Issue> {
@@ -113,7 +130,7 @@ impl Store for HeldStore {
 
     fn commit(&self, write: Write) -> BoxFuture<'static, Result<(), CommitError>> {
         // Applied in the order of calls, told once released.
-        let armed = self.fail_next.lock().expect("no panic holds it").take();
+        let armed = self.strike();
         let mut rows = self.rows();
         let epoch = Epoch(rows.epoch);
         let result = armed.map_or_else(|| rows.apply(epoch, &write), Err);

@@ -1,0 +1,246 @@
+//! One issue of two homes: transfers, and names of one issue that were given apart.
+//!
+//! A transfer gives an issue another id and another number. Both repositories tell of it, in either
+//! order, at once, or only one of them; and under its new names the issue may have got a home, and
+//! a sandbox, before. The same where callers knew an issue by its number and by an id of their own,
+//! until a delivery says that both are one. Here all of its names become one home's:
+//! the one with the older live sandbox stays, the sandboxes of the others are deleted.
+//!
+//! # Guarantees
+//! - One at a time, under one lock for all accounts: this is rare, and two who did it at once could
+//!   each choose another home to stay.
+//! - What is chosen from is durable: everything that a home was told before is flushed first.
+//! - Who found a home that then gave way is told to look again, by the actor, once the names are
+//!   durably the other one's. So nothing is made in a home that gave way.
+//!
+//! # Races that are accepted
+//! - The names go over before the delivery itself is applied. A crash in between is mended by its
+//!   redelivery, but for this: a home that gave way wanted a running sandbox, and the one that stays
+//!   did not. Then nobody wants it until the next trigger.
+//! - Two homes each have a sandbox until somebody says that they are one issue.
+
+use std::collections::BTreeSet;
+
+use crate::issue::event::{Effect, News, TriggerKind};
+use crate::issue::{Issue, IssueEvent, IssueState, Nudge};
+use crate::types::{AccountName, Alias, Cause, HomeId, Wanted};
+
+use super::actor::{Activation, Answered};
+use super::api::{EngineError, IssueKey};
+use super::directory::{Number, store_failed};
+use super::handle::{Engine, Failed};
+
+/// How often names are looked for again, where others claim them meanwhile.
+const TRIES: u32 = 8;
+
+/// An issue under the names that it has or had in one place.
+struct Side {
+    key: IssueKey,
+    repository_id: u64,
+}
+
+impl Engine {
+    /// Makes one home of all that a delivery names, and applies the delivery to it.
+    pub(super) async fn unite(
+        &self,
+        account: &AccountName,
+        nudge: &Nudge,
+    ) -> Result<Answered, EngineError> {
+        let core = &self.core;
+        let _one_at_a_time = core.uniting.lock().await;
+        let sides = sides(nudge);
+        let mut asked_for = false;
+        for _ in 0..TRIES {
+            if core.is_stopping() {
+                return Err(EngineError::ShuttingDown);
+            }
+            let mut names = Vec::with_capacity(sides.len());
+            for side in &sides {
+                names.push(core.directory.look(core, account, &side.key, None).await?.0);
+            }
+            let each = || sides.iter().zip(&names);
+            let homes: BTreeSet<HomeId> =
+                each().flat_map(|(side, names)| names.homes(Some(side.repository_id))).collect();
+            if homes.len() > 1 {
+                let by_id = names.first().and_then(|names| names.by_id());
+                asked_for |= self.merge(account, nudge, &sides, homes, by_id).await?;
+                continue;
+            }
+            let durable = each().any(|(side, names)| {
+                names.any_durable() && names.homes(Some(side.repository_id)).next().is_some()
+            });
+            let seed = (account.clone(), nudge.news.issue_id.clone());
+            let seed = Some(seed).filter(|_| !durable);
+            let activation = Activation { seed, ..Activation::default() };
+            let home = homes.first().copied().unwrap_or_else(|| core.store.next_home());
+            let mut claims = Vec::new();
+            let mut numbers = Vec::with_capacity(sides.len());
+            for (side, names) in sides.iter().zip(names) {
+                let repository_id = Some(side.repository_id);
+                let claimed = core.directory.claim(account, &side.key, repository_id, names, home);
+                let Some((more, number)) = claimed else { break };
+                claims.extend(more);
+                numbers.push(number);
+            }
+            if numbers.len() < sides.len() {
+                continue;
+            }
+            let (takes, place_elsewhere) = match numbers.first() {
+                Some(Number::Foreign(other)) => self.takes(&nudge.news, *other).await?,
+                Some(Number::Own | Number::Elsewhere) | None => (Vec::new(), false),
+            };
+            let nudge = asking_for(nudge, asked_for);
+            let event = IssueEvent::Nudge { nudge, claims, takes, place_elsewhere };
+            match self.ask(home, activation, event).await {
+                Ok(answered) => return Ok(answered),
+                Err(Failed::Again) => {}
+                Err(Failed::For(error)) => return Err(error),
+            }
+        }
+        Err(EngineError::StoreFailed("the issue's names changed again and again".into()))
+    }
+
+    /// What a delivery's issue takes from another home, whose issue was in a repository of the same
+    /// name; and whether its own repository and number stay that one's, since the delivery is older
+    /// than what is known of it.
+    pub(super) async fn takes(
+        &self,
+        news: &News,
+        other: HomeId,
+    ) -> Result<(Vec<Alias>, bool), EngineError> {
+        let known = self.core.store.load(other).await.map_err(store_failed)?;
+        let placed = known.and_then(|issue| issue.facts.placed_as_of);
+        if placed.is_some_and(|placed| placed > news.as_of) {
+            return Ok((Vec::new(), true));
+        }
+        Ok((vec![Alias::Numbered(news.repository.clone(), news.number)], false))
+    }
+
+    /// Lets all homes but one give way. Returns whether one of them had been asked for a running
+    /// sandbox that the one that stays was not.
+    async fn merge(
+        &self,
+        account: &AccountName,
+        nudge: &Nudge,
+        sides: &[Side],
+        homes: BTreeSet<HomeId>,
+        by_id: Option<HomeId>,
+    ) -> Result<bool, EngineError> {
+        let directory = &self.core.directory;
+        let aliases: Vec<Alias> = sides.iter().flat_map(Side::aliases).collect();
+        let mut known = Vec::new();
+        for home in homes {
+            match self.durable(account, nudge, home).await? {
+                Some(issue) if issue.merged_into.is_none() => known.push(issue),
+                // It gave way before, or nothing came of it: who still finds it looks again.
+                Some(_) | None => {
+                    directory.came_to_nothing(self.core.now(), account, home, &aliases);
+                }
+            }
+        }
+        known.sort_by_cached_key(|issue| rank(issue, by_id));
+        let Some((stays, others)) = known.split_first() else { return Ok(false) };
+        let mut asked_for = false;
+        for other in others {
+            let cause = Cause::Delivery(nudge.delivery.clone());
+            let event = IssueEvent::Merged { into: stays.home, cause };
+            match self.ask_home(other.home, Activation::default(), event).await {
+                Ok(_) => {
+                    let (into, home) = (stays.home.0, other.home.0);
+                    tracing::info!(home, into, "two homes turned out to be one issue");
+                    directory.came_to_nothing(self.core.now(), account, other.home, &aliases);
+                    asked_for |= is_asked_for(other) && !is_asked_for(stays);
+                }
+                // Looked at again by the caller.
+                Err(Failed::Again) => return Ok(asked_for),
+                Err(Failed::For(error)) => return Err(error),
+            }
+        }
+        Ok(asked_for)
+    }
+
+    /// What is durable of a home, with everything that it was told before.
+    async fn durable(
+        &self,
+        account: &AccountName,
+        nudge: &Nudge,
+        home: HomeId,
+    ) -> Result<Option<Issue>, EngineError> {
+        // For one whose first commit is still to come.
+        let seed = Some((account.clone(), nudge.news.issue_id.clone()));
+        match self.flush(home, Activation { seed, ..Activation::default() }).await {
+            // Where the actor had to end, what it left is as durable as it gets.
+            Ok(()) | Err(Failed::Again) => {}
+            Err(Failed::For(error)) => return Err(error),
+        }
+        self.core.store.load(home).await.map_err(store_failed)
+    }
+}
+
+impl Side {
+    fn aliases(&self) -> Vec<Alias> {
+        let id = self.key.id.clone().map(Alias::Issue);
+        let numbered = self.key.numbered.clone();
+        let numbered = numbered.map(|(repository, number)| Alias::Numbered(repository, number));
+        id.into_iter().chain(numbered).collect()
+    }
+}
+
+/// Where the issue is, and where it was.
+fn sides(nudge: &Nudge) -> Vec<Side> {
+    let news = &nudge.news;
+    let now = Side {
+        key: IssueKey {
+            id: Some(news.issue_id.clone()),
+            numbered: Some((news.repository.clone(), news.number)),
+        },
+        repository_id: news.repository_id,
+    };
+    let before = nudge.formerly.as_ref().map(|name| Side {
+        key: IssueKey {
+            id: Some(name.issue_id.clone()),
+            numbered: Some((name.repository.clone(), name.number)),
+        },
+        repository_id: name.repository_id,
+    });
+    std::iter::once(now).chain(before).collect()
+}
+
+/// Which home stays: the least. The older of live sandboxes, one that is not being deleted first;
+/// then one with a wish; then the home of the issue id; then the older home.
+fn rank(issue: &Issue, by_id: Option<HomeId>) -> (u8, i64, bool, HomeId) {
+    let created = issue.state.record().map_or(0, |record| record.created_at.unix_ms());
+    let class = match &issue.state {
+        IssueState::Creating { .. }
+        | IssueState::Running { .. }
+        | IssueState::Stopping { .. }
+        | IssueState::Stopped { .. }
+        | IssueState::Starting { .. }
+        | IssueState::Failed { .. } => 0,
+        IssueState::Deleting { .. } => 1,
+        IssueState::Absent if issue.wish.is_some() => 2,
+        IssueState::Absent => 3,
+    };
+    (class, created, by_id != Some(issue.home), issue.home)
+}
+
+/// Whether a running sandbox is wanted there, be it only by a wish that waits.
+fn is_asked_for(issue: &Issue) -> bool {
+    issue.wish.is_some() || issue.state.wanted() == Wanted::Running
+}
+
+/// The delivery as the home that stays is told it: where one that gave way had been asked for a
+/// sandbox, what would only be knowledge is the trigger that brought it.
+fn asking_for(nudge: &Nudge, asked_for: bool) -> Nudge {
+    let effect = match nudge.effect {
+        Effect::Update | Effect::Activity if asked_for => Effect::Trigger(TriggerKind::OtherName),
+        Effect::Update
+        | Effect::Activity
+        | Effect::Trigger(_)
+        | Effect::Stop(_)
+        | Effect::Delete
+        | Effect::Command(_)
+        | Effect::Status => nudge.effect.clone(),
+    };
+    Nudge { effect, ..nudge.clone() }
+}
