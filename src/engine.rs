@@ -22,6 +22,7 @@ mod busy;
 mod core;
 mod directory;
 mod executor;
+mod fanout;
 pub mod handle;
 mod holds;
 mod hurried;

@@ -73,6 +73,59 @@ async fn what_has_no_effect_is_acknowledged_with_a_reason() {
     assert_eq!(again.json()["status"], "duplicate");
 }
 
+/// The repository that `opened` speaks of, in a delivery about it.
+fn of_repository(action: &str) -> String {
+    json!({"action": action, "repository": {"id": 9, "full_name": "octo/hello"}}).to_string()
+}
+
+#[tokio::test]
+async fn an_archived_repository_stops_its_sandboxes_and_counts_once() {
+    let server = TestServer::start().await;
+    server.deliver("issues", "d-1", &opened(7, "A title")).await;
+    server.get("/v1/sandboxes/claude-issue-7?until=running&wait=10").await;
+    let archived = server.deliver("repository", "d-2", &of_repository("archived")).await;
+    assert_eq!((archived.status, &archived.json()["status"]), (202, &json!("accepted")));
+    let stopped = server.get("/v1/sandboxes/claude-issue-7?until=stopped&wait=10").await.json();
+    assert_eq!(stopped["data"]["phase"], "stopped");
+    let elsewhere = of_repository("archived").replace("octo/hello", "other/hello");
+    let ignored = server.deliver("repository", "d-3", &elsewhere.replace('9', "10")).await;
+    assert_eq!(ignored.status, 202, "any repository matches, and none of its issues is known");
+    let noted = server.deliver("repository", "d-4", &of_repository("unarchived")).await;
+    assert_eq!((noted.status, &noted.json()["status"]), (202, &json!("accepted")));
+    let again = server.deliver("repository", "d-4", &of_repository("unarchived")).await;
+    assert_eq!((again.status, &again.json()["status"]), (200, &json!("duplicate")));
+}
+
+#[tokio::test]
+async fn a_transferred_issue_is_found_by_its_old_and_its_new_names() {
+    let server = TestServer::start().await;
+    server.deliver("issues", "d-1", &opened(7, "A title")).await;
+    let running = server.get("/v1/sandboxes/claude-issue-7?until=running&wait=10").await.json();
+    let transferred = json!({
+        "action": "transferred",
+        "issue": {"id": 7, "number": 1, "state": "open"},
+        "repository": {"id": 9, "full_name": "octo/hello"},
+        "changes": {
+            "new_issue": {"id": 70, "number": 5, "state": "open", "title": "A title",
+                "updated_at": "2026-01-31T12:01:00Z"},
+            "new_repository": {"id": 10, "full_name": "octo/there"},
+        },
+    });
+    let taken = server.deliver("issues", "d-2", &transferred.to_string()).await;
+    assert_eq!((taken.status, &taken.json()["issueId"]), (202, &json!("70")), "{taken:?}");
+    for path in [
+        "/v1/issues/7/sandbox",
+        "/v1/issues/70/sandbox",
+        "/v1/repos/octo/hello/issues/1/sandbox",
+        "/v1/repos/octo/there/issues/5/sandbox",
+        "/v1/sandboxes/claude-issue-70",
+    ] {
+        let found = server.get(path).await.json();
+        assert_eq!(found["data"]["id"], running["data"]["id"], "{path}");
+        assert_eq!(found["data"]["repository"], "octo/there", "{path}");
+    }
+}
+
 #[tokio::test]
 async fn a_bad_signature_is_refused_before_anything_is_parsed() {
     let server = TestServer::start().await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dashmap::{DashMap, DashSet};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Notify, watch};
 
 use crate::clock::{Clock, IdSource};
 use crate::issue::Rules;
@@ -47,6 +47,8 @@ pub(super) struct Core {
     pub restarting: DashSet<HomeId>,
     /// Held by who makes one issue of two homes: one at a time, whatever the homes.
     pub uniting: Mutex<()>,
+    /// Told where a delivery that concerns many issues was stored.
+    pub fan_outs: Notify,
     /// Whether the server is shutting down.
     pub stopping: AtomicBool,
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use dashmap::{DashMap, DashSet};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 
 use crate::clock::{Clock, IdSource};
 use crate::issue::Rules;
@@ -23,6 +23,7 @@ use super::busy::Busy;
 use super::core::Core;
 use super::directory::{Directory, store_failed};
 use super::executor::Executor;
+use super::fanout;
 use super::handle::Engine;
 use super::identity::Identities;
 use super::reconciler::Reconciler;
@@ -89,6 +90,7 @@ impl Engine {
             watchers: DashMap::new(),
             restarting: DashSet::new(),
             uniting: Mutex::default(),
+            fan_outs: Notify::new(),
             stopping: AtomicBool::new(false),
         });
         let engine = Self { core, templates: Arc::new(parts.templates) };
@@ -101,6 +103,7 @@ impl Engine {
         spawner.io(Box::pin(scheduler::passivate(Arc::clone(&engine.core))));
         spawner.io(Box::pin(admission::grant(Arc::clone(&engine.core))));
         engine.begin_sweeps();
+        spawner.io(Box::pin(fanout::run(engine.clone())));
         Ok(engine)
     }
 

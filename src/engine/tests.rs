@@ -2,6 +2,7 @@
 //! actors has a test here that fails without its remedy.
 
 mod admission;
+mod around;
 mod breaker;
 pub(in crate::engine) mod executor;
 mod fast;

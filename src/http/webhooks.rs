@@ -134,24 +134,21 @@ async fn take_in(
     drop(json);
     drop(raw);
     let account = AccountName::default_account();
-    let row = |action, reason| DeliveryRow {
-        id: id.clone(),
-        received_at,
-        event: event.to_owned(),
-        action,
-        home: None,
-        applied: false,
-        reason,
-        state: DeliveryState::Done,
-    };
     let delivered = match meaning {
         Interpreted::Issue(nudge) => edge.engine.deliver(&account, *nudge).await?,
-        Interpreted::FanOut(fan_out) => {
-            let reason = "what concerns a whole repository is not followed yet".to_owned();
-            edge.engine.record_ignored(row(fan_out.action, reason)).await?
-        }
+        Interpreted::FanOut(fan_out) => edge.engine.deliver_around(*fan_out).await?,
         Interpreted::Ignored { action, reason } => {
-            edge.engine.record_ignored(row(action, reason)).await?
+            let row = DeliveryRow {
+                id: id.clone(),
+                received_at,
+                event: event.to_owned(),
+                action,
+                home: None,
+                applied: false,
+                reason,
+                state: DeliveryState::Done,
+            };
+            edge.engine.record_ignored(row).await?
         }
     };
     Ok((id, delivered))

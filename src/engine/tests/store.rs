@@ -23,6 +23,8 @@ use crate::types::{
 pub struct HeldStore {
     rows: Mutex<Rows>,
     fail_next: Mutex<Option<(u32, CommitError)>>,
+    /// A home whose commits all fail.
+    broken: Mutex<Option<HomeId>>,
     last_home: AtomicI64,
     /// Whether commits go through.
     open: watch::Sender<bool>,
@@ -35,6 +37,7 @@ impl Default for HeldStore {
         Self {
             rows: Mutex::default(),
             fail_next: Mutex::default(),
+            broken: Mutex::default(),
             last_home: AtomicI64::new(0),
             open: watch::Sender::new(true),
             reads_open: watch::Sender::new(true),
@@ -81,6 +84,11 @@ impl HeldStore {
     /// The commit behind the next `count` fails.
     pub fn fail_after(&self, count: u32, error: CommitError) {
         *self.fail_next.lock().expect("no panic holds it") = Some((count, error));
+    }
+
+    /// Every commit of this home fails, from now on.
+    pub fn break_home(&self, home: Option<HomeId>) {
+        *self.broken.lock().expect("no panic holds it") = home;
     }
 
     /// Whether the failure that was armed has struck.
@@ -130,7 +138,10 @@ impl Store for HeldStore {
 
     fn commit(&self, write: Write) -> BoxFuture<'static, Result<(), CommitError>> {
         // Applied in the order of calls, told once released.
-        let armed = self.strike();
+        let broken = *self.broken.lock().expect("no panic holds it");
+        let breaks = broken.is_some() && write.issue.as_ref().map(|issue| issue.home) == broken;
+        let full = || CommitError::Failed("the disk is full".into());
+        let armed = if breaks { Some(full()) } else { self.strike() };
         let mut rows = self.rows();
         let epoch = Epoch(rows.epoch);
         let result = armed.map_or_else(|| rows.apply(epoch, &write), Err);

@@ -1,0 +1,296 @@
+//! Deliveries that concern many issues: of a repository, or of an App's installation.
+//!
+//! Such a delivery is stored as pending and answered; then it is applied to one issue after the
+//! other, through their actors, so that it falls in line with everything else that happens to them.
+//!
+//! # Guarantees
+//! - Acknowledged is applied, or set aside with a reason: how far it got is durable, and it is taken
+//!   up after a restart.
+//! - An issue that cannot be told holds up neither the rest of its delivery nor other deliveries. It
+//!   is tried again, and after three tries the delivery is set aside with the error.
+//!
+//! # Races that are accepted
+//! - Progress is stored once a page, and only up to the first issue that failed. What a crash
+//!   repeats are stops of what was stopped, and names that are known; who started a sandbox again
+//!   in just these moments sees it stopped a second time.
+//! - What is counted for the reason is counted in memory: behind a restart it says so.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::issue::{Around, FanOut, IssueEvent, Reply, Scope};
+use crate::store::{
+    CommitError, DeliveryRow, DeliveryState, PENDING_TRIES_MAX, PendingRow, StoreError, Write,
+};
+use crate::types::{DeliveryId, HomeId, Timestamp};
+
+use super::actor::Activation;
+use super::api::{Delivered, DeliveredStatus, EngineError};
+use super::directory::store_failed;
+use super::handle::{Attempts, Engine, duplicate};
+
+/// How many issues are told at once, and after how many the progress is stored.
+const PAGE: usize = 32;
+/// How many deliveries are looked at in one round.
+const ROUND: usize = 32;
+/// How long after a failed try the next one begins, times the number of tries.
+const TRY_PAUSE: Duration = Duration::from_secs(2);
+/// How long after the store failed it is asked again.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
+
+impl Engine {
+    /// Takes in a delivery that concerns many issues. Durable when it returns; applied after that.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn deliver_around(&self, fan_out: FanOut) -> Result<Delivered, EngineError> {
+        let core = &self.core;
+        if core.is_stopping() {
+            return Err(EngineError::ShuttingDown);
+        }
+        let id = fan_out.delivery.clone();
+        let (stored, reason) = match &fan_out.news {
+            // Nothing changes for an issue, so nobody has to be told.
+            Around::Noted(what) => {
+                let reason = what.clone();
+                (core.store.commit(noted(&fan_out, &reason)).await, reason)
+            }
+            Around::Renamed { .. } | Around::Stop(_) | Around::LabelGone => {
+                let stored = core.store.put_pending(fan_out).await;
+                core.fan_outs.notify_one();
+                (stored, "it is being applied to one issue after the other".to_owned())
+            }
+        };
+        let accepted =
+            |reason| Delivered { status: DeliveredStatus::Accepted, issue_id: None, reason };
+        match stored {
+            Ok(()) => Ok(accepted(reason)),
+            Err(CommitError::DuplicateDelivery) => {
+                let row = core.store.delivery(&id).await.map_err(store_failed)?;
+                let row = row.ok_or_else(|| {
+                    EngineError::StoreFailed("a delivery is stored and cannot be found".into())
+                })?;
+                match row.state {
+                    DeliveryState::Pending => Ok(accepted(reason)),
+                    DeliveryState::Done | DeliveryState::SetAside => Ok(duplicate(None, &row)),
+                }
+            }
+            Err(CommitError::Overloaded) => Err(EngineError::Overloaded),
+            Err(
+                error @ (CommitError::AliasTaken | CommitError::Fenced | CommitError::Failed(_)),
+            ) => Err(EngineError::StoreFailed(error.to_string())),
+        }
+    }
+}
+
+fn noted(fan_out: &FanOut, reason: &str) -> Write {
+    Write {
+        issue: None,
+        aliases: Vec::new(),
+        taken_over: Vec::new(),
+        names_go_to: None,
+        ended: None,
+        timeline: Vec::new(),
+        delivery: Some(DeliveryRow {
+            id: fan_out.delivery.clone(),
+            received_at: fan_out.received_at,
+            event: fan_out.event.clone(),
+            action: fan_out.action.clone(),
+            home: None,
+            applied: true,
+            reason: reason.to_owned(),
+            state: DeliveryState::Done,
+        }),
+    }
+}
+
+/// Applies what is pending, for ever.
+pub(super) async fn run(engine: Engine) {
+    let core = &engine.core;
+    let mut under_way = HashMap::new();
+    while !core.is_stopping() {
+        let wake = match round(&engine, &mut under_way).await {
+            Ok(next) => next,
+            Err(error) => {
+                tracing::error!(%error, "deliveries of repositories wait for the store");
+                Some(core.now().after(STORE_PAUSE))
+            }
+        };
+        // One that was stored meanwhile has left its mark: this returns at once then.
+        match wake {
+            None => core.fan_outs.notified().await,
+            Some(at) => tokio::select! {
+                biased;
+                () = core.fan_outs.notified() => {}
+                () = core.clock.sleep_until(at) => {}
+            },
+        }
+    }
+}
+
+/// Why a round could not go on.
+#[derive(Debug, thiserror::Error)]
+enum Halt {
+    #[error(transparent)]
+    Read(#[from] StoreError),
+    #[error(transparent)]
+    Write(#[from] CommitError),
+}
+
+/// Goes through what is pending. Returns when the next try is due; `None` where nothing waits.
+async fn round(
+    engine: &Engine,
+    under_way: &mut HashMap<DeliveryId, Progress>,
+) -> Result<Option<Timestamp>, Halt> {
+    let core = &engine.core;
+    let rows = core.store.pending(ROUND).await?;
+    under_way.retain(|id, _| rows.iter().any(|row| row.fan_out.delivery == *id));
+    let is_full = rows.len() == ROUND;
+    let mut next: Option<Timestamp> = None;
+    for row in rows {
+        let id = row.fan_out.delivery.clone();
+        let progress = under_way.entry(id.clone()).or_insert_with(|| Progress::of(&row));
+        if progress.not_before.is_none_or(|at| at <= core.now()) {
+            if core.is_stopping() {
+                return Ok(None);
+            }
+            progress.go_on(engine, row).await?;
+        }
+        match progress.not_before {
+            Some(at) => next = Some(next.map_or(at, |next| next.min(at))),
+            None => {
+                under_way.remove(&id);
+            }
+        }
+    }
+    // Behind a full round there may be more.
+    Ok(if is_full { Some(core.now()) } else { next })
+}
+
+/// How far a delivery is.
+struct Progress {
+    /// The last home that was told, or could not be.
+    after: Option<HomeId>,
+    /// Whether there are homes behind it.
+    more: bool,
+    /// Homes that could not be told, with the reason.
+    failed: Vec<(HomeId, String)>,
+    /// How many homes were told, and for how many that changed something.
+    told: u64,
+    changed: u64,
+    /// Whether some were told before this server started.
+    resumed: bool,
+    /// When the next try is due; `None` while there is something to do now, and at the end.
+    not_before: Option<Timestamp>,
+}
+
+impl Progress {
+    const fn of(row: &PendingRow) -> Self {
+        Self {
+            after: row.done_to,
+            more: true,
+            failed: Vec::new(),
+            told: 0,
+            changed: 0,
+            resumed: row.done_to.is_some(),
+            not_before: None,
+        }
+    }
+
+    /// Tells whom is left, and stores what came of it.
+    async fn go_on(&mut self, engine: &Engine, row: PendingRow) -> Result<(), Halt> {
+        let store = &engine.core.store;
+        let PendingRow { fan_out, tries, .. } = row;
+        let again = std::mem::take(&mut self.failed);
+        for some in again.chunks(PAGE) {
+            self.tell(engine, &fan_out, some.iter().map(|(home, _)| *home)).await;
+        }
+        while self.more {
+            let page = store.homes(&fan_out.scope, self.after, PAGE).await?;
+            let Some(last) = page.last().copied() else {
+                self.more = false;
+                break;
+            };
+            self.tell(engine, &fan_out, page.into_iter()).await;
+            self.after = Some(last);
+            if engine.core.is_stopping() {
+                // What is stored is taken up after the restart.
+                self.not_before = Some(engine.core.now());
+                return Ok(());
+            }
+            if self.failed.is_empty() {
+                store.advance_pending(&fan_out.delivery, last).await?;
+            }
+        }
+        let Some((home, error)) = self.failed.first() else {
+            let reason = self.reason(&fan_out);
+            self.not_before = None;
+            return Ok(store.finish_pending(&fan_out.delivery, self.changed > 0, reason).await?);
+        };
+        let (home, left) = (home.0, self.failed.len());
+        tracing::error!(delivery = %fan_out.delivery, home, left, error, "issues were not told");
+        let told = format!("{left} issues could not be told, the first (home {home}): {error}");
+        store.fail_pending(&fan_out.delivery, told).await?;
+        let tries = tries + 1;
+        let at = engine.core.now().after(TRY_PAUSE * tries);
+        self.not_before = (tries < PENDING_TRIES_MAX).then_some(at);
+        Ok(())
+    }
+
+    async fn tell(
+        &mut self,
+        engine: &Engine,
+        fan_out: &FanOut,
+        homes: impl Iterator<Item = HomeId>,
+    ) {
+        let told = homes.map(|home| async move { (home, tell(engine, fan_out, home).await) });
+        for (home, result) in join_all(told).await {
+            match result {
+                Ok(changed) => {
+                    self.told += 1;
+                    self.changed += u64::from(changed);
+                }
+                Err(error) => self.failed.push((home, error.to_string())),
+            }
+        }
+    }
+
+    fn reason(&self, fan_out: &FanOut) -> String {
+        let (told, changed) = (self.told, self.changed);
+        let what = match &fan_out.news {
+            Around::Stop(why) => format!("{why}: stopped {changed} sandboxes of {told} issues"),
+            Around::Renamed { repository, .. } => {
+                format!("it is {repository} now: {changed} of {told} issues are there")
+            }
+            Around::LabelGone => {
+                format!("the trigger label has another name: {changed} of {told} issues had it")
+            }
+            Around::Noted(what) => what.clone(),
+        };
+        let resumed = if self.resumed { "; others were told before a restart" } else { "" };
+        let whose = match &fan_out.scope {
+            Scope::Repositories(_) => "",
+            Scope::Installation(_) => "; only issues that this installation told of are known",
+        };
+        format!("{what}{resumed}{whose}")
+    }
+}
+
+/// Tells one issue; whether that changed something.
+async fn tell(engine: &Engine, fan_out: &FanOut, home: HomeId) -> Result<bool, EngineError> {
+    let mut attempts = Attempts::begin(&engine.core)?;
+    loop {
+        let (news, delivery) = (fan_out.news.clone(), fan_out.delivery.clone());
+        let event = IssueEvent::Around { news, delivery };
+        let attempt = engine.ask_home(home, Activation::default(), event).await;
+        let Some(answered) = attempts.judge(attempt)? else { continue };
+        return match answered.reply {
+            Reply::Delivered(result) => Ok(result.applied),
+            // It turned out to be another home's issue, which is told for itself.
+            _ if answered.moved => Ok(false),
+            reply => Err(EngineError::StoreFailed(format!("it does not fit: {reply:?}"))),
+        };
+    }
+}
