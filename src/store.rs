@@ -48,8 +48,9 @@ pub trait Store: Send + Sync + 'static {
     /// Which installation this store belongs to; made once.
     fn instance(&self) -> InstanceId;
 
-    /// A home number that was never handed out before, by this process or an earlier one that
-    /// stored it.
+    /// A home number that was never handed out before, by this process or an earlier one, whether
+    /// it was stored or not: an object at a provider may carry the number of a home whose first
+    /// commit was lost.
     fn next_home(&self) -> HomeId;
 
     /// From now on [`Store::next_home`] hands out no number at or below this one, also after a

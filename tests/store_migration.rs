@@ -127,7 +127,7 @@ async fn a_database_of_version_1_keeps_all_it_has() {
 
     // And it goes on from there.
     assert_eq!(store.epoch().0, 10);
-    assert_eq!(store.next_home(), HomeId(4));
+    assert!(store.next_home() > HomeId(3));
     assert_eq!(store.holds().await, Ok(vec![]));
     let mut next = running(&one);
     next.facts.repository_id = Some(6);

@@ -5,7 +5,7 @@ use crate::issue::{ProviderCall, Record, Verb};
 use crate::sandbox::{
     CreateSpec, Labels, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall,
 };
-use crate::types::{AccountName, ExternalId, HomeId, InstanceId, IssueId};
+use crate::types::{AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode};
 
 /// Speaks one call to the provider, and translates its answer.
 pub(super) async fn ask(
@@ -15,7 +15,8 @@ pub(super) async fn ask(
     call: ProviderCall,
 ) -> Result<Done, Trouble> {
     let ProviderCall { verb, record, external_id, force, deadline, account, issue, .. } = call;
-    let see = |object: Object| seen(instance, home, object);
+    let asking = Asking { instance, home, account: account.clone(), issue: issue.clone() };
+    let see = |object: Object| asking.seen(object);
     let ours = |external_id: Option<ExternalId>| {
         let external_id = external_id.expect("start and stop are asked of a known object");
         let target = Target { external_id, expected: record.id.clone() };
@@ -45,7 +46,7 @@ pub(super) async fn ask(
     };
     result.map_err(|error| match error {
         ProviderError::Absent => Trouble::Absent,
-        ProviderError::Present(object) => Trouble::Present(seen(instance, home, *object)),
+        ProviderError::Present(object) => Trouble::Present(asking.seen(*object)),
         ProviderError::Refused(message) => Trouble::Refused(message),
         ProviderError::Unavailable { message, retry_after } => {
             Trouble::Unavailable { message, retry_after }
@@ -72,15 +73,81 @@ fn labels(
     }
 }
 
-/// The lifecycle's view of an object: whose it is, as far as this home is concerned.
-fn seen(instance: &InstanceId, home: HomeId, object: Object) -> Seen {
-    let owner = object
-        .labels
-        .filter(|labels| labels.instance == *instance && labels.home == home)
-        .map(|labels| Owner {
-            sandbox: labels.sandbox,
-            generation: labels.generation,
-            mode: labels.mode,
-        });
-    Seen { external_id: object.external_id, owner, state: object.state }
+/// Who asks, as far as objects tell.
+struct Asking<'a> {
+    instance: &'a InstanceId,
+    home: HomeId,
+    account: AccountName,
+    issue: IssueId,
+}
+
+impl Asking<'_> {
+    /// The lifecycle's view of an object: whose it is, as far as this home is concerned.
+    fn seen(&self, object: Object) -> Seen {
+        let is_ours = |labels: &Labels| labels.home == self.home || self.is_lost(labels);
+        let owner = object
+            .labels
+            .filter(|labels| labels.instance == *self.instance && is_ours(labels))
+            .map(|labels| Owner {
+                sandbox: labels.sandbox,
+                generation: labels.generation,
+                mode: labels.mode,
+            });
+        Seen { external_id: object.external_id, owner, state: object.state }
+    }
+
+    /// Whether it is of a create in fast mode for this very issue whose record was lost together
+    /// with its home's number. The first commit of a home claims the id that its objects are
+    /// labelled with, so no other home that was ever stored has it.
+    fn is_lost(&self, labels: &Labels) -> bool {
+        labels.mode == Mode::Fast
+            && labels.generation == Generation(1)
+            && labels.account == self.account
+            && labels.issue == self.issue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{ObjectName, ObjectState, SandboxId};
+
+    #[test]
+    fn an_object_is_this_homes_by_its_home_or_as_a_lost_fast_create_of_its_issue() {
+        let ours = Labels {
+            instance: InstanceId::trusted("here"),
+            account: AccountName::default_account(),
+            home: HomeId(7),
+            issue: IssueId::from_github(5),
+            sandbox: SandboxId::trusted("s"),
+            generation: Generation(1),
+            mode: Mode::Fast,
+        };
+        let asking = Asking {
+            instance: &ours.instance,
+            home: ours.home,
+            account: ours.account.clone(),
+            issue: ours.issue.clone(),
+        };
+        let lost = Labels { home: HomeId(3), ..ours.clone() };
+        for (labels, is_ours) in [
+            (ours.clone(), true),
+            (Labels { issue: IssueId::from_github(6), ..ours.clone() }, true),
+            (lost.clone(), true),
+            (Labels { mode: Mode::Strong, ..lost.clone() }, false),
+            (Labels { generation: Generation(2), ..lost.clone() }, false),
+            (Labels { issue: IssueId::from_github(6), ..lost.clone() }, false),
+            (Labels { account: AccountName::trusted("other"), ..lost.clone() }, false),
+            (Labels { instance: InstanceId::trusted("there"), ..lost }, false),
+            (Labels { instance: InstanceId::trusted("there"), ..ours.clone() }, false),
+        ] {
+            let object = Object {
+                external_id: ExternalId::trusted("o"),
+                name: ObjectName::trusted("claude-issue-5"),
+                labels: Some(labels.clone()),
+                state: ObjectState::Running,
+            };
+            assert_eq!(asking.seen(object).owner.is_some(), is_ours, "{labels:?}");
+        }
+    }
 }

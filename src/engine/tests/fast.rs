@@ -167,3 +167,28 @@ async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
     core.directory.came_to_nothing(core.now(), &account(), first, &alias);
     assert!(!is_certain("4", look("4").await).1, "somebody may still claim the name that left");
 }
+
+#[actix::test]
+async fn what_a_crash_left_of_an_issue_that_was_never_recorded_makes_room_for_it() {
+    let bench = Bench::new().await;
+    bench.provider.hold();
+    bench.store.hold();
+    let engine = bench.engine.clone();
+    tokio::spawn(async move { engine.ensure(&account(), fast("1")).await });
+    eventually("it is asked for", async || bench.provider.count("create") == 1).await;
+    let (_lost, provider) = bench.crash();
+    provider.release();
+    // The process is gone and its call goes on; of the record nothing was stored.
+    eventually("the object is there", async || provider.objects() == 1).await;
+    let store = std::sync::Arc::new(super::store::HeldStore::default());
+    // Its number was handed out once.
+    crate::store::Store::next_home(store.as_ref());
+    let bench = Bench::on(store, provider).await;
+    let again = bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    assert_eq!(again.sandbox.home, HomeId(2));
+    eventually("it is running", async || {
+        bench.store.issue(2).is_some_and(|issue| issue.state.phase() == Some(Phase::Running))
+    })
+    .await;
+    assert_eq!((bench.provider.objects(), bench.provider.count("delete")), (1, 1));
+}

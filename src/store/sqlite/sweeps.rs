@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use rusqlite::{Connection, params};
 
 use super::apply::{execute, failed};
+use super::open::HOMES_AHEAD;
 use super::read::{self, all, one};
 use super::rows::BadRow;
 use crate::store::{CommitError, HOMES_RESERVED_MAX, StoreError, Stray};
@@ -128,5 +129,6 @@ pub(super) fn check_reserved(above: HomeId) -> Result<(), CommitError> {
 }
 
 pub(super) fn reserve_homes(conn: &Connection, above: HomeId) -> Result<usize, CommitError> {
-    execute(conn, "UPDATE meta SET homes_reserved = max(homes_reserved, ?1)", [above.0])
+    let ahead = above.0.saturating_add(HOMES_AHEAD);
+    execute(conn, "UPDATE meta SET homes_reserved = max(homes_reserved, ?1)", [ahead])
 }
