@@ -223,18 +223,19 @@ async fn a_provider_that_cannot_be_reached_is_shown_everywhere_and_used_again_on
     let delete = server.request(Method::DELETE, "/v1/sandboxes/claude-issue-1");
     assert_eq!(send(delete).await.status, 202);
     let breaker = async || server.get("/v1/system").await.json()["data"]["providers"][0].clone();
-    let shown = async |state: &str| {
+    let shown = async |state: &str, healthy: bool| {
         let looking = async {
             loop {
                 let provider = breaker().await;
-                if provider["breaker"]["state"] == state {
+                // How the provider said it was is good for a moment, and may lag behind.
+                if provider["breaker"]["state"] == state && provider["healthy"] == healthy {
                     return provider;
                 }
             }
         };
         tokio::time::timeout(Duration::from_secs(10), looking).await.expect("it comes to this")
     };
-    let provider = shown("open").await;
+    let provider = shown("open", false).await;
     assert_eq!(provider["breaker"]["reason"], trouble);
     assert!(provider["breaker"]["since"].is_string(), "{provider}");
     assert!(provider["breaker"]["nextTryAt"].is_string(), "{provider}");
@@ -252,8 +253,8 @@ async fn a_provider_that_cannot_be_reached_is_shown_everywhere_and_used_again_on
 
     *server.provider.trouble.lock().expect("not poisoned") = None;
     server.provider.keeping.store(false, Ordering::SeqCst);
-    let provider = shown("closed").await;
-    assert_eq!((&provider["healthy"], &provider["breaker"]["since"]), (&json!(true), &json!(null)));
+    let provider = shown("closed", true).await;
+    assert_eq!(provider["breaker"]["since"], json!(null));
     let wait = "/v1/sandboxes/claude-issue-1?wait=20&until=deleted";
     assert_eq!(server.get(wait).await.json()["data"]["phase"], json!(null));
     assert_eq!(server.provider.object_count(), 0);
