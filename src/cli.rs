@@ -22,6 +22,7 @@ mod events;
 mod exec;
 mod failure;
 mod get;
+mod hold;
 mod ls;
 mod output;
 mod progress;
@@ -65,7 +66,9 @@ struct Cli {
 #[derive(Clone, Debug, Default, Args)]
 struct Place {
     /// The server [env: ISSUEBOX_SERVER] [default: the one on this machine]
-    #[arg(long, global = true, help_heading = "Which server", value_name = "URL")]
+    // Without a URL it is empty: that means something to `hold` and `release` alone.
+    #[arg(long, global = true, help_heading = "Which server", value_name = "URL",
+          num_args = 0..=1, default_missing_value = "")]
     server: Option<String>,
     /// Read the token from FILE [env: ISSUEBOX_TOKEN is the token itself] [default: the file
     /// `admin-token` in the data directory of the server on this machine]
@@ -107,6 +110,12 @@ enum Verb {
     Deliveries(deliveries::DeliveriesArgs),
     /// Wait until a sandbox is in a phase
     Wait(wait::WaitArgs),
+    /// Hold an issue, a repository or everything: nothing is made or started until released
+    Hold(hold::HoldArgs),
+    /// Release what is held
+    Release(hold::ReleaseArgs),
+    /// List what is held
+    Holds(hold::HoldsArgs),
     /// Show what records and providers disagree on, and decide about it
     Drift(drift::DriftArgs),
     /// Look at the configuration
@@ -149,6 +158,15 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
         Verb::Rm(args) => remote(&place, env, async |s| rm::run(s, args).await),
         Verb::Exec(args) => remote(&place, env, async |s| exec::run(s, args).await),
         Verb::Events(args) => remote(&place, env, async |s| events::run(s, args).await),
+        Verb::Hold(mut args) => {
+            let place = args.what.take_bare_server(place);
+            remote(&place, env, async |s| hold::hold(s, args).await)
+        }
+        Verb::Release(mut args) => {
+            let place = args.what.take_bare_server(place);
+            remote(&place, env, async |s| hold::release(s, args).await)
+        }
+        Verb::Holds(args) => remote(&place, env, async |s| hold::list(s, args).await),
         Verb::Drift(args) => remote(&place, env, async |s| drift::run(s, args).await),
         Verb::Deliveries(args) => remote(&place, env, async |s| deliveries::run(s, args).await),
         Verb::Wait(args) => remote(&place, env, async |s| wait::run(s, args).await),

@@ -386,6 +386,7 @@ async fn what_goes_well_goes_as_described() {
     let exec = "/v1/sandboxes/{id}/exec";
     let content = "/v1/sandboxes/{id}/files/content";
     let issue = "/v1/issues/{issueId}/sandbox";
+    let repository_hold = "/v1/holds/repositories/{owner}/{repo}";
     for (method, path, address, body) in [
         ("POST", "/v1/sandboxes", "/v1/sandboxes?wait=5", r#"{"issueId":"1"}"#),
         ("POST", "/v1/sandboxes", "/v1/sandboxes", r#"{"issueId":"1"}"#),
@@ -412,6 +413,15 @@ async fn what_goes_well_goes_as_described() {
         ("DELETE", "/v1/sandboxes/{id}", "/v1/sandboxes/claude-issue-1", ""),
         ("DELETE", "/v1/sandboxes/{id}", "/v1/sandboxes/claude-issue-1?wait=5", ""),
         ("GET", "/v1/deliveries", "/v1/deliveries", ""),
+        ("PUT", "/v1/holds/server", "/v1/holds/server", ""),
+        ("DELETE", "/v1/holds/server", "/v1/holds/server", ""),
+        ("PUT", "/v1/holds/accounts/{account}", "/v1/holds/accounts/a", ""),
+        ("DELETE", "/v1/holds/accounts/{account}", "/v1/holds/accounts/a", ""),
+        ("PUT", repository_hold, "/v1/holds/repositories/o/r", r#"{"reason":"x"}"#),
+        ("GET", "/v1/holds", "/v1/holds", ""),
+        ("DELETE", repository_hold, "/v1/holds/repositories/o/r", ""),
+        ("PUT", "/v1/holds/issues/{issueId}", "/v1/holds/issues/9", ""),
+        ("DELETE", "/v1/holds/issues/{issueId}", "/v1/holds/issues/9", ""),
         ("GET", "/v1/system", "/v1/system", ""),
         ("GET", "/v1/system/drift", "/v1/system/drift", ""),
         ("GET", "/healthz", "/healthz", ""),

@@ -73,6 +73,10 @@ impl Call {
         Self::new(Method::POST, path)
     }
 
+    pub fn put(path: &[&str]) -> Self {
+        Self::new(Method::PUT, path)
+    }
+
     pub fn delete(path: &[&str]) -> Self {
         Self::new(Method::DELETE, path)
     }

@@ -1,12 +1,12 @@
-//! Sandboxes as a table and as a sheet, and deliveries, with everything that others wrote made
-//! inert.
+//! Sandboxes as a table and as a sheet, deliveries and holds, with everything that others wrote
+//! made inert.
 
 use comfy_table::{Table, presets};
 
 use crate::types::{Timestamp, inert};
 
 use super::output::Screen;
-use super::wire::{Delivery, Sandbox};
+use super::wire::{Delivery, Hold, Sandbox};
 
 /// Longest title or reason in a table, in characters.
 const TITLE_LEN_MAX: usize = 48;
@@ -44,6 +44,22 @@ pub(super) fn deliveries(screen: &Screen, deliveries: &[Delivery], now: Timestam
             inert(delivery.issue_id.as_deref().unwrap_or("-")).into_owned(),
             shortened(&inert(&delivery.reason)),
             inert(delivery.delivery.as_deref().unwrap_or("-")).into_owned(),
+        ]);
+    }
+    laid_out(screen, table)
+}
+
+/// A list of holds.
+pub(super) fn holds(screen: &Screen, holds: &[Hold], now: Timestamp) -> String {
+    let mut table = plain_table();
+    table.set_header(["HELD", "AGE", "BY", "REASON"]);
+    for hold in holds {
+        let reason = Some(hold.reason.as_str()).filter(|reason| !reason.is_empty());
+        table.add_row([
+            inert(&hold.id).into_owned(),
+            age(&hold.since, now),
+            inert(&hold.by).into_owned(),
+            inert(reason.unwrap_or("-")).into_owned(),
         ]);
     }
     laid_out(screen, table)

@@ -103,6 +103,22 @@ pub(super) struct Delivery {
     pub received_at: String,
 }
 
+/// A hold that is on.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct Hold {
+    pub id: String,
+    pub reason: String,
+    pub since: String,
+    pub by: String,
+}
+
+/// What came of a release.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct Released {
+    pub id: String,
+    pub released: bool,
+}
+
 /// A piece of a command's output.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]

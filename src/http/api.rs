@@ -7,6 +7,7 @@ pub mod ensure;
 pub mod events;
 pub mod exec;
 pub mod files;
+pub mod holds;
 pub mod issues;
 pub mod sandboxes;
 pub mod system;

@@ -12,7 +12,7 @@ use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::api::{
-    commands, deliveries, drift, ensure, events, exec, files, issues, sandboxes, system,
+    commands, deliveries, drift, ensure, events, exec, files, holds, issues, sandboxes, system,
 };
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
@@ -38,6 +38,15 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(files::delete)
         .service(events::changes)
         .service(deliveries::list)
+        .service(holds::list)
+        .service(holds::hold_server)
+        .service(holds::release_server)
+        .service(holds::hold_account)
+        .service(holds::release_account)
+        .service(holds::hold_repository)
+        .service(holds::release_repository)
+        .service(holds::hold_issue)
+        .service(holds::release_issue)
         .service(system::system)
         .service(drift::list)
         .service(drift::adopt)
@@ -119,6 +128,11 @@ pub fn label(path: &str) -> &'static str {
         }
         ["v1", "events"] => "/v1/events",
         ["v1", "deliveries"] => "/v1/deliveries",
+        ["v1", "holds"] => "/v1/holds",
+        ["v1", "holds", "server"] => "/v1/holds/server",
+        ["v1", "holds", "accounts", _] => "/v1/holds/accounts/{account}",
+        ["v1", "holds", "repositories", _, _] => "/v1/holds/repositories/{owner}/{repo}",
+        ["v1", "holds", "issues", _] => "/v1/holds/issues/{issueId}",
         ["v1", "system"] => "/v1/system",
         ["v1", "system", "drift"] => "/v1/system/drift",
         ["v1", "system", "drift", _, "adopt"] => "/v1/system/drift/{driftId}/adopt",

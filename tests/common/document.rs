@@ -94,6 +94,7 @@ impl Operation {
             .path
             .replace("{id}", sandbox)
             .replace("{issueId}", issue)
+            .replace("{account}", "default")
             .replace("{owner}", "octo")
             .replace("{repo}", "hello")
             .replace("{number}", "7")
