@@ -158,6 +158,10 @@ pub enum EngineError {
     /// The provider could not be asked; the text is for the log.
     #[error("the provider {0} could not be asked: {1}")]
     ProviderFailed(ProviderName, String),
+    /// A call to the provider is under way for this issue; nothing was stored. Come back in a
+    /// second.
+    #[error("a call to the provider {0} is under way for this issue")]
+    ProviderBusy(ProviderName),
     /// A queue is full; nothing was stored. Come back in a second.
     #[error("too much at once")]
     Overloaded,

@@ -7,7 +7,8 @@
 //! answered nothing, and is looked at.
 //!
 //! A newer call of a home waits until the held one has ended (`slots`); what is to be put away
-//! without a record ([`Executor::clean`]) goes through the same slot.
+//! without a record ([`Executor::clean`]) and the looks of sweeps ([`Executor::aside`]) go through
+//! the same slot.
 
 mod ask;
 pub(super) mod hurry;
@@ -88,6 +89,23 @@ pub(super) struct HeldAnswer {
 impl Drop for HeldAnswer {
     fn drop(&mut self) {
         self.core.executor.slots.answered(self.home, &self.id);
+    }
+}
+
+/// A home's slot, taken beside the lifecycle. What the lifecycle asks meanwhile waits, and leaves
+/// when this is dropped.
+pub(super) struct Aside {
+    core: Arc<Core>,
+    home: HomeId,
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        let (core, home) = (&self.core, self.home);
+        if let Some(asked) = core.executor.slots.ended(home, None) {
+            let task = make_calls(Arc::clone(core), home, asked);
+            core.spawner.call(Box::pin(core.executor.tasks.track_future(task)));
+        }
     }
 }
 
@@ -187,7 +205,7 @@ impl Executor {
     /// Puts away something that no record knows, where the home's slot is free; false where it is
     /// not, and the next sweep asks again. Nobody is answered.
     pub fn clean(&self, core: &Arc<Core>, home: HomeId, cleanup: Cleanup) -> bool {
-        if core.is_stopping() || !self.slots.enter_cleaning(home) {
+        if core.is_stopping() || !self.slots.enter_aside(home) {
             return false;
         }
         let core = Arc::clone(core);
@@ -200,6 +218,13 @@ impl Executor {
         };
         spawner.call(Box::pin(self.tasks.track_future(task)));
         true
+    }
+
+    /// Takes a home's slot for a look that the lifecycle did not ask for; `None` where a call is
+    /// under way, whose answer is nearer to the truth.
+    pub fn aside(&self, core: &Arc<Core>, home: HomeId) -> Option<Aside> {
+        let is_free = !core.is_stopping() && self.slots.enter_aside(home);
+        is_free.then(|| Aside { core: Arc::clone(core), home })
     }
 
     async fn perform(

@@ -253,6 +253,7 @@ impl From<EngineError> for ApiError {
                 Self::new(Code::ProviderFailed, format!("the provider {name} could not be asked"))
                     .hint("GET /v1/system shows the provider's health")
             }
+            EngineError::ProviderBusy(_) => Self::new(Code::Overloaded, message).retry_after(1),
             EngineError::Overloaded => {
                 Self::new(Code::Overloaded, "too much at once; nothing was stored").retry_after(1)
             }

@@ -3,7 +3,7 @@
 //! A newer call waits behind the one that is under way, and takes the place of one that waits
 //! already: whoever asked again has given up what it asked before. The lifecycle asks again while
 //! a call is held only where a person forced a delete; and the removal of what is no sandbox of the
-//! home any more holds the slot without the lifecycle's knowing.
+//! home any more, like a sweep's look, holds the slot without the lifecycle's knowing.
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
@@ -49,8 +49,8 @@ pub(super) struct Asked {
 enum Held {
     /// A call of the lifecycle is under way.
     Calling(CallId),
-    /// Something without a record is being put away.
-    Cleaning,
+    /// Something beside the lifecycle: a stray is being put away, or a sweep looks.
+    Aside,
     /// A call has ended and its answer is on its way; a next call may take the slot over.
     Answering(CallId),
 }
@@ -69,7 +69,7 @@ impl Slots {
                     slot.get_mut().held = held;
                     Some(asked)
                 }
-                Held::Calling(_) | Held::Cleaning => {
+                Held::Calling(_) | Held::Aside => {
                     slot.get_mut().next = Some(Box::new(asked));
                     None
                 }
@@ -77,11 +77,11 @@ impl Slots {
         }
     }
 
-    /// Takes the slot to put something away; false where it is taken.
-    pub fn enter_cleaning(&self, home: HomeId) -> bool {
+    /// Takes the slot for something beside the lifecycle; false where it is taken.
+    pub fn enter_aside(&self, home: HomeId) -> bool {
         match self.map.entry(home) {
             Entry::Vacant(slot) => {
-                slot.insert(Slot { held: Held::Cleaning, next: None });
+                slot.insert(Slot { held: Held::Aside, next: None });
                 true
             }
             Entry::Occupied(_) => false,
@@ -95,7 +95,7 @@ impl Slots {
         let waits = slot.next.as_deref().map(|asked| CallId::of(&asked.call));
         let held = match &slot.held {
             Held::Calling(id) | Held::Answering(id) => Some(id.clone()),
-            Held::Cleaning => None,
+            Held::Aside => None,
         };
         let id = waits.or(held).filter(|id| id.sandbox == *sandbox)?;
         Some(id.attempt)
@@ -123,7 +123,7 @@ impl Slots {
     pub fn answered(&self, home: HomeId, id: &CallId) {
         self.map.remove_if(&home, |_, slot| match &slot.held {
             Held::Answering(answering) => answering == id,
-            Held::Calling(_) | Held::Cleaning => false,
+            Held::Calling(_) | Held::Aside => false,
         });
     }
 }
@@ -182,17 +182,17 @@ mod tests {
     #[test]
     fn cleaning_is_never_beside_a_call_and_a_call_waits_for_it() {
         let slots = Slots::default();
-        assert!(slots.enter_cleaning(HOME));
-        assert!(!slots.enter_cleaning(HOME));
+        assert!(slots.enter_aside(HOME));
+        assert!(!slots.enter_aside(HOME));
         assert_eq!(in_flight(&slots, "a"), None);
         assert_eq!(left(slots.enter(HOME, asked("a", 1))), None, "it waits");
         assert_eq!(in_flight(&slots, "a"), Some(1));
         assert_eq!(left(slots.ended(HOME, None)), Some(1));
-        assert!(!slots.enter_cleaning(HOME), "a call is under way");
+        assert!(!slots.enter_aside(HOME), "a call is under way");
         assert_eq!(left(slots.ended(HOME, Some(id("a", 1)))), None);
-        assert!(!slots.enter_cleaning(HOME), "its answer is on its way");
+        assert!(!slots.enter_aside(HOME), "its answer is on its way");
         slots.answered(HOME, &id("a", 1));
-        assert!(slots.enter_cleaning(HOME));
+        assert!(slots.enter_aside(HOME));
         assert_eq!(left(slots.ended(HOME, None)), None);
         assert!(slots.map.is_empty());
     }

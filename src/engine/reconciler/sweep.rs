@@ -20,6 +20,7 @@ use crate::store::Stray;
 use crate::types::{ExternalId, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
 
 use super::super::core::Core;
+use super::super::executor::Aside;
 use super::super::handle::Engine;
 use super::compare::{Finding, Known, Ours, StrayKind, Tally, compare};
 use super::drift::{Drifted, SweepResult, Swept};
@@ -226,10 +227,13 @@ async fn confirm(
     if failures.load(Ordering::Relaxed) >= FAILURES_MAX {
         return give_up("too many second looks failed");
     }
+    let Some(slot) = core.executor.aside(core, home.known.home) else {
+        return give_up("a call to the provider is under way");
+    };
     let late = core.clock.sleep_until(core.now().after(LOOK_TIME_MAX));
     let told = tokio::select! {
         biased;
-        told = look_and_tell(engine, name, sides, home) => told,
+        told = look_and_tell(engine, name, sides, home, slot) => told,
         () = late => Err("it took too long".to_owned()),
     };
     // The others have their turn.
@@ -251,6 +255,7 @@ async fn look_and_tell(
     name: &ProviderName,
     sides: &Sides,
     first: &Home,
+    slot: Aside,
 ) -> Result<Home, String> {
     let core = &engine.core;
     let home = first.known.home;
@@ -260,6 +265,8 @@ async fn look_and_tell(
     let seed = stored.is_none().then(|| (first.known.account.clone(), first.known.issue.clone()));
     let known = stored.as_ref().map_or_else(|| first.known.clone(), Known::of);
     let objects = find(core, provider.as_ref(), name, &known, &first.objects).await?;
+    // What the actor decides may need the slot.
+    drop(slot);
     let ids: Vec<SandboxId> = objects.iter().map(|object| object.labels.sandbox.clone()).collect();
     let mut deleted = core.store.deleted(&ids).await.map_err(|error| error.to_string())?;
     deleted.extend(ids.into_iter().filter(|id| sides.deleted.contains(id)));

@@ -414,3 +414,26 @@ async fn what_runs_although_it_is_stopped_is_stopped_again() {
     reaches(&bench, "1", Phase::Stopped).await;
     assert_eq!(swept(&bench).await, Vec::<String>::new());
 }
+
+#[actix::test]
+async fn a_look_is_never_beside_a_call_and_a_call_waits_for_it() {
+    let bench = Bench::new().await;
+    running(&bench, "1").await;
+    let core = bench.engine.core_arc();
+    let home = now(&bench, "1").await.home;
+    bench.provider.outside(Vec::clear);
+    let slot = core.executor.aside(&core, home).expect("nothing is under way");
+    assert!(core.executor.aside(&core, home).is_none(), "one at a time");
+    let looks = bench.provider.count("find");
+    assert_eq!(swept(&bench).await, ["object_lost held:object-1"]);
+    assert_eq!(bench.provider.count("find"), looks);
+    let item = &bench.engine.drift().items[0];
+    assert!(item.next.contains("a call to the provider is under way"), "{}", item.next);
+    let stop = bench.engine.command(&account(), &named("1"), Command::Stop, PERSON).await;
+    stop.expect("it is accepted");
+    assert_eq!(bench.provider.count("stop"), 0, "it waits");
+    drop(slot);
+    eventually("the call leaves", async || bench.provider.count("stop") >= 1).await;
+    reaches(&bench, "1", Phase::Failed).await;
+    assert_eq!(swept(&bench).await, Vec::<String>::new());
+}
