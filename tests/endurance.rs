@@ -1,9 +1,8 @@
 //! What must hold for long, at size, and while a provider is gone: the real program under load,
 //! killed about every second; ten thousand live sandboxes and a million known issues; an outage.
 //!
-//! All of it is ignored here and run by `.ci/run` against the release build, which
-//! `ISSUEBOX_BINARY` names. One test at a time, since each of them measures a busy machine:
-//! `cargo test --test endurance -- --ignored --nocapture --test-threads=1`
+//! What takes long is ignored here and run by `.ci/run` against the release build, which
+//! `ISSUEBOX_BINARY` names: `cargo test --test endurance -- --ignored`. Each prints what it counted.
 
 #[path = "endurance/chance.rs"]
 mod chance;
@@ -30,6 +29,8 @@ mod verdict;
 
 use std::io::Write;
 
+use tokio::sync::{Mutex, MutexGuard};
+
 /// Not `eprintln!`, which the test harness would swallow.
 fn tell(what: &str) {
     writeln!(std::io::stderr(), "{what}").expect("standard error");
@@ -41,4 +42,11 @@ fn given(name: &str, default: u64) -> u64 {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} must be a number: {text:?}")),
         Err(_) => default,
     }
+}
+
+/// Whoever holds this is alone: each of these tests keeps the machine busy, and some of them
+/// measure.
+async fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::const_new(());
+    ALONE.lock().await
 }

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use issuebox::app;
@@ -29,8 +30,13 @@ impl Bench {
     /// files is not what is measured (ext4 was seen to make 1,700 a second for minutes after many
     /// had been deleted).
     pub fn start() -> Self {
+        Self::start_on(|_, _| {})
+    }
+
+    /// The same, over what is put into its data directory and the provider's before.
+    pub fn start_on(fill: impl FnOnce(&Path, &Path)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let memory = std::path::Path::new("/dev/shm");
+        let memory = Path::new("/dev/shm");
         let simulated = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir());
         let simulated = simulated.expect("a directory");
         let file = dir.path().join("issuebox.toml");
@@ -43,6 +49,7 @@ impl Bench {
             sim = simulated.path(),
         );
         std::fs::write(&file, text).expect("it is written");
+        fill(&dir.path().join("data"), simulated.path());
         let loaded = Config::load(Some(&file), std::iter::empty(), Overrides::default())
             .expect("the configuration is right");
         let running = app::start(loaded.config).expect("the server starts");

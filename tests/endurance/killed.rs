@@ -10,7 +10,7 @@ use crate::load::{Kill, Load};
 use crate::plan::{KINDS, Script};
 use crate::process::Place;
 use crate::verdict::{self, Failed};
-use crate::{given, tell};
+use crate::{alone, given, tell};
 
 /// Scripts that are begun with each server: two of each kind.
 const SCRIPTS: u64 = 2 * KINDS;
@@ -98,6 +98,7 @@ async fn killed_for(seconds: u64, mode: &'static str, unique_names: bool, seed: 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes a minute; run by .ci/run, longer with KILL_SECONDS and another KILL_SEED"]
 async fn killed_every_second_each_issue_has_its_one_object() {
+    let _alone = alone().await;
     let (seconds, seed) = (given("KILL_SECONDS", 60), given("KILL_SEED", 1));
     tell(&format!("KILL_SEED={seed} KILL_SECONDS={seconds}"));
     for mode in ["strong", "fast"] {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::crowd;
 use crate::process::{Place, Server, until};
-use crate::tell;
+use crate::{alone, tell};
 
 /// From the start of a process until it is ready, with all that it knows.
 const READY_MAX: Duration = Duration::from_secs(2);
@@ -40,6 +40,7 @@ async fn running(server: &Server) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "makes ten thousand sandboxes; run by .ci/run"]
 async fn killed_with_ten_thousand_live_it_is_ready_at_once_and_finds_them_all() {
+    let _alone = alone().await;
     const LIVE: usize = 10_000;
     let place = Place::simulated("");
     crowd::live(&place.data(), &place.simulated_dir(), LIVE).await;
@@ -69,6 +70,7 @@ async fn killed_with_ten_thousand_live_it_is_ready_at_once_and_finds_them_all() 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "makes a database of a million issues; run by .ci/run"]
 async fn a_million_known_issues_take_little_memory_and_no_time_to_start() {
+    let _alone = alone().await;
     const LIVE: usize = 1_000;
     const KNOWN: u64 = 1_000_000;
     let place = Place::simulated("");
