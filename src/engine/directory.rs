@@ -367,9 +367,11 @@ impl Names {
         self.by_id.home()
     }
 
-    /// Whether one of these names is durable.
-    pub const fn any_durable(&self) -> bool {
-        matches!(self.by_id, Known::Durable(_)) || matches!(self.by_number, Known::Durable(_))
+    /// Whether one of these names is durable; that of another repository does not count.
+    pub fn any_durable(&self, repository_id: Option<u64>) -> bool {
+        let is_own = !self.foreign(repository_id);
+        matches!(self.by_id, Known::Durable(_))
+            || (is_own && matches!(self.by_number, Known::Durable(_)))
     }
 }
 

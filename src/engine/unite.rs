@@ -66,9 +66,7 @@ impl Engine {
                 asked_for |= self.merge(account, nudge, &sides, homes, by_id).await?;
                 continue;
             }
-            let durable = each().any(|(side, names)| {
-                names.any_durable() && names.homes(Some(side.repository_id)).next().is_some()
-            });
+            let durable = each().any(|(side, names)| names.any_durable(Some(side.repository_id)));
             let seed = (account.clone(), nudge.news.issue_id.clone());
             let seed = Some(seed).filter(|_| !durable);
             let activation = Activation { seed, ..Activation::default() };

@@ -282,6 +282,24 @@ async fn a_repository_made_again_under_its_name_has_issues_of_its_own() {
 }
 
 #[actix::test]
+async fn a_transfer_into_a_repository_made_again_takes_the_number_from_the_one_before() {
+    // What had the place before, in a repository that is gone.
+    const GONE: Called = (70, "garden/press", 9, 8);
+    let bench = Bench::new().await;
+    bench.told(labelled("gone", GONE, 1)).await;
+    let gone = bench.settled(GONE).await;
+    bench.told(labelled("first", HERE, 2)).await;
+    let before = bench.settled(HERE).await;
+    bench.told(transfer("left")).await;
+    let after = bench.settled(THERE).await;
+    assert_eq!(after.id, before.id);
+    assert_eq!(bench.home_at(THERE).await, Some(before.home));
+    assert_eq!(bench.home_of(GONE).await, Some(gone.home));
+    assert_eq!(bench.settled(GONE).await.id, gone.id, "it was another issue and stays");
+    assert_eq!(bench.provider.objects(), 2);
+}
+
+#[actix::test]
 async fn a_transfer_survives_a_crash_at_each_of_its_commits() {
     // How many commits the store takes before the server is killed: the merge, then the delivery.
     for failing in 0..2 {
