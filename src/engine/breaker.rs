@@ -17,6 +17,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::watch;
 
+use crate::clock::Clock;
 use crate::issue::event::NotAsked;
 use crate::sandbox::{Health, SandboxProvider};
 use crate::types::{ProviderName, Timestamp};
@@ -154,7 +155,7 @@ impl Default for Breaker {
 
 impl Breaker {
     /// Whether the provider may be asked now; waits where its health is just being asked.
-    pub async fn admit(&self, core: &Core, provider: &ProviderName) -> Result<(), NotAsked> {
+    pub async fn admit(&self, clock: &dyn Clock, provider: &ProviderName) -> Result<(), NotAsked> {
         let mut state = self.state.subscribe();
         let decided = state.wait_for(|state| match state {
             State::Closed | State::Open(_) => true,
@@ -163,7 +164,7 @@ impl Breaker {
         let decided = decided.await.expect("the sender lives as long as the breaker");
         match &*decided {
             State::Open(outage) => {
-                let next_try = outage.next_try.since(core.now());
+                let next_try = outage.next_try.since(clock.now());
                 let message = unreachable(provider, &outage.reason, next_try);
                 Err(NotAsked::Unreachable { message, next_try })
             }
@@ -250,6 +251,7 @@ async fn health_of(provider: &dyn SandboxProvider) -> Result<Health, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SystemClock;
 
     fn at(secs: i64) -> Timestamp {
         Timestamp::from_unix_ms(secs * 1000)
@@ -291,6 +293,28 @@ mod tests {
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
+    }
+
+    #[tokio::test]
+    async fn a_call_waits_for_the_verdict_and_goes_by_it() {
+        let provider = ProviderName::trusted("docker");
+        for trouble in [None, Some("down".to_owned())] {
+            for begin in [State::suspect as fn(&mut State) -> bool, |state| {
+                state.heard(Some("down".into()), at(0), 0);
+                state.probe();
+                true
+            }] {
+                let breaker = Breaker::default();
+                breaker.state.send_modify(|state| assert!(begin(state)));
+                let mut call = Box::pin(breaker.admit(&SystemClock, &provider));
+                assert_eq!(call.as_mut().now_or_never(), None, "health is being asked");
+                let now = SystemClock.now();
+                breaker.state.send_modify(|state| {
+                    state.heard(trouble.clone(), now, 0);
+                });
+                assert_eq!(call.await.is_err(), trouble.is_some());
+            }
+        }
     }
 
     #[test]

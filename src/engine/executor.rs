@@ -237,7 +237,7 @@ impl Executor {
         let Some(Bounded { provider, breaker, creates, others }) = self.providers.get(&name) else {
             return Err(Trouble::Unknown(name));
         };
-        breaker.admit(core, &name).await.map_err(Trouble::NotAsked)?;
+        breaker.admit(core.clock.as_ref(), &name).await.map_err(Trouble::NotAsked)?;
         if let Err(why) = core.identities.confirm(core, &name).await {
             if let NotConfirmed::Silent(_) = why {
                 breaker.suspect(core, &name);
@@ -254,7 +254,7 @@ impl Executor {
             return Err(Trouble::NotAsked(NotAsked::NoTurn));
         };
         // It may have become unreachable while this waited for its turn.
-        breaker.admit(core, &name).await.map_err(Trouble::NotAsked)?;
+        breaker.admit(core.clock.as_ref(), &name).await.map_err(Trouble::NotAsked)?;
         // Boxed, so that the many that may wait for their turn are small.
         let work = Box::pin(ask::ask(provider.as_ref(), &self.instance, home, call));
         let guarded = AssertUnwindSafe(work).catch_unwind();
@@ -293,7 +293,9 @@ impl Executor {
                 let why = format!("the configuration has no provider {name}");
                 return Err(ProviderError::Refused(why));
             };
-            if let Err(NotAsked::Unreachable { message, .. }) = breaker.admit(core, &name).await {
+            if let Err(NotAsked::Unreachable { message, .. }) =
+                breaker.admit(core.clock.as_ref(), &name).await
+            {
                 return Err(ProviderError::unavailable(message));
             }
             let is_same = core.identities.confirm(core, &name).await;
