@@ -206,7 +206,8 @@ pub trait Store: Send + Sync + 'static {
     /// How many live sandboxes of an account are in each phase (phases without any left out).
     async fn counts(&self, account: &AccountName) -> Result<Vec<(Phase, u64)>, StoreError>;
 
-    /// Whether writes can be made durable now; `Err` says why not.
+    /// Whether writes can be made durable now; `Err` says why not. It answers behind every write
+    /// that was handed in before: what is read after it shows them.
     async fn check(&self) -> Result<(), StoreError>;
 }
 

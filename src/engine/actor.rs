@@ -4,12 +4,12 @@
 //! to waits in the outbox, in order, until its commit is durable. Only then does the reply, the
 //! published change or the provider call leave. No SQL, no HTTP, no shell in here.
 //!
-//! # Races that are accepted
-//! An actor may end (a panic, a refused commit) while a commit of its own is still on its way.
-//! Its successor then reads a state that is about to change, and its first commit is refused by
-//! the version that it names; the caller's one retry builds it again. Since a version is only a
-//! number, nothing else may be under way behind that first commit: the second would name just the
-//! version that the predecessor's commit has made, and overwrite it. See [`Standing`].
+//! # The race that had to be closed
+//! An actor may end (a panic, a refused commit) while commits of its own are still on their way. A
+//! successor that read the state before they land would hold something old for true: it would not
+//! know of what they began, and since a version is only a number, its second commit would name just
+//! the version that theirs had made, and overwrite it. So whoever ends like that leaves the home
+//! *unsettled*, and its successor loads only behind everything that was handed in before.
 
 mod output;
 
@@ -99,18 +99,6 @@ pub(super) enum Unanswered {
     Failed(String),
 }
 
-/// How an actor stands with the store.
-enum Standing {
-    /// It has handed nothing in yet.
-    New,
-    /// Its first write is on its way, perhaps behind a predecessor's that makes it be refused.
-    /// What follows it waits here, by the outputs' numbers.
-    Unproven(Vec<(u64, Write)>),
-    /// Its first write was taken: nobody else's can come any more, since the store applies a
-    /// home's writes in the order in which they were handed in.
-    Proven,
-}
-
 /// One issue's actor.
 pub(super) struct IssueActor {
     core: Arc<Core>,
@@ -122,7 +110,6 @@ pub(super) struct IssueActor {
     /// Boxed, since a queue keeps room for several, and an actor that rests has none.
     outbox: VecDeque<Box<Output>>,
     last_output: u64,
-    standing: Standing,
     /// Whether what is in memory is known to follow all that was ever stored of the issue.
     certain: bool,
     hurried: Option<Hurried>,
@@ -153,7 +140,6 @@ pub(super) fn start(
             issue: None,
             outbox: VecDeque::new(),
             last_output: 0,
-            standing: Standing::New,
             certain: false,
             hurried: None,
             recent: VecDeque::new(),
@@ -170,7 +156,8 @@ impl Actor for IssueActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let seed = self.activation.seed.take();
-        if self.activation.brand_new {
+        let unsettled = self.core.unsettled.contains(&self.home);
+        if self.activation.brand_new && !unsettled {
             self.certain = self.activation.certain;
             self.issue = seed.map(|(account, id)| Issue::new(self.home, account, id));
             self.listen(ctx);
@@ -178,7 +165,13 @@ impl Actor for IssueActor {
         }
         let core = Arc::clone(&self.core);
         let home = self.home;
-        let load = async move { core.store.load(home).await };
+        let load = async move {
+            if unsettled {
+                core.store.check().await?;
+                core.unsettled.remove(&home);
+            }
+            core.store.load(home).await
+        };
         // Nothing is handled before the state is there.
         ctx.wait(load.into_actor(self).map(move |loaded, actor, ctx| match loaded {
             Ok(Some(issue)) => {
@@ -194,8 +187,8 @@ impl Actor for IssueActor {
                         actor.issue = Some(Issue::new(actor.home, account, id));
                         actor.listen(ctx);
                     }
-                    // The first commit of an actor that ended may still be on its way. Whoever speaks
-                    // next looks again; the due time takes up what that commit began.
+                    // Nothing of it was ever stored: its first commit was refused. Whoever speaks
+                    // next begins it anew.
                     None => {
                         actor.ended = true;
                         actor.passivated = true;
@@ -397,18 +390,9 @@ impl IssueActor {
                 timeline,
                 delivery,
             };
-            match &mut self.standing {
-                // Never with an early create: that is the first in the outbox.
-                Standing::Unproven(waiting) => waiting.push((number, write)),
-                Standing::New | Standing::Proven => {
-                    if matches!(self.standing, Standing::New) {
-                        self.standing = Standing::Unproven(Vec::new());
-                    }
-                    match early {
-                        None => self.hand_in(number, write, ctx),
-                        Some(call) => self.hurry(number, write, call, names, ctx),
-                    }
-                }
+            match early {
+                None => self.hand_in(number, write, ctx),
+                Some(call) => self.hurry(number, write, call, names, ctx),
             }
         }
         self.issue = Some(issue);
@@ -448,13 +432,6 @@ impl IssueActor {
     fn committed(&mut self, number: u64, result: Result<(), CommitError>, ctx: &mut Context<Self>) {
         match result {
             Ok(()) => {
-                if let Standing::Unproven(waiting) =
-                    std::mem::replace(&mut self.standing, Standing::Proven)
-                {
-                    for (number, write) in waiting {
-                        self.hand_in(number, write, ctx);
-                    }
-                }
                 if let Some(output) = self.outbox.iter_mut().find(|o| o.number == number) {
                     output.durable = true;
                 }
@@ -515,6 +492,7 @@ impl IssueActor {
     fn refused(&mut self, number: u64, error: CommitError, ctx: &mut Context<Self>) {
         self.ended = true;
         // Before anybody is told to try again.
+        self.core.unsettled.insert(self.home);
         self.ticket.leave();
         if let Some(hurried) = self.hurried.take() {
             hurried.ended();
@@ -572,6 +550,9 @@ impl Drop for IssueActor {
     /// their way whose provider calls nobody would make, answers in its queue. A successor takes
     /// them up soon, instead of at the due time.
     fn drop(&mut self) {
+        if self.outbox.iter().any(|output| !output.durable) {
+            self.core.unsettled.insert(self.home);
+        }
         let (core, home) = (Arc::clone(&self.core), self.home);
         if self.passivated || core.is_stopping() {
             return;

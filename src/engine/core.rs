@@ -49,6 +49,8 @@ pub(super) struct Core {
     pub uniting: Mutex<()>,
     /// Told where a delivery that concerns many issues was stored.
     pub fan_outs: Notify,
+    /// Homes whose last actor ended with commits on their way: the next one loads behind those.
+    pub unsettled: DashSet<HomeId>,
     /// Whether the server is shutting down.
     pub stopping: AtomicBool,
 }

@@ -91,6 +91,7 @@ impl Engine {
             restarting: DashSet::new(),
             uniting: Mutex::default(),
             fan_outs: Notify::new(),
+            unsettled: DashSet::new(),
             stopping: AtomicBool::new(false),
         });
         let engine = Self { core, templates: Arc::new(parts.templates) };

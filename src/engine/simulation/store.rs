@@ -39,6 +39,12 @@ pub struct Writer {
     to_tell: BTreeMap<u64, (Told, Result<(), CommitError>)>,
 }
 
+impl Writer {
+    fn is_busy(&self) -> bool {
+        !self.waiting.is_empty() || self.under_way.is_some()
+    }
+}
+
 impl Inner {
     fn hand_in(&mut self, write: Write) -> oneshot::Receiver<Result<(), CommitError>> {
         let (told, answer) = oneshot::channel();
@@ -370,6 +376,9 @@ impl Store for SimStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
+        while self.life.world().with(|inner| inner.writer.is_busy()) {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
         Ok(())
     }
 }
