@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use issuebox::clock::{SystemClock, SystemIds};
 use issuebox::engine::{
-    Change, Engine, EngineParts, EnsureIssue, IssueKey, Publisher, Quotas, SandboxRef, Threads,
-    WaitFor,
+    Change, Engine, EngineParts, EnsureIssue, IssueKey, Publisher, Quotas, Retention, SandboxRef,
+    Threads, WaitFor,
 };
 use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
@@ -113,6 +113,7 @@ async fn start(
     let provider_rules =
         ProviderRules { names_enforced: true, settle: Duration::ZERO, dies_with_server: false };
     let parts = EngineParts {
+        retention: Retention::default(),
         store: Arc::new(store),
         clock,
         ids,

@@ -52,6 +52,8 @@ pub struct Config {
     pub lifecycle: Lifecycle,
     /// How many sandboxes there may be.
     pub quota: Quota,
+    /// How long things are kept.
+    pub retention: Retention,
     /// What sandboxes are made from; `default` is always there.
     pub templates: BTreeMap<TemplateName, Template>,
     /// What makes them.
@@ -164,6 +166,15 @@ pub struct Quota {
     pub live_server: u64,
     /// `creates_in_flight`: creates under way at once, for each provider.
     pub creates_in_flight: u64,
+}
+
+/// `[retention]`; `None` keeps for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// `deliveries_days`: what came from GitHub, and what came of it.
+    pub deliveries: Option<Duration>,
+    /// `timeline_days`: what happened to issues.
+    pub timeline: Option<Duration>,
 }
 
 /// `[providers]`

@@ -31,6 +31,7 @@ mod hurried;
 mod identity;
 mod reconciler;
 mod registry;
+mod retention;
 mod scheduler;
 pub mod spawner;
 mod start;
@@ -54,5 +55,6 @@ pub use handle::Engine;
 pub use reconciler::drift::{
     DriftItem, DriftKind, DriftView, ObjectSide, ProviderSweeps, RecordSide, Remedy,
 };
+pub use retention::Retention;
 pub use spawner::{Spawner, Threads};
 pub use start::EngineParts;

@@ -361,6 +361,31 @@ async fn an_overload_is_503_on_every_route_that_writes() {
     expect(&server, "overloaded", "claude-issue-3", is_retry).await;
 }
 
+/// A sandbox that its closed issue stopped, `claude-issue-1`, and one that failed,
+/// `claude-issue-3`: whatever may be refused to begin begins at one of them.
+async fn resting(server: &TestServer) {
+    server.deliver("issues", "d-1", &opened(1, "a title")).await;
+    server.get("/v1/sandboxes/claude-issue-1?until=running&wait=5").await;
+    let closed = opened(1, "a title").replace("opened", "closed").replace("\"open\"", "\"closed\"");
+    let closed = closed.replace("2026-01-31T12:00:00Z", "2026-02-01T12:00:00Z");
+    assert_eq!(server.deliver("issues", "d-2", &closed).await.status, 202);
+    server.get("/v1/sandboxes/claude-issue-1?until=stopped&wait=5").await;
+    server.provider.refusing.store(true, Ordering::SeqCst);
+    server.post("/v1/sandboxes?wait=5", json!({"issueId": "3"})).await;
+    server.provider.refusing.store(false, Ordering::SeqCst);
+}
+
+#[tokio::test]
+async fn what_is_held_is_refused_wherever_something_would_begin() {
+    let server = TestServer::start().await;
+    resting(&server).await;
+    let hold = server.request(Method::PUT, "/v1/holds/server").body("");
+    assert_eq!(send(hold).await.status, 200);
+    let is_retry = |operation: &Operation| operation.path.ends_with("/retry");
+    expect(&server, "held", "claude-issue-1", |o| !is_retry(o)).await;
+    expect(&server, "held", "claude-issue-3", is_retry).await;
+}
+
 #[tokio::test]
 async fn a_server_that_ends_says_so() {
     let server = TestServer::start().await;
@@ -476,6 +501,7 @@ async fn every_code_that_is_described_is_provoked_by_a_test_here() {
         "unauthorized",
         "bad_signature",
         "forbidden",
+        "held",
         "route_not_found",
         "sandbox_not_found",
         "file_not_found",

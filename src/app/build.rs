@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, Server, StepBounds};
-use crate::engine::{Engine, EngineParts, Quotas, Threads};
+use crate::engine::{Engine, EngineParts, Quotas, Retention, Threads};
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, TokenHash};
 use crate::issue::event::ProviderRules;
@@ -62,6 +62,10 @@ pub(super) async fn serve(
     let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
     let arbiter = Arbiter::new();
     let engine = Engine::start(EngineParts {
+        retention: Retention {
+            deliveries: config.retention.deliveries,
+            timeline: config.retention.timeline,
+        },
         store: Arc::clone(&store),
         clock: Arc::clone(&clock),
         ids: Arc::clone(&ids),

@@ -12,7 +12,7 @@ use super::reader::{Reader, list_of, text_of};
 use super::source::{Sources, Value};
 use super::{
     Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Providers, Quota, RepositoryPattern,
-    Server, Simulated, StepBounds, Triggers,
+    Retention, Server, Simulated, StepBounds, Triggers,
 };
 
 /// Reads all sections.
@@ -27,6 +27,7 @@ pub(super) fn read(sources: Sources) -> Result<Loaded, ConfigError> {
         triggers: triggers(r),
         lifecycle: lifecycle(r),
         quota: quota(r),
+        retention: retention(r),
         templates: templates(r),
         providers: providers(r),
     };
@@ -255,6 +256,23 @@ fn quota(r: &mut Reader) -> Quota {
         live_server: number("live_server", 0),
         creates_in_flight: number("creates_in_flight", 8),
     }
+}
+
+/// Deliveries are kept for as long as GitHub may send them again: a GUID that was forgotten would
+/// be carried out a second time.
+const DELIVERIES_DAYS_MIN: u64 = 3;
+/// Longest span that things can be kept for, other than for ever, in days: a hundred years.
+const DAYS_MAX: u64 = 36_525;
+
+fn retention(r: &mut Reader) -> Retention {
+    let days = |days: u64| (days > 0).then(|| Duration::from_secs(days * 86_400));
+    let key = "retention.deliveries_days";
+    let deliveries = r.number(key, 30, 0..=DAYS_MAX);
+    if (1..DELIVERIES_DAYS_MIN).contains(&deliveries) {
+        r.wrong(key, "must be 0 (for ever) or at least 3: for so long GitHub may send one again");
+    }
+    let timeline = r.number("retention.timeline_days", 90, 0..=DAYS_MAX);
+    Retention { deliveries: days(deliveries), timeline: days(timeline) }
 }
 
 fn templates(r: &mut Reader) -> BTreeMap<TemplateName, Template> {

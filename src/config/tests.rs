@@ -93,6 +93,9 @@ fn a_whole_file_is_read() {
         unique_names = false
         [quota]
         live = 0
+        [retention]
+        deliveries_days = 3
+        timeline_days = 0
         "#,
     )
     .expect("a good file");
@@ -107,6 +110,8 @@ fn a_whole_file_is_read() {
     assert_eq!(config.lifecycle.create.attempts, 5);
     assert_eq!(config.lifecycle.stop.timeout, Duration::from_secs(7));
     assert_eq!(config.lifecycle.idle_stop, None);
+    assert_eq!(config.retention.deliveries, Some(Duration::from_secs(3 * 86_400)));
+    assert_eq!(config.retention.timeline, None);
     assert_eq!(config.templates.len(), 2);
     let simulated = config.providers.simulated;
     assert_eq!(simulated.create_delay, Duration::from_millis(1500));
@@ -304,6 +309,20 @@ require_limits = true
     issuebox.toml:8: providers.local.isolation must be namespaces (anything less is not available yet), not "none"
     issuebox.toml:9: providers.local.require_limits cannot be true yet: memory, CPU and disk are not enforced, so no sandbox could start
     "#
+    );
+}
+
+#[test]
+fn deliveries_are_kept_for_as_long_as_they_may_come_again() {
+    let days = |n: u32| load(&format!("[retention]\ndeliveries_days = {n}"));
+    let kept = days(0).expect("for ever").config.retention;
+    assert_eq!((kept.deliveries, kept.timeline), (None, Some(Duration::from_secs(90 * 86_400))));
+    insta::assert_snapshot!(
+        error_of("[retention]\ndeliveries_days = 2\ntimeline_days = 40_000"),
+        @"
+    issuebox.toml:2: retention.deliveries_days must be 0 (for ever) or at least 3: for so long GitHub may send one again
+    issuebox.toml:3: retention.timeline_days must be a whole number from 0 to 36525, not 40000
+    "
     );
 }
 

@@ -28,6 +28,7 @@ use super::handle::Engine;
 use super::identity::Identities;
 use super::reconciler::Reconciler;
 use super::registry::Registry;
+use super::retention::{self, Retention};
 use super::scheduler::{self, Alarm};
 use super::spawner::Spawner;
 
@@ -58,6 +59,8 @@ pub struct EngineParts {
     pub spawner: Arc<dyn Spawner>,
     /// The pause between two sweeps of a provider; `None` sweeps only when asked.
     pub reconcile: Option<Duration>,
+    /// How long deliveries and timelines are kept.
+    pub retention: Retention,
 }
 
 impl Engine {
@@ -103,6 +106,7 @@ impl Engine {
         spawner.io(Box::pin(scheduler::run(Arc::clone(&engine.core))));
         spawner.io(Box::pin(scheduler::passivate(Arc::clone(&engine.core))));
         spawner.io(Box::pin(admission::grant(Arc::clone(&engine.core))));
+        spawner.io(Box::pin(retention::run(Arc::clone(&engine.core), parts.retention)));
         engine.begin_sweeps();
         spawner.io(Box::pin(fanout::run(engine.clone())));
         Ok(engine)

@@ -9,6 +9,7 @@ mod fast;
 mod provider;
 mod races;
 mod reconciler;
+mod retention;
 pub(in crate::engine) mod rows;
 mod serial;
 mod store;
@@ -23,7 +24,8 @@ use actix::Arbiter;
 
 use crate::clock::{IdSource, SystemClock, SystemIds};
 use crate::engine::{
-    Change, Engine, EngineParts, EnsureIssue, IssueKey, Publisher, Quotas, SandboxRef, Threads,
+    Change, Engine, EngineParts, EnsureIssue, IssueKey, Publisher, Quotas, Retention, SandboxRef,
+    Threads,
 };
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
@@ -151,6 +153,7 @@ impl Bench {
             dies_with_server: traits.dies_with_server,
         };
         let engine = Engine::start(EngineParts {
+            retention: Retention::default(),
             store: Arc::clone(&store) as _,
             clock: Arc::new(SystemClock),
             ids: Arc::clone(&ids) as _,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use actix_web::dev::ServerHandle;
 use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::config::RepositoryPattern;
-use issuebox::engine::{Engine, EngineParts, Quotas, Threads};
+use issuebox::engine::{Engine, EngineParts, Quotas, Retention, Threads};
 use issuebox::github::policy::TriggerPolicy;
 use issuebox::github::webhook::sign;
 use issuebox::http::{Edge, Feed, Limits, TokenHash};
@@ -236,6 +236,7 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
     let name = ProviderName::trusted(parts.provider_name);
     let rules = rules(&name);
     let engine = Engine::start(EngineParts {
+        retention: Retention::default(),
         store: Arc::clone(&store) as _,
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),

@@ -11,7 +11,8 @@ use super::world::{Inner, Life};
 use crate::engine::actor::Message;
 use crate::engine::registry::Registry;
 use crate::engine::{
-    Change, Engine, EngineError, EngineParts, EnsureIssue, Publisher, Quotas, SandboxRef, WaitFor,
+    Change, Engine, EngineError, EngineParts, EnsureIssue, Publisher, Quotas, Retention,
+    SandboxRef, WaitFor,
 };
 use crate::issue::event::{Answer, Done, Trouble};
 use crate::issue::{Command, IssueEvent};
@@ -56,6 +57,7 @@ pub async fn live(life: Arc<Life>) -> bool {
         (weather.providers[cloud].name.clone(), Arc::new(provider) as _)
     });
     let started = Engine::start(EngineParts {
+        retention: Retention::default(),
         store: Arc::new(SimStore::open(Arc::clone(&life))),
         clock: Arc::new(SimClock(Arc::clone(&life))),
         ids: Arc::new(SimIds(Arc::clone(&life))),

@@ -25,11 +25,19 @@ pub struct HeldStore {
     fail_next: Mutex<Option<(u32, CommitError)>>,
     /// A home whose commits all fail.
     broken: Mutex<Option<HomeId>>,
+    pruning: Mutex<Pruning>,
     last_home: AtomicI64,
     /// Whether commits go through.
     open: watch::Sender<bool>,
     /// Whether the newest sandbox of a home is told at once.
     reads_open: watch::Sender<bool>,
+}
+
+/// What pruning was asked for, and how many rows it finds.
+#[derive(Default)]
+struct Pruning {
+    asks: Vec<PruneAsk>,
+    left: u64,
 }
 
 impl Default for HeldStore {
@@ -38,6 +46,7 @@ impl Default for HeldStore {
             rows: Mutex::default(),
             fail_next: Mutex::default(),
             broken: Mutex::default(),
+            pruning: Mutex::default(),
             last_home: AtomicI64::new(0),
             open: watch::Sender::new(true),
             reads_open: watch::Sender::new(true),
@@ -111,6 +120,16 @@ impl HeldStore {
                 None
             }
         }
+    }
+
+    /// So many rows are too old.
+    pub fn set_prunable(&self, rows: u64) {
+        self.pruning.lock().expect("no panic holds it").left = rows;
+    }
+
+    /// What pruning was asked for.
+    pub fn prunes(&self) -> Vec<PruneAsk> {
+        self.pruning.lock().expect("no panic holds it").asks.clone()
     }
 
     pub fn issue(&self, home: i64) -> Option<Issue> {
@@ -291,8 +310,15 @@ impl Store for HeldStore {
         Ok(())
     }
 
-    async fn prune(&self, _: PruneAsk) -> Result<u64, CommitError> {
-        Ok(0)
+    async fn prune(&self, ask: PruneAsk) -> Result<u64, CommitError> {
+        let mut pruning = self.pruning.lock().expect("no panic holds it");
+        pruning.asks.push(ask);
+        if let Some(error) = self.strike() {
+            return Err(error);
+        }
+        let removed = pruning.left.min(ask.limit as u64);
+        pruning.left -= removed;
+        Ok(removed)
     }
 
     async fn deliveries(

@@ -1,0 +1,70 @@
+//! What is kept for how long: old deliveries and rows of timelines are removed once an hour.
+//!
+//! The store takes them in small bites between other writes. Here, too, there is a pause after
+//! every thousand rows, so that a server which finds a year of them (retention was set for the
+//! first time) goes through them in the background and no delivery waits for that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::store::{CommitError, PruneAsk};
+
+use super::core::Core;
+
+/// The pause between two rounds. What is kept for days may be an hour older.
+const ROUND_EVERY: Duration = Duration::from_secs(3600);
+/// The pause before the first round: a server that starts has more urgent work.
+const FIRST_AFTER: Duration = Duration::from_secs(60);
+/// How many rows are asked for at once.
+const ROWS_MAX: usize = 1_024;
+/// The pause after so many.
+const ROWS_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long things are kept; `None` for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// Deliveries. The store keeps them for three days at least.
+    pub deliveries: Option<Duration>,
+    /// Rows of timelines.
+    pub timeline: Option<Duration>,
+}
+
+/// Removes what is too old, for ever.
+pub(super) async fn run(core: Arc<Core>, retention: Retention) {
+    if retention == Retention::default() {
+        return;
+    }
+    core.clock.sleep_until(core.now().after(FIRST_AFTER)).await;
+    loop {
+        match round(&core, retention).await {
+            Ok(0) => {}
+            Ok(rows) => tracing::info!(rows, "old deliveries and timelines were removed"),
+            Err(error) => {
+                tracing::warn!(%error, "old deliveries and timelines could not all be removed; \
+                                        it is tried again in an hour");
+            }
+        }
+        core.clock.sleep_until(core.now().after(ROUND_EVERY)).await;
+    }
+}
+
+/// Removes all that is too old now; says how many rows.
+pub(super) async fn round(core: &Core, retention: Retention) -> Result<u64, CommitError> {
+    let mut rows = 0;
+    loop {
+        let now = core.now();
+        let before = |age: Option<Duration>| age.map(|age| now.before(age));
+        let ask = PruneAsk {
+            now,
+            deliveries_before: before(retention.deliveries),
+            timeline_before: before(retention.timeline),
+            limit: ROWS_MAX,
+        };
+        let removed = core.store.prune(ask).await?;
+        rows += removed;
+        if removed < ROWS_MAX as u64 || core.is_stopping() {
+            return Ok(rows);
+        }
+        core.clock.sleep_until(core.now().after(ROWS_PAUSE)).await;
+    }
+}
