@@ -105,7 +105,7 @@ impl What {
     }
 }
 
-fn below_holds<'a>(parts: &'a [String]) -> Vec<&'a str> {
+fn below_holds(parts: &[String]) -> Vec<&str> {
     std::iter::once("holds").chain(parts.iter().map(String::as_str)).collect()
 }
 
