@@ -335,14 +335,14 @@ pub async fn deleted_sandboxes_are_told_from_others(world: &dyn World) {
 pub async fn reserved_numbers_are_not_given_to_homes(world: &dyn World) {
     let store = world.open();
     let before = store.next_home();
-    assert_eq!(store.reserve_homes(HomeId(5_000)).await, Ok(()));
-    assert!(store.next_home() > HomeId(5_000));
+    assert_eq!(store.reserve_homes(HomeId(5_000_000_000)).await, Ok(()));
+    assert!(store.next_home() > HomeId(5_000_000_000));
     assert_eq!(store.reserve_homes(before).await, Ok(()));
-    assert!(store.next_home() > HomeId(5_000), "a lower one changes nothing");
+    assert!(store.next_home() > HomeId(5_000_000_000), "a lower one changes nothing");
     drop(store);
     let store = world.open();
     let reopened = store.next_home();
-    assert!(reopened > HomeId(5_000), "although none of them was stored");
+    assert!(reopened > HomeId(5_000_000_000), "although none of them was stored");
 
     let beyond = store.reserve_homes(HomeId(HOMES_RESERVED_MAX.0 + 1)).await;
     assert!(matches!(beyond, Err(CommitError::Failed(_))), "{beyond:?}");
