@@ -107,6 +107,9 @@ async fn what_disagrees_is_shown_with_both_sides_and_its_remedies() {
     let system = server.get("/v1/system").await.json();
     let reason = system["data"]["degraded"][0].as_str().expect("a reason");
     assert!(reason.starts_with("memory: it is the recorded sandbox"), "{reason}");
+    let page = server.client.get(server.url("/")).header("cookie", server.log_in().await);
+    let page = send(page).await.text;
+    assert!(page.contains("memory:twin: </strong>"), "{page}");
     let metrics = server.get("/metrics").await.text;
     assert!(metrics.contains(r#"issuebox_drift{provider="memory",kind="duplicate"} 1"#));
 }

@@ -193,6 +193,7 @@ async fn view(shared: &Shared, request: &HttpRequest) -> Result<ListView, ApiErr
         event_cursor,
         health,
         unreachable: shared.unreachable(),
+        alarms: shared.edge.engine.drift_alarms(),
         trigger_label: shared.edge.triggers.label.clone(),
     })
 }

@@ -139,6 +139,11 @@ impl HeldProvider {
         self.world.lock().expect("not poisoned").identity = Some(identity.to_owned());
     }
 
+    /// It does not say any more who it is.
+    pub fn forget_identity(&self) {
+        self.world.lock().expect("not poisoned").identity = None;
+    }
+
     /// Looks for this home fail from now on.
     pub fn break_home(&self, home: i64) {
         self.world.lock().expect("not poisoned").broken_home = Some(HomeId(home));

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::provider::{HeldProvider, Listing};
+use super::provider::{HeldProvider, Listing, Outage};
 use super::store::HeldStore;
 use super::{Bench, Setting, account, ensure, eventually, named, template};
 use crate::clock::{Clock, SystemClock};
-use crate::engine::{DriftKind, EngineError, EnsureIssue, Remedy, WaitFor};
+use crate::engine::{BreakerState, DriftKind, EngineError, EnsureIssue, Remedy, WaitFor};
 use crate::issue::Command;
 use crate::issue::commit::CommandRefusal;
 use crate::issue::event::{FAST_UNRECORDED_MAX, QUARANTINE};
@@ -396,6 +396,30 @@ async fn a_provider_that_is_somebody_else_is_neither_believed_nor_asked() {
     assert_eq!(swept(&bench).await, Vec::<String>::new());
     let kept = bench.store.identities().await.expect("they are kept");
     assert_eq!(kept, [(ProviderName::trusted("held"), "third".to_owned())]);
+}
+
+#[actix::test]
+async fn a_known_provider_that_does_not_say_who_it_is_is_not_asked() {
+    let (store, provider) = (Arc::<HeldStore>::default(), Arc::<HeldProvider>::default());
+    provider.identify("first");
+    let bench = Bench::on(store, provider).await;
+    running(&bench, "1").await;
+    let (store, provider) = bench.crash();
+    provider.forget_identity();
+    provider.outage(Some(Outage::Says));
+    provider.outside(Vec::clear);
+    let bench = Bench::on(store, provider).await;
+    let before = (bench.provider.count("find"), bench.provider.count("list"));
+    let stop = bench.engine.command(&account(), &named("1"), Command::Stop, PERSON).await;
+    stop.expect("it is accepted");
+    assert_eq!(swept(&bench).await, ["provider_unreachable provider_unreachable:held"]);
+    eventually("its breaker opens", async || {
+        bench.engine.figures().breakers[0].1.state == BreakerState::Open
+    })
+    .await;
+    assert_eq!(bench.provider.count("stop"), 0);
+    assert_eq!((bench.provider.count("find"), bench.provider.count("list")), before);
+    assert_eq!(now(&bench, "1").await.phase, Some(Phase::Stopping));
 }
 
 #[actix::test]

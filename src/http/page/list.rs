@@ -7,6 +7,7 @@ use std::sync::Arc;
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::engine::DriftItem;
 use crate::sandbox::Health;
 use crate::store::Page;
 use crate::types::{Phase, ProviderName, Sandbox, Timestamp, inert};
@@ -35,9 +36,14 @@ pub struct ListView {
     pub health: Arc<Vec<(ProviderName, Health)>>,
     /// The providers that nothing is asked of because they cannot be reached, with that in words.
     pub unreachable: Vec<(ProviderName, String)>,
+    /// What records and providers disagree on and a person must see to.
+    pub alarms: Vec<DriftItem>,
     /// The label that starts a sandbox; empty where none does.
     pub trigger_label: String,
 }
+
+/// How many alarms are shown each with its words; more are counted.
+const ALARMS_MAX: usize = 5;
 
 /// The whole list.
 pub fn render(view: &ListView) -> Markup {
@@ -163,6 +169,15 @@ fn troubles(view: &ListView) -> Markup {
                 }
             }
         }
+        @for alarm in view.alarms.iter().take(ALARMS_MAX) {
+            p .trouble role="alert" data-key={ "drift-" (inert(&alarm.id)) } {
+                strong { (inert(&alarm.id)) ": " } bdi { (inert(&alarm.reason)) }
+                " See " code { "issuebox drift" } "."
+            }
+        }
+        @if let Some(more) = view.alarms.len().checked_sub(ALARMS_MAX + 1) {
+            p .trouble role="alert" data-key="drift-more" { (more + 1) " more of the kind." }
+        }
     }
 }
 
@@ -251,6 +266,7 @@ mod tests {
             event_cursor: "run-1".into(),
             health: Arc::default(),
             unreachable: Vec::new(),
+            alarms: Vec::new(),
             trigger_label: "agent".into(),
         }
     }
