@@ -15,6 +15,7 @@ use std::time::Duration;
 use common::document::{Operation, listed, operations};
 use common::server::{SECRET, TOKEN, TestServer, opened, send};
 use common::store::Mood;
+use issuebox::engine::Quotas;
 use issuebox::github::webhook::sign;
 use issuebox::http::Limits;
 use issuebox::sandbox::WorkError;
@@ -387,6 +388,15 @@ async fn what_is_held_is_refused_wherever_something_would_begin() {
 }
 
 #[tokio::test]
+async fn what_is_over_a_quota_is_refused_with_a_time_to_come_back() {
+    let server = TestServer::limited(Quotas { account: 1, ..Quotas::default() }).await;
+    server.running("9").await;
+    expect(&server, "quota_exceeded", "claude-issue-9", |_| true).await;
+    let refused = server.post("/v1/sandboxes", json!({"issueId": "1"})).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, "60"));
+}
+
+#[tokio::test]
 async fn a_server_that_ends_says_so() {
     let server = TestServer::start().await;
     server.running("1").await;
@@ -502,6 +512,7 @@ async fn every_code_that_is_described_is_provoked_by_a_test_here() {
         "bad_signature",
         "forbidden",
         "held",
+        "quota_exceeded",
         "route_not_found",
         "sandbox_not_found",
         "file_not_found",

@@ -145,6 +145,9 @@ pub struct Facts {
     pub deleted: bool,
     /// When a person last stopped or deleted its sandbox; a trigger older than this is refused.
     pub ended_by_person_at: Option<Timestamp>,
+    /// The repositories that it was transferred away from, by GitHub's numeric id: what comes late
+    /// from there moves nothing back and deletes nothing.
+    pub left_repositories: Vec<u64>,
     /// The comments whose commands were carried out, newest last; at most
     /// [`Facts::COUNTED_COMMENTS_MAX`].
     pub counted_comments: Vec<u64>,
@@ -171,6 +174,7 @@ impl Facts {
             assigned: None,
             deleted: false,
             ended_by_person_at: None,
+            left_repositories: Vec::new(),
             counted_comments: Vec::new(),
         }
     }

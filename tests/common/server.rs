@@ -52,6 +52,7 @@ struct Parts {
     data: Arc<TempDir>,
     provider_name: &'static str,
     provider: Arc<MemoryProvider>,
+    quotas: Quotas,
     closed: watch::Receiver<bool>,
     change: Box<dyn FnOnce(&mut Edge) + Send>,
 }
@@ -102,10 +103,25 @@ impl TestServer {
         Self::over(data, "memory", change).await
     }
 
+    /// A server with so many live sandboxes at most.
+    pub async fn limited(quotas: Quotas) -> Self {
+        let data = Arc::new(tempfile::tempdir().expect("a temporary directory"));
+        Self::build(data, "memory", quotas, |_| {}).await
+    }
+
     /// A server over a data directory, whose one provider has this name.
     pub async fn over(
         data: Arc<TempDir>,
         provider_name: &'static str,
+        change: impl FnOnce(&mut Edge) + Send + 'static,
+    ) -> Self {
+        Self::build(data, provider_name, Quotas::default(), change).await
+    }
+
+    async fn build(
+        data: Arc<TempDir>,
+        provider_name: &'static str,
+        quotas: Quotas,
         change: impl FnOnce(&mut Edge) + Send + 'static,
     ) -> Self {
         let provider = Arc::new(MemoryProvider::default());
@@ -115,6 +131,7 @@ impl TestServer {
             data: Arc::clone(&data),
             provider_name,
             provider: Arc::clone(&provider),
+            quotas,
             closed,
             change: Box::new(change),
         };
@@ -244,7 +261,7 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
         rules,
         providers: HashMap::from([(name, parts.provider as Arc<dyn SandboxProvider>)]),
         creates_in_flight: 0,
-        quotas: Quotas::default(),
+        quotas: parts.quotas,
         publisher: Arc::clone(&feed) as _,
         spawner: Arc::new(Threads { arbiter: arbiter.handle(), calls: io.clone(), io }),
         reconcile: None,

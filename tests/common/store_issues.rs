@@ -215,6 +215,7 @@ fn any_facts() -> BoxedStrategy<Facts> {
                     assigned: flipped(labelled),
                     deleted,
                     ended_by_person_at: by,
+                    left_repositories: counted_comments.iter().map(|id| id / 2).collect(),
                     counted_comments,
                 }
             },

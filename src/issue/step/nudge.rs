@@ -14,7 +14,9 @@ impl Draft<'_> {
         self.cause = Cause::Delivery(nudge.delivery.clone()).to_string();
         let facts_before = self.issue.facts.clone();
         self.aliases = claims;
-        self.learn(&nudge.news, place_elsewhere);
+        self.follow_transfer(&nudge);
+        let from_left = self.issue.facts.left_repositories.contains(&nudge.news.repository_id);
+        self.learn(&nudge.news, place_elsewhere || from_left);
         if nudge.installation.is_some() {
             self.issue.facts.installation_id = nudge.installation;
         }
@@ -26,6 +28,9 @@ impl Draft<'_> {
             }
             Effect::Trigger(kind) => self.trigger(kind, nudge.news.as_of),
             Effect::Stop(why) => self.stop_by_issue(why, &nudge),
+            Effect::Delete if from_left => {
+                ignored("it was transferred away from there, and lives on")
+            }
             Effect::Delete => {
                 self.issue.facts.deleted = true;
                 self.delete("the issue was deleted on GitHub");
@@ -51,6 +56,20 @@ impl Draft<'_> {
         self.reply = Reply::Delivered(result);
     }
 
+    /// A transfer: the issue has left one repository, and may be back in one that it had left.
+    fn follow_transfer(&mut self, nudge: &Nudge) {
+        let Some(formerly) = &nudge.formerly else { return };
+        // An older transfer that comes late has been followed by the newer one.
+        if self.issue.facts.placed_as_of.is_some_and(|known| known > nudge.news.as_of) {
+            return;
+        }
+        let left = &mut self.issue.facts.left_repositories;
+        left.retain(|id| *id != nudge.news.repository_id && *id != formerly.repository_id);
+        if formerly.repository_id != nudge.news.repository_id {
+            left.push(formerly.repository_id);
+        }
+    }
+
     fn learn(&mut self, news: &News, place_elsewhere: bool) {
         let facts = &mut self.issue.facts;
         let as_of = news.as_of;
@@ -60,12 +79,12 @@ impl Draft<'_> {
         // The newest place is the one to be found under: a repository may be renamed, an issue
         // transferred.
         if facts.placed_as_of.is_none_or(|known| known <= as_of) {
-            facts.placed_as_of = Some(as_of);
-            facts.repository_id = Some(news.repository_id);
-            if news.url.is_some() {
-                facts.url.clone_from(&news.url);
-            }
             if !place_elsewhere {
+                facts.placed_as_of = Some(as_of);
+                facts.repository_id = Some(news.repository_id);
+                if news.url.is_some() {
+                    facts.url.clone_from(&news.url);
+                }
                 facts.repository = Some(news.repository.clone());
                 facts.number = Some(news.number);
             }

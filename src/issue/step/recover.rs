@@ -82,6 +82,10 @@ impl Draft<'_> {
         if let (NotAsked::NoTurn, Some(phase), Some(record)) = (why, phase, state.record_mut()) {
             self.extend_deadline(phase, record);
         }
+        if let (NotAsked::Unreachable { message, .. }, Some(record)) = (why, state.record_mut()) {
+            // Why it is where it is; not told on the timeline each time.
+            record.reason.clone_from(message);
+        }
         if let Some(step) = state.step_mut()
             && let Step::Asked { verb, tries_left, .. } = step
         {

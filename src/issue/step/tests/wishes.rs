@@ -5,7 +5,7 @@ use super::nudges::{applied, labelled, nudge};
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
 use crate::issue::event::{
-    Around, Bar, BarKind, Command, Done, Effect, IssueEvent, NotAsked, Trouble,
+    Around, Bar, BarKind, Command, Done, Effect, IssueEvent, IssueName, NotAsked, Trouble,
 };
 use crate::issue::state::{IssueState, StoppedBy};
 use crate::types::{
@@ -214,4 +214,44 @@ fn a_merged_home_deletes_its_sandbox_gives_its_names_away_and_makes_nothing_more
     assert_eq!(bench.issue.state, IssueState::Absent);
     assert_eq!(bench.issue.merged_into, Some(HomeId(9)));
     assert!(!bench.apply(IssueEvent::Granted).changed);
+}
+
+/// A delivery about the issue in a repository, told by its numeric id.
+fn from_repository(event: IssueEvent, id: u64, formerly: Option<u64>) -> IssueEvent {
+    let IssueEvent::Nudge { mut nudge, claims, takes, place_elsewhere } = event else {
+        panic!("a nudge")
+    };
+    let name = |id: u64| IssueName {
+        issue_id: nudge.news.issue_id.clone(),
+        repository: Repository::trusted(format!("octo/r{id}")),
+        repository_id: id,
+        number: IssueNumber(id),
+    };
+    let (new, old) = (name(id), formerly.map(name));
+    nudge.news.repository_id = id;
+    nudge.news.repository = new.repository;
+    nudge.news.number = new.number;
+    nudge.formerly = old;
+    IssueEvent::Nudge { nudge, claims, takes, place_elsewhere }
+}
+
+#[test]
+fn what_comes_late_from_a_repository_that_was_left_moves_and_deletes_nothing() {
+    let edited = |second| nudge("edited", Effect::Update, second, true, true);
+    let mut bench = bench_in(Some(Phase::Running));
+    bench.apply(from_repository(edited(1), 1, None));
+    bench.apply(from_repository(edited(5), 2, Some(1)));
+    let place = |bench: &Bench| bench.issue.facts.number.map(|number| number.0);
+    assert_eq!(place(&bench), Some(2));
+    bench.apply(from_repository(edited(5), 1, None));
+    assert_eq!(place(&bench), Some(2), "as new as the transfer, and from where it was before");
+    let deleted = nudge("deleted", Effect::Delete, 9, true, true);
+    assert!(!applied(&bench.apply(from_repository(deleted.clone(), 1, None))));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
+    // Back again: then the other one is left, and an old transfer that comes late changes nothing.
+    bench.apply(from_repository(edited(20), 1, Some(2)));
+    bench.apply(from_repository(edited(5), 2, Some(1)));
+    assert_eq!((place(&bench), &bench.issue.facts.left_repositories), (Some(1), &vec![2]));
+    assert!(applied(&bench.apply(from_repository(deleted, 1, None))));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
 }

@@ -78,6 +78,8 @@ pub(super) struct FactsPart<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_by_person_at: Option<i64>,
     #[serde(default, skip_serializing_if = "<[u64]>::is_empty")]
+    left_repositories: Cow<'a, [u64]>,
+    #[serde(default, skip_serializing_if = "<[u64]>::is_empty")]
     counted_comments: Cow<'a, [u64]>,
 }
 
@@ -101,6 +103,7 @@ impl<'a> From<&'a Facts> for FactsPart<'a> {
             assigned: facts.assigned.as_ref().map(known),
             deleted: facts.deleted,
             ended_by_person_at: facts.ended_by_person_at.map(Timestamp::unix_ms),
+            left_repositories: Cow::Borrowed(&facts.left_repositories),
             counted_comments: Cow::Borrowed(&facts.counted_comments),
         }
     }
@@ -122,6 +125,7 @@ impl From<FactsPart<'_>> for Facts {
             assigned: part.assigned.map(|known| known.into_known(|assigned| assigned)),
             deleted: part.deleted,
             ended_by_person_at: part.ended_by_person_at.map(Timestamp::from_unix_ms),
+            left_repositories: part.left_repositories.into_owned(),
             counted_comments: part.counted_comments.into_owned(),
         }
     }
