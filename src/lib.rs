@@ -6,6 +6,7 @@
 // L0 vocabulary: what things are called.
 pub mod clock;
 pub mod config;
+mod sabotage;
 pub mod telemetry;
 pub mod types;
 

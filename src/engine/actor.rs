@@ -24,6 +24,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::issue::step::step;
 use crate::issue::{Commit, DeliveryResult, Issue, IssueEvent, Moment, ProviderCall, Reply};
+use crate::sabotage::{Bug, on};
 use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox};
 
@@ -156,7 +157,7 @@ impl Actor for IssueActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let seed = self.activation.seed.take();
-        let unsettled = self.core.unsettled.contains(&self.home);
+        let unsettled = self.core.unsettled.contains(&self.home) && !on(Bug::LoadWithoutWaiting);
         if self.activation.brand_new && !unsettled {
             self.certain = self.activation.certain;
             self.issue = seed.map(|(account, id)| Issue::new(self.home, account, id));
@@ -293,6 +294,9 @@ impl IssueActor {
         if let Some(delivery) = &delivery
             && let Some(output) = self.repeated(&delivery.id)
         {
+            if on(Bug::DuplicateBySeen) {
+                return answer(reply, Ok(output.answered));
+            }
             self.push(Output { reply, ..output });
             return;
         }
@@ -364,6 +368,13 @@ impl IssueActor {
             self.hurried = Some(Hurried::new(CallId::of(call)));
         }
         let names = if early.is_some() { claims.clone() } else { Vec::new() };
+        let mut reply = reply;
+        if on(Bug::ReplyBeforeCommit) {
+            answer(reply.take(), Ok(answered.clone()));
+        }
+        if let Some(call) = call.take_if(|_| on(Bug::CallBeforeCommit)) {
+            self.core.executor.submit(&self.core, self.home, call);
+        }
         let number = self.push(Output {
             number: 0,
             durable: !stores,
@@ -552,6 +563,10 @@ impl Drop for IssueActor {
     fn drop(&mut self) {
         if self.outbox.iter().any(|output| !output.durable) {
             self.core.unsettled.insert(self.home);
+        }
+        #[cfg(test)]
+        if on(Bug::SlotFreedWithActor) {
+            self.core.executor.free(self.home);
         }
         let (core, home) = (Arc::clone(&self.core), self.home);
         if self.passivated || core.is_stopping() {

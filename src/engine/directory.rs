@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 
+use crate::sabotage::{Bug, on};
 use crate::store::{DeliveryRow, Look, LookAsk, StoreError};
 use crate::types::{AccountName, Alias, DeliveryId, HomeId, IssueNumber, Repository, Timestamp};
 
@@ -218,7 +219,10 @@ impl Directory {
             (None, None, None) => return Err(EngineError::SandboxNotFound),
         };
         let mut claims = Vec::new();
-        if let (Some(id), Known::No | Known::Fresh(_)) = (&key.id, by_id) {
+        let claims_all = !on(Bug::NamesClaimedByFirst);
+        if let (Some(id), Known::No | Known::Fresh(_)) = (&key.id, by_id)
+            && (by_id == Known::No || claims_all)
+        {
             claims.push(Alias::Issue(id.clone()));
         }
         if let (Some(alias), Some(by_number)) = (numbered, by_number) {
@@ -234,7 +238,8 @@ impl Directory {
             let tells = known_id.is_none() && repository_id.is_some();
             number = match owner {
                 owner if owner.home == home => {
-                    if tells || !matches!(by_number, Known::Durable(_)) {
+                    let claims_it = claims_all || by_number == Known::No;
+                    if claims_it && (tells || !matches!(by_number, Known::Durable(_))) {
                         claims.push(alias);
                     }
                     Number::Own

@@ -27,6 +27,9 @@ use super::directory::{Number, Place, store_failed};
 use super::registry::SendError;
 use super::wait;
 
+/// What the log says where a call was tried once more and its actor had to end again.
+pub(super) const ENDED_TWICE: &str = "the issue's actor ended twice";
+
 /// The engine, cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
@@ -465,9 +468,7 @@ impl Attempts {
             Ok(answered) => Ok(Some(answered)),
             Err(Failed::For(error)) => Err(error),
             Err(Failed::Again) if self.left > 0 => Ok(None),
-            Err(Failed::Again) => {
-                Err(EngineError::StoreFailed("the issue's actor ended twice".into()))
-            }
+            Err(Failed::Again) => Err(EngineError::StoreFailed(ENDED_TWICE.into())),
         }
     }
 }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use dashmap::DashMap;
 use tokio::sync::mpsc;
 
+use crate::sabotage::{Bug, on};
 use crate::types::{HomeId, Timestamp};
 
 use super::actor::{self, Activation, Message};
@@ -85,7 +86,8 @@ impl Ticket {
     /// Gives the activation up where nobody is about to speak to it; false where somebody is.
     pub fn passivate(&self) -> bool {
         let idle = |entry: &Entry| {
-            entry.number == self.number && entry.pending.load(Ordering::SeqCst) == 0
+            entry.number == self.number
+                && (entry.pending.load(Ordering::SeqCst) == 0 || on(Bug::PassivationDropsMessages))
         };
         self.core.registry.map.remove_if(&self.home, |_, entry| idle(entry)).is_some()
     }
@@ -170,7 +172,7 @@ impl Registry {
     }
 
     fn remove(&self, home: HomeId, number: u64) {
-        self.map.remove_if(&home, |_, entry| entry.number == number);
+        self.map.remove_if(&home, |_, entry| entry.number == number || on(Bug::RemoveByKey));
     }
 
     /// How many activations there are.

@@ -2,6 +2,7 @@
 
 use crate::issue::event::{Done, Owner, Seen, Trouble};
 use crate::issue::{ProviderCall, Record, Verb};
+use crate::sabotage::{Bug, on};
 use crate::sandbox::{
     CreateSpec, Labels, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall,
 };
@@ -22,6 +23,7 @@ pub(super) async fn ask(
         let target = Target { external_id, expected: record.id.clone() };
         TargetCall { target, force, deadline }
     };
+    let is_look = verb == Verb::Look;
     let result = match verb {
         Verb::Look => {
             let name = record.object_name.clone();
@@ -44,6 +46,9 @@ pub(super) async fn ask(
             provider.delete(TargetCall { target, force, deadline }).await.map(|()| Done::Removing)
         }
     };
+    if is_look && result.is_err() && on(Bug::ErrorForAbsence) {
+        return Ok(Done::Seen(Vec::new()));
+    }
     result.map_err(|error| match error {
         ProviderError::Absent => Trouble::Absent,
         ProviderError::Present(object) => Trouble::Present(asking.seen(*object)),
@@ -87,7 +92,9 @@ impl Asking<'_> {
         let is_ours = |labels: &Labels| labels.home == self.home || self.is_lost(labels);
         let owner = object
             .labels
-            .filter(|labels| labels.instance == *self.instance && is_ours(labels))
+            .filter(|labels| {
+                (labels.instance == *self.instance && is_ours(labels)) || on(Bug::DeleteByName)
+            })
             .map(|labels| Owner {
                 sandbox: labels.sandbox,
                 generation: labels.generation,

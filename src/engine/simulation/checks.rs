@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::provider::{Op, is_ours};
 use super::world::{Effect, Inner};
 use crate::engine::Change;
+use crate::engine::handle::ENDED_TWICE;
 use crate::issue::Issue;
 use crate::issue::state::{IssueState, Step, Verb};
 use crate::sandbox::Object;
@@ -13,7 +14,9 @@ use crate::types::{Attempt, DeliveryId, HomeId, Phase, Sandbox, SandboxId};
 
 /// How often phases are looked at, in milliseconds.
 const PHASES_EVERY_MS: u64 = 20_000;
-/// How long after an actor ended badly its successors may still be refused, in milliseconds.
+/// How long an actor may not know yet that its commit was refused, in milliseconds.
+const TELLING_TIME_MAX_MS: u64 = 1_000;
+/// How long after an actor ended badly what it had handed in may still be refused, in milliseconds.
 const AFTERMATH_MS: u64 = 60_000;
 
 /// What the world remembers in order to check.
@@ -28,12 +31,16 @@ pub struct Ledger {
     told: BTreeMap<HomeId, BTreeSet<SandboxId>>,
     /// Sandboxes whose delete was accepted.
     deleted: BTreeSet<SandboxId>,
+    /// Homes whose last write was refused.
+    refused: BTreeSet<HomeId>,
+    /// When a write of a home was last not taken in.
+    overloaded_ms: BTreeMap<HomeId, u64>,
     phases: BTreeMap<HomeId, (Option<Phase>, u64)>,
     published: BTreeMap<HomeId, u64>,
     /// When something last happened that excuses waiting.
     disturbed_ms: Option<u64>,
-    /// When an actor last ended otherwise than by passivation.
-    actor_ended_ms: Option<u64>,
+    /// When actors ended otherwise than by passivation.
+    actors_ended_ms: Vec<u64>,
 }
 
 impl Ledger {
@@ -52,6 +59,8 @@ impl Ledger {
     pub fn close_all(&mut self) {
         self.open.clear();
         self.published.clear();
+        self.refused.clear();
+        self.overloaded_ms.clear();
     }
 }
 
@@ -65,24 +74,48 @@ impl Inner {
     /// An actor ends, otherwise than by passivation.
     pub fn actor_ends(&mut self, what: &'static str) {
         self.disturb(what);
-        self.ledger.actor_ended_ms = Some(self.elapsed_ms());
+        let now = self.elapsed_ms();
+        self.ledger.actors_ended_ms.push(now);
     }
 
-    /// Whether an actor ended badly within the last minute: then a caller may be told that it
-    /// could not be done.
-    pub fn is_aftermath(&self) -> bool {
-        let ended = self.ledger.actor_ended_ms;
+    /// Whether an actor ended badly within the last minute.
+    fn is_aftermath(&self) -> bool {
+        let ended = self.ledger.actors_ended_ms.last();
         ended.is_some_and(|ended| self.elapsed_ms() - ended <= AFTERMATH_MS)
     }
 
-    /// A write was refused. Two writers of one home are only ever seen behind an actor that ended
-    /// with a commit under way.
+    /// Whether a caller who came then may be told that it could not be done. It tries again by
+    /// itself, so that the end of one actor is no excuse.
+    pub fn excuses(&self, began_ms: u64, why: &str) -> bool {
+        let needed = if why == ENDED_TWICE { 2 } else { 1 };
+        // One that ended just before may not have been told so yet.
+        let since = began_ms.saturating_sub(TELLING_TIME_MAX_MS);
+        self.ledger.actors_ended_ms.iter().filter(|ended| **ended >= since).count() >= needed
+    }
+
+    /// A write was refused. The fence of versions is the last wall, which nobody ever reaches.
     pub fn refused(&mut self, home: Option<HomeId>, error: &CommitError) {
         self.note(home, || format!("a commit is refused: {error}"));
-        if *error == CommitError::Fenced && !self.is_aftermath() {
-            self.violate(home, "two activations of one home write");
+        let now = self.elapsed_ms();
+        if let Some(home) = home {
+            let ledger = &mut self.ledger;
+            // What its actor handed in behind a write that is refused is refused as well.
+            let behind = ledger.refused.contains(&home)
+                || ledger.overloaded_ms.get(&home).is_some_and(|at| now - at <= AFTERMATH_MS);
+            if *error == CommitError::Overloaded {
+                ledger.overloaded_ms.insert(home, now);
+            }
+            ledger.refused.insert(home);
+            if *error == CommitError::Fenced && !behind {
+                self.violate(Some(home), "a write follows what is not the latest");
+            }
         }
         self.actor_ends("an actor has to end");
+    }
+
+    /// A write of this home was taken.
+    pub fn taken(&mut self, home: HomeId) {
+        self.ledger.refused.remove(&home);
     }
 
     /// A write is durable.
@@ -145,8 +178,8 @@ impl Inner {
     fn check_growth(&mut self, before: Option<&Issue>, after: &Issue) {
         let home = Some(after.home);
         let Some(before) = before else { return };
-        if after.version <= before.version {
-            self.violate(home, "a version did not grow");
+        if after.version != before.version + 1 {
+            self.violate(home, "a write does not follow the last one");
         }
         if after.generation < before.generation {
             self.violate(home, "a generation shrank");

@@ -100,13 +100,15 @@ impl Inner {
         let until = deadline.after(settle);
         let home = self.home_of(&op);
         self.check_call(number, home, &op);
-        let fate = self.fate(&op);
+        let down = self.elapsed_ms() < self.clouds[cloud].down_until_ms && !self.weather.calm;
+        let fate = if down { Fate::Unreached } else { self.fate(&op) };
         let name = self.clouds[cloud].name.clone();
         self.note(home, || format!("call {number} to {name}: {} ({fate:?})", op.describe()));
         let (sender, answer) = oneshot::channel();
         let (waits_ms, lands_ms) = (ms(deadline.since(now)), ms(until.since(now)));
         let usual = self.call_pause(waits_ms);
-        let any = self.chance.below(lands_ms);
+        let late = if self.weather.losing { lands_ms / 2 } else { 0 };
+        let any = late + self.chance.below(lands_ms - late);
         let mut call = Call {
             cloud,
             home,
@@ -189,6 +191,7 @@ impl Inner {
             Fate::Panics,
         ]);
         match (fate, op) {
+            (_, Op::Create(_)) if self.weather.losing && self.chance.permille(800) => Fate::Lost,
             // A look is never refused.
             (Fate::Refused, Op::Find(_)) => Fate::Unreached,
             (fate, _) => fate,
@@ -197,7 +200,8 @@ impl Inner {
 
     /// How long a call takes that goes well, in milliseconds.
     fn call_pause(&mut self, waits_ms: u64) -> u64 {
-        match self.chance.below(20) {
+        let slow = self.weather.slow_providers && !self.weather.calm;
+        match self.chance.below(if slow { 30 } else { 20 }) {
             0..12 => self.chance.between(0, 40),
             12..18 => self.chance.between(40, 3_000),
             _ if self.weather.calm => self.chance.between(40, 3_000),
@@ -261,7 +265,8 @@ impl Inner {
         });
         if fate == Fate::Answered {
             let waits_ms = ms(self.calls[&number].until.since(self.now()));
-            let pause = match self.chance.below(10) {
+            let slow = self.weather.slow_providers;
+            let pause = match self.chance.below(if slow { 15 } else { 10 }) {
                 0..8 => self.chance.between(0, 20),
                 _ if self.weather.calm => self.chance.between(0, 20),
                 _ => self.chance.below(waits_ms + 1),
@@ -279,6 +284,7 @@ impl Inner {
             return;
         }
         self.note(home, || format!("call {number} is answered"));
+        self.stir();
         if let Some(home) = home
             && let Some(record) = self.rows.issues.get(&home).and_then(|i| i.state.record())
         {

@@ -25,6 +25,8 @@ pub struct Cloud {
     pub name: ProviderName,
     pub rules: ProviderRules,
     pub objects: Vec<SimObject>,
+    /// Until when nobody reaches it, in milliseconds of the history.
+    pub down_until_ms: u64,
     /// What it had earlier, for lists that are out of date.
     pub earlier: VecDeque<Vec<Object>>,
 }
@@ -35,6 +37,7 @@ impl Cloud {
             name: weather.name.clone(),
             rules: weather.rules,
             objects: Vec::new(),
+            down_until_ms: 0,
             earlier: VecDeque::new(),
         }
     }

@@ -31,31 +31,29 @@ pub fn instance() -> InstanceId {
 
 type Told = oneshot::Sender<Result<(), CommitError>>;
 
+/// What is handed in: a write, or a question that is answered behind what was handed in before.
+type Work = Option<Box<Write>>;
+
 /// The writes of one life that are not told yet.
 #[derive(Default)]
 pub struct Writer {
-    waiting: Vec<(Write, Told)>,
-    under_way: Option<Vec<(Write, Told)>>,
+    waiting: Vec<(Work, Told)>,
+    under_way: Option<Vec<(Work, Told)>>,
     to_tell: BTreeMap<u64, (Told, Result<(), CommitError>)>,
 }
 
-impl Writer {
-    fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || self.under_way.is_some()
-    }
-}
-
 impl Inner {
-    fn hand_in(&mut self, write: Write) -> oneshot::Receiver<Result<(), CommitError>> {
+    fn hand_in(&mut self, work: Work) -> oneshot::Receiver<Result<(), CommitError>> {
         let (told, answer) = oneshot::channel();
-        let rate = self.weather.store_faults;
-        if self.weather.strikes(&mut self.chance, rate / 4) {
-            self.actor_ends("the store takes no more");
+        let rate = self.weather.overload;
+        if self.weather.strikes(&mut self.chance, rate) {
+            let home = home_of(&work);
+            self.refused(home, &CommitError::Overloaded);
             // The receiver is right here.
             told.send(Err(CommitError::Overloaded)).expect("it is received");
             return answer;
         }
-        self.writer.waiting.push((write, told));
+        self.writer.waiting.push((work, told));
         if self.writer.under_way.is_none() && self.writer.waiting.len() == 1 {
             let pause = self.commit_pause();
             self.after(pause, Effect::Begin);
@@ -64,7 +62,7 @@ impl Inner {
     }
 
     fn commit_pause(&mut self) -> u64 {
-        if self.weather.slow_store && !self.weather.calm && self.chance.permille(100) {
+        if self.weather.slow_store && !self.weather.calm && self.chance.permille(250) {
             return self.chance.between(100, 2_000);
         }
         self.chance.below(8)
@@ -81,17 +79,19 @@ impl Inner {
     pub fn land_group(&mut self) {
         let Some(group) = self.writer.under_way.take() else { return };
         let rate = self.weather.store_faults;
-        let all_fail = self.weather.strikes(&mut self.chance, rate / 2);
-        for (write, told) in group {
+        let down = self.elapsed_ms() < self.store_down_until_ms && !self.weather.calm;
+        let all_fail = down || self.weather.strikes(&mut self.chance, rate / 2);
+        for (work, told) in group {
             let one_fails = self.weather.strikes(&mut self.chance, rate);
             let result = if all_fail || one_fails {
                 Err(CommitError::Failed("the disk is full".into()))
             } else {
-                self.apply(&write)
+                work.as_deref().map_or(Ok(()), |write| self.apply(write))
             };
-            if let Err(error) = &result {
-                let home = write.issue.as_ref().map(|issue| issue.home);
-                self.refused(home, error);
+            match (home_of(&work), &result) {
+                (home, Err(error)) => self.refused(home, error),
+                (Some(home), Ok(())) => self.taken(home),
+                (None, Ok(())) => {}
             }
             let number = self.fresh();
             self.writer.to_tell.insert(number, (told, result));
@@ -125,7 +125,7 @@ impl Inner {
         if let Some(group) = self.writer.under_way.take()
             && self.chance.permille(500)
         {
-            for (write, _) in group {
+            for write in group.into_iter().filter_map(|(work, _)| work) {
                 if let Err(error) = self.apply(&write) {
                     self.note(None, || format!("at the crash a commit was refused: {error}"));
                 }
@@ -135,21 +135,20 @@ impl Inner {
     }
 }
 
+fn home_of(work: &Work) -> Option<HomeId> {
+    Some(work.as_ref()?.issue.as_ref()?.home)
+}
+
 /// The store of one life. After that life it does nothing any more.
 pub struct SimStore {
     life: Arc<Life>,
-    last_home: std::sync::atomic::AtomicI64,
 }
 
 impl SimStore {
     /// Opens the store, which begins an epoch.
     pub fn open(life: Arc<Life>) -> Self {
-        let last = life.world().with(|inner| {
-            inner.rows.epoch += 1;
-            let last = inner.rows.issues.keys().next_back().map_or(0, |home| home.0);
-            last.max(inner.rows.reserved_homes)
-        });
-        Self { life, last_home: last.into() }
+        life.world().with(|inner| inner.rows.epoch += 1);
+        Self { life }
     }
 
     /// Reads once the seed lets it.
@@ -201,14 +200,18 @@ impl Store for SimStore {
     }
 
     fn next_home(&self) -> HomeId {
-        HomeId(self.last_home.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1)
+        // Reserved at once, so that no later life gives it again.
+        self.life.world().with(|inner| {
+            inner.rows.reserved_homes += 1;
+            HomeId(inner.rows.reserved_homes)
+        })
     }
 
     fn commit(&self, write: Write) -> BoxFuture<'static, Result<(), CommitError>> {
         if !self.life.step() {
             return std::future::pending().boxed();
         }
-        let told = self.life.world().with(|inner| inner.hand_in(write));
+        let told = self.life.world().with(|inner| inner.hand_in(Some(Box::new(write))));
         async move {
             match told.await {
                 Ok(result) => result,
@@ -220,7 +223,11 @@ impl Store for SimStore {
     }
 
     async fn load(&self, home: HomeId) -> Result<Option<Issue>, StoreError> {
-        self.read(|inner| inner.rows.issues.get(&home).cloned()).await
+        let found = self.read(|inner| inner.rows.issues.get(&home).cloned()).await;
+        if let Ok(None) = found {
+            self.life.world().with(|inner| inner.actor_ends("an issue is not stored yet"));
+        }
+        found
     }
 
     async fn resolve(
@@ -297,7 +304,6 @@ impl Store for SimStore {
     }
 
     async fn reserve_homes(&self, above: HomeId) -> Result<(), CommitError> {
-        self.last_home.fetch_max(above.0, std::sync::atomic::Ordering::SeqCst);
         self.write(|inner| inner.rows.reserved_homes = inner.rows.reserved_homes.max(above.0)).await
     }
 
@@ -376,9 +382,13 @@ impl Store for SimStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        while self.life.world().with(|inner| inner.writer.is_busy()) {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        if !self.life.step() {
+            return std::future::pending().await;
         }
-        Ok(())
+        let told = self.life.world().with(|inner| inner.hand_in(None));
+        match told.await {
+            Ok(result) => result.map_err(|error| StoreError::Failed(error.to_string())),
+            Err(_) => std::future::pending().await,
+        }
     }
 }

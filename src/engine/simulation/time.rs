@@ -21,8 +21,9 @@ impl Clock for SimClock {
     }
 
     async fn sleep_until(&self, at: Timestamp) {
-        let mut jumps = self.0.world().jumps();
+        let jumps = self.0.world().jumped();
         loop {
+            let jumped = jumps.notified();
             let left = at.since(self.now());
             if left.is_zero() {
                 return;
@@ -30,8 +31,7 @@ impl Clock for SimClock {
             tokio::select! {
                 biased;
                 () = tokio::time::sleep(left) => {}
-                // The world outlives every sleeper.
-                _ = jumps.changed() => {}
+                () = jumped => {}
             }
         }
     }

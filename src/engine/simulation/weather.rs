@@ -26,15 +26,23 @@ pub struct Weather {
     pub provider_faults: u64,
     /// Commits that fail, alone or with their batch.
     pub store_faults: u64,
+    /// Commits that are not taken in, since too many wait.
+    pub overload: u64,
     /// Reads that fail.
     pub read_faults: u64,
     /// Whether commits take seconds instead of milliseconds now and then.
     pub slow_store: bool,
+    /// Whether calls and their answers often take as long as they may.
+    pub slow_providers: bool,
     /// Polls of a task that are put off, so that another comes before it.
     pub jitter: u64,
     pub crashes: bool,
     pub panics: bool,
     pub jumps: bool,
+    /// A provider or the store is out of order for a while.
+    pub outages: bool,
+    /// Most creates that go wrong have only lost their answer, and land late.
+    pub losing: bool,
     /// Objects are killed, stopped and made behind our back.
     pub outsiders: bool,
     /// Idle actors are asked to end all the time.
@@ -74,12 +82,16 @@ impl Weather {
             actions: chance.between(10, 70),
             provider_faults: *chance.pick(&[0, 50, 200, 200, 500]),
             store_faults: *chance.pick(&[0, 0, 10, 50]),
+            overload: *chance.pick(&[0, 0, 20, 100]),
             read_faults: *chance.pick(&[0, 0, 0, 10]),
             slow_store: chance.permille(300),
+            slow_providers: chance.permille(300),
             jitter: *chance.pick(&[0, 100, 300]),
             crashes: chance.permille(600),
             panics: chance.permille(300),
             jumps: chance.permille(200),
+            outages: chance.permille(200),
+            losing: chance.permille(300),
             outsiders: chance.permille(350),
             passivation: chance.permille(400),
             callers,

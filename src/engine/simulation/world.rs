@@ -10,7 +10,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::chance::Chance;
@@ -26,6 +26,8 @@ use crate::types::{Attempt, ExternalId, HomeId, SandboxId, Timestamp};
 
 /// How many lines of the trace are kept.
 const TRACE_LEN_MAX: usize = 20_000;
+/// How many steps a history may have; a usual one has a few thousand.
+const STEPS_MAX: u64 = 500_000;
 
 /// Something that is going to happen in the world.
 pub enum Effect {
@@ -77,8 +79,11 @@ pub struct Inner {
     /// The life that the world listens to, where there is one.
     pub alive: Option<u64>,
     lives: u64,
+    steps: u64,
     /// After so many more steps the server is killed.
     pub crash_in: Option<u64>,
+    /// Until when the store fails every write, in milliseconds of the history.
+    pub store_down_until_ms: u64,
     /// After so many more occasions an actor panics.
     pub panic_in: Option<u64>,
     pub violation: Option<Violation>,
@@ -89,7 +94,8 @@ pub struct Inner {
     trace: Option<VecDeque<Line>>,
     changed: Arc<Notify>,
     over: Arc<Notify>,
-    jumped: watch::Sender<()>,
+    stirred: Arc<Notify>,
+    jumped: Arc<Notify>,
 }
 
 /// The world, shared.
@@ -97,6 +103,8 @@ pub struct World {
     inner: Mutex<Inner>,
     changed: Arc<Notify>,
     over: Arc<Notify>,
+    stirred: Arc<Notify>,
+    jumped: Arc<Notify>,
 }
 
 impl World {
@@ -104,7 +112,7 @@ impl World {
     pub fn new(seed: u64, traced: bool) -> Arc<Self> {
         let mut chance = Chance::new(seed);
         let weather = Weather::new(&mut chance);
-        let (changed, over) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let [changed, over, stirred, jumped] = std::array::from_fn(|_| Arc::new(Notify::new()));
         let inner = Inner {
             rows: Rows::default(),
             writer: Writer::default(),
@@ -115,7 +123,9 @@ impl World {
             actions_left: weather.actions,
             alive: None,
             lives: 0,
+            steps: 0,
             crash_in: None,
+            store_down_until_ms: 0,
             panic_in: None,
             violation: None,
             offset_ms: 0,
@@ -125,11 +135,12 @@ impl World {
             trace: traced.then(VecDeque::new),
             changed: Arc::clone(&changed),
             over: Arc::clone(&over),
-            jumped: watch::Sender::new(()),
+            stirred: Arc::clone(&stirred),
+            jumped: Arc::clone(&jumped),
             chance,
             weather,
         };
-        Arc::new(Self { inner: Mutex::new(inner), changed, over })
+        Arc::new(Self { inner: Mutex::new(inner), changed, over, stirred, jumped })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -146,9 +157,10 @@ impl World {
         self.lock().now()
     }
 
-    /// Told at every step of the wall clock.
-    pub fn jumps(&self) -> watch::Receiver<()> {
-        self.lock().jumped.subscribe()
+    /// Notified at every step of the wall clock. (A `watch` would wake its receivers in an order
+    /// that is not ours to choose.)
+    pub fn jumped(&self) -> Arc<Notify> {
+        Arc::clone(&self.jumped)
     }
 
     /// A number that was never given.
@@ -173,6 +185,11 @@ impl World {
         while self.with(|inner| inner.alive.is_some()) {
             self.over.notified().await;
         }
+    }
+
+    /// Returns when something happens at which an idle actor may just be about to be spoken to.
+    pub async fn stirred(&self) {
+        self.stirred.notified().await;
     }
 
     /// Lets things happen when their time has come, for ever.
@@ -280,6 +297,10 @@ impl Inner {
 
     /// One more step of the server or of the world; a crash may be due.
     pub fn step(&mut self) {
+        self.steps += 1;
+        if self.steps > STEPS_MAX {
+            self.violate(None, "it goes on without end");
+        }
         if let Some(left) = self.crash_in {
             self.crash_in = left.checked_sub(1);
             if left == 0 {
@@ -309,6 +330,13 @@ impl Inner {
         self.over.notify_one();
     }
 
+    /// An actor is about to be spoken to.
+    pub fn stir(&mut self) {
+        if self.chance.permille(500) {
+            self.stirred.notify_one();
+        }
+    }
+
     /// The effects of calls, taken out of the queue where `which` says so.
     pub fn take_calls(&mut self, which: impl Fn(&Inner, u64) -> bool) -> Vec<Effect> {
         let of_call = |effect: &Effect| match effect {
@@ -336,7 +364,18 @@ impl Inner {
             self.take_effect(effect);
         }
         self.disturb("the clock stepped");
-        self.jumped.send_replace(());
+        self.jumped.notify_waiters();
+    }
+
+    /// A provider cannot be reached for a while, or the store takes nothing.
+    pub fn outage(&mut self) {
+        let until_ms = self.elapsed_ms() + self.chance.between(1_000, 120_000);
+        let which = usize::try_from(self.chance.below(self.clouds.len() as u64 + 1));
+        match self.clouds.get_mut(which.expect("an index")) {
+            Some(cloud) => cloud.down_until_ms = until_ms,
+            None => self.store_down_until_ms = until_ms,
+        }
+        self.note(None, || format!("an outage until {until_ms} ms"));
     }
 
     /// The promise is broken: the history ends here.

@@ -4,8 +4,9 @@
 //! an object that carries this very sandbox id is adopted; an older generation of this home is
 //! removed first; anybody else's is a failure and stays untouched.
 
-use crate::issue::event::{Done, Seen, Trouble};
+use crate::issue::event::{Done, Owner, Seen, Trouble};
 use crate::issue::state::{Goal, IssueState, Record, Step, Verb};
+use crate::sabotage::{Bug, on};
 use crate::types::{Failure, FailureCode, Mode, ObjectState, Phase, ProviderStep};
 
 use super::answer::unexpected;
@@ -102,7 +103,9 @@ impl Draft<'_> {
         }
         match record.may_land_until {
             Some(until)
-                if !self.provider_rules(&record).names_enforced && self.seen_as_of < until =>
+                if !self.provider_rules(&record).names_enforced
+                    && self.seen_as_of < until
+                    && !on(Bug::CreateTooSoon) =>
             {
                 let step = Step::Waiting { verb: Verb::Look, due: until, tries_left };
                 self.keep(IssueState::Creating { record, goal, step, giving_up: None });
@@ -157,7 +160,8 @@ impl Draft<'_> {
             let failure = self.failure_of(asked, &trouble);
             return self.give_up(record, goal, failure);
         }
-        let step = self.wait(Verb::Look, self.moment.rules.create, tries_left, Some(&trouble));
+        let next = if on(Bug::AskAgainWithoutLook) { Verb::Create } else { Verb::Look };
+        let step = self.wait(next, self.moment.rules.create, tries_left, Some(&trouble));
         self.keep(IssueState::Creating { record, goal, step, giving_up: None });
         self.tell_try(asked, &trouble);
     }
@@ -250,7 +254,8 @@ impl Draft<'_> {
 
 /// Whether an object carries this very sandbox id.
 pub(super) fn is_ours(record: &Record, seen: &Seen) -> bool {
-    seen.owner.as_ref().is_some_and(|owner| owner.sandbox == record.id)
+    let carries = |owner: &Owner| owner.sandbox == record.id || on(Bug::AdoptAnyLabelled);
+    seen.owner.as_ref().is_some_and(carries)
 }
 
 /// The call that removes an object of this home; `None` for anybody else's.

@@ -3,6 +3,7 @@
 
 use crate::issue::event::{Done, Seen, StepRules, Trouble};
 use crate::issue::state::{IssueState, Record, Step, Verb};
+use crate::sabotage::{Bug, on};
 use crate::types::{ExternalId, Failure, ObjectState, Template};
 
 use super::answer::unexpected;
@@ -52,6 +53,9 @@ impl Draft<'_> {
                 self.deleting_found(deleting, &[seen]);
             }
             (Verb::Stop, Ok(Done::Down)) => self.deleting_remove_known(deleting),
+            (Verb::Delete { .. }, Ok(Done::Removing)) if on(Bug::GoneByAsking) => {
+                self.gone(deleting.record, deleting.next);
+            }
             // Accepted is not gone: look.
             (Verb::Delete { .. }, Ok(Done::Removing)) => {
                 deleting.tries_left = deleting.tries_left.min(self.patience().attempts - 1);
@@ -94,7 +98,7 @@ impl Draft<'_> {
         let mut waits_for_create = None;
         let step = match found {
             None => match record.may_land_until {
-                Some(until) if self.seen_as_of < until => {
+                Some(until) if self.seen_as_of < until && !on(Bug::GoneTooSoon) => {
                     waits_for_create = Some(until);
                     Step::Waiting { verb: Verb::Look, due: until, tries_left }
                 }

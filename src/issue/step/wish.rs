@@ -3,8 +3,9 @@
 use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{Command, CommandAsk, EnsureAsk};
 use crate::issue::state::{Goal, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};
+use crate::sabotage::{Bug, on};
 use crate::types::{
-    Cause, ExternalId, Mode, Outcome, Phase, ProviderStep, SandboxId, Template, Wanted,
+    Attempt, Cause, ExternalId, Mode, Outcome, Phase, ProviderStep, SandboxId, Template, Wanted,
 };
 
 use super::draft::Draft;
@@ -318,6 +319,9 @@ impl Draft<'_> {
     ) {
         let from = Some(Phase::Failed);
         let reason = format!("retrying {failed}: a caller asked for it");
+        if on(Bug::AttemptResetOnRetry) {
+            record.attempt = Attempt::default();
+        }
         match (external_id, goal) {
             (None, goal) => {
                 let tries = self.moment.rules.create.attempts;

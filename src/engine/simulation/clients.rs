@@ -1,0 +1,214 @@
+//! Those who speak to the server: GitHub's deliveries, programs and people. What they are told is
+//! held against what is durable.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::driver::{Server, account, cause};
+use super::world::Inner;
+use crate::engine::actor::Message;
+use crate::engine::{EngineError, EnsureIssue, SandboxRef, WaitFor};
+use crate::issue::event::{Answer, Done, Trouble};
+use crate::issue::{Command, IssueEvent};
+use crate::types::{Attempt, Outcome, Phase, Sandbox, TemplateName};
+
+/// The one that waits for a change.
+struct Waiting(Rc<Cell<bool>>);
+
+impl Waiting {
+    fn alone(somebody_waits: &Rc<Cell<bool>>) -> Option<Self> {
+        (!somebody_waits.replace(true)).then(|| Self(Rc::clone(somebody_waits)))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+impl Server {
+    /// A client speaks, and its answer is judged, unless the server is dead by then.
+    pub fn client<T: 'static>(
+        &self,
+        ask: impl Future<Output = Result<T, EngineError>> + 'static,
+        judge: impl FnOnce(&mut Inner, &Result<T, EngineError>) + 'static,
+    ) {
+        let life = Arc::clone(&self.life);
+        let began = self.with(|inner| inner.elapsed_ms());
+        let patience = self.with(|inner| {
+            let goes_away = !inner.weather.calm && inner.chance.permille(50);
+            goes_away.then(|| Duration::from_millis(inner.chance.between(1, 200)))
+        });
+        self.life.spawn(async move {
+            let patience = patience.unwrap_or(Duration::from_secs(86_400));
+            let Ok(answer) = tokio::time::timeout(patience, ask).await else { return };
+            if !life.step() {
+                return;
+            }
+            life.world().with(|inner| {
+                if let Err(EngineError::StoreFailed(why)) = &answer
+                    && !inner.excuses(began, why)
+                {
+                    inner.violate(None, format!("a caller was refused for nothing: {why}"));
+                }
+                judge(inner, &answer);
+            });
+        });
+    }
+
+    pub fn deliver(&self, delivery: usize) {
+        let engine = self.engine.clone();
+        let nudge = self.with(|inner| inner.github.deliveries[delivery].nudge.clone());
+        let (life, id) = (Arc::clone(&self.life), nudge.delivery.clone());
+        let ask = async move {
+            life.pause().await;
+            engine.deliver(&account(), nudge).await
+        };
+        self.client(ask, move |inner, answer| {
+            inner.note(None, || format!("{id} is answered: {answer:?}"));
+            if answer.is_ok() {
+                inner.github.deliveries[delivery].acknowledged = true;
+                inner.check_acknowledged(&id);
+            }
+        });
+    }
+
+    pub fn ensure(&self, number: Option<u64>) {
+        let engine = self.engine.clone();
+        let ask = self.with(|inner| {
+            let any = inner.chance.between(1, inner.weather.issues);
+            let number = number.unwrap_or(any);
+            let template = inner.chance.permille(200).then(|| TemplateName::trusted("other"));
+            let issue = inner.github.key(&mut inner.chance, number);
+            inner.note(None, || format!("ensure {issue:?}"));
+            EnsureIssue { issue, template, mode: None, title: None, cause: cause() }
+        });
+        let ask = async move { engine.ensure(&account(), ask).await };
+        self.client(ask, |inner, answer| {
+            inner.note(None, || match answer {
+                Ok(ensured) => format!("ensured: {} {}", ensured.outcome, ensured.sandbox.id),
+                Err(error) => format!("ensure failed: {error}"),
+            });
+            if let Ok(ensured) = answer {
+                inner.check_told(&ensured.sandbox);
+                if ensured.outcome == Outcome::Created
+                    && ensured.sandbox.phase != Some(Phase::Creating)
+                {
+                    inner.violate(Some(ensured.sandbox.home), "created and not being created");
+                }
+            }
+        });
+    }
+
+    /// A sandbox that a caller may mean: mostly one that lives.
+    fn any_sandbox(&self) -> Option<Sandbox> {
+        self.with(|inner| {
+            let live = inner.rows.issues.values().filter_map(crate::issue::Issue::sandbox);
+            let mut all: Vec<_> = live.collect();
+            if inner.chance.permille(150) {
+                all.extend(inner.rows.history.iter().cloned());
+            }
+            (!all.is_empty()).then(|| inner.chance.pick(&all).clone())
+        })
+    }
+
+    pub fn command(&self) {
+        let Some(sandbox) = self.any_sandbox() else { return };
+        let engine = self.engine.clone();
+        let command = self.with(|inner| {
+            *inner.chance.pick(&[
+                Command::Stop,
+                Command::Start,
+                Command::Retry,
+                Command::Delete,
+                Command::Delete,
+            ])
+        });
+        self.with(|inner| {
+            inner.note(Some(sandbox.home), || format!("command {command:?} {}", sandbox.id));
+        });
+        let meant = SandboxRef::Id(sandbox.id.clone());
+        let ask = async move { engine.command(&account(), &meant, command, cause()).await };
+        self.client(ask, move |inner, answer| {
+            inner.note(Some(sandbox.home), || match answer {
+                Ok(commanded) => format!("commanded: {:?}", commanded.sandbox.phase),
+                Err(error) => format!("command failed: {error:?}"),
+            });
+            if let Ok(commanded) = answer
+                && command == Command::Delete
+            {
+                inner.check_deleted(&commanded.sandbox);
+            }
+        });
+    }
+
+    pub fn work(&self) {
+        let Some(sandbox) = self.any_sandbox() else { return };
+        let Some(waiting) = Waiting::alone(&self.somebody_waits) else { return };
+        let engine = self.engine.clone();
+        let meant = SandboxRef::Id(sandbox.id.clone());
+        let ask = async move {
+            let _waiting = waiting;
+            engine.work(&account(), &meant, cause(), Duration::from_secs(20)).await
+        };
+        self.client(ask, |inner, answer| {
+            if let Ok(work) = answer {
+                inner.check_told(&work.sandbox);
+            }
+        });
+    }
+
+    pub fn wait(&self) {
+        let Some(sandbox) = self.any_sandbox() else { return };
+        let Some(waiting) = Waiting::alone(&self.somebody_waits) else { return };
+        let engine = self.engine.clone();
+        let until = self.with(|inner| {
+            *inner.chance.pick(&[WaitFor::Settled, WaitFor::Absent, WaitFor::Phase(Phase::Running)])
+        });
+        let meant = SandboxRef::Name(sandbox.name.clone());
+        let ask = async move {
+            let _waiting = waiting;
+            engine.wait(&account(), &meant, until, Duration::from_secs(60)).await
+        };
+        self.client(ask, |_, _| {});
+    }
+
+    /// An answer comes once more, long after its call.
+    pub fn stale_answer(&self) {
+        let stale = self.with(|inner| {
+            let stale = |issue: &crate::issue::Issue| {
+                let record = issue.state.record()?;
+                let older = record.attempt.0.checked_sub(1).filter(|older| *older > 0)?;
+                Some((issue.home, record.id.clone(), older))
+            };
+            let all: Vec<_> = inner.rows.issues.values().filter_map(stale).collect();
+            if all.is_empty() {
+                return None;
+            }
+            let (home, sandbox, newest) = inner.chance.pick(&all).clone();
+            let attempt = Attempt(u32::try_from(inner.chance.below(newest.into())).ok()? + 1);
+            let result = match inner.chance.below(5) {
+                0 => Ok(Done::Seen(Vec::new())),
+                1 => Ok(Done::Down),
+                2 => Ok(Done::Removing),
+                3 => Err(Trouble::Absent),
+                _ => Err(Trouble::Broken("long ago".into())),
+            };
+            inner.note(Some(home), || format!("a stale answer to attempt {}", attempt.0));
+            Some((home, Answer { sandbox, attempt, result }))
+        });
+        let Some((home, answer)) = stale else { return };
+        let core = self.engine.core_arc();
+        self.life.spawn(async move {
+            let message = || Message::Event {
+                event: Box::new(IssueEvent::Answered(answer.clone())),
+                reply: None,
+                held: None,
+            };
+            core.registry.send(&core, home, message).await;
+        });
+    }
+}

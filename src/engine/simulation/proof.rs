@@ -1,0 +1,50 @@
+//! The proof that the simulation can fail: every deliberate bug is noticed by the seeds that run
+//! for every change.
+
+use super::{SEEDS_OF_CI, run};
+use crate::sabotage::{self, Bug};
+
+/// Runs the seeds with a bug until one of them notices it, beginning with one that is known to be
+/// near: what is rare would take a minute otherwise.
+fn is_noticed(bug: Bug, near: u64) {
+    let noticed = sabotage::with(bug, || {
+        (near..SEEDS_OF_CI)
+            .chain(0..near)
+            .find_map(|seed| run(seed, false).err().map(|(why, _)| (seed, why)))
+    });
+    let Some((seed, violation)) = noticed else {
+        panic!("{bug:?} is not noticed by {SEEDS_OF_CI} seeds");
+    };
+    println!("{bug:?} is noticed by seed {seed}: {}", violation.what);
+}
+
+macro_rules! noticed {
+    ($($name:ident: $bug:ident near $near:literal,)*) => {$(
+        #[test]
+        fn $name() {
+            is_noticed(Bug::$bug, $near);
+        }
+    )*};
+}
+
+noticed! {
+    asking_again_without_a_look_is_noticed: AskAgainWithoutLook near 0,
+    making_before_a_create_must_have_landed_is_noticed: CreateTooSoon near 120,
+    absence_before_a_create_must_have_landed_is_noticed: GoneTooSoon near 0,
+    absence_as_of_the_answer_of_a_look_is_noticed: LookShowsItsAnswersTime near 1050,
+    a_missing_fence_of_attempts_is_noticed: NoAttemptFence near 0,
+    an_error_taken_for_absence_is_noticed: ErrorForAbsence near 0,
+    a_delete_by_name_is_noticed: DeleteByName near 0,
+    a_delete_confirmed_by_having_asked_is_noticed: GoneByAsking near 0,
+    a_reply_before_the_commit_is_noticed: ReplyBeforeCommit near 0,
+    a_call_before_the_commit_is_noticed: CallBeforeCommit near 0,
+    a_slot_freed_with_its_actor_is_noticed: SlotFreedWithActor near 0,
+    a_removal_by_key_is_noticed: RemoveByKey near 0,
+    attempts_that_begin_again_with_a_retry_are_noticed: AttemptResetOnRetry near 0,
+    the_adoption_of_any_labelled_object_is_noticed: AdoptAnyLabelled near 0,
+    a_duplicate_by_having_been_seen_is_noticed: DuplicateBySeen near 0,
+    a_passivation_that_drops_messages_is_noticed: PassivationDropsMessages near 0,
+    names_claimed_by_the_first_event_alone_are_noticed: NamesClaimedByFirst near 100,
+    a_successor_that_loads_too_soon_is_noticed: LoadWithoutWaiting near 0,
+    a_store_without_a_fence_of_versions_is_noticed: NoVersionFence near 0,
+}

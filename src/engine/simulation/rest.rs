@@ -1,0 +1,158 @@
+//! Calm: no fault strikes any more, and all must come to rest. Then everything is deleted, and
+//! nothing may be left over.
+
+use std::time::Duration;
+
+use super::driver::{Server, account, cause};
+use super::world::Inner;
+use crate::engine::SandboxRef;
+use crate::issue::Command;
+use crate::sandbox::Object;
+use crate::types::{Generation, HomeId, Phase};
+
+/// How long calm may take to bring everything to rest.
+const REST_TIME_MAX: Duration = Duration::from_secs(6 * 3600);
+/// How often it is looked whether everything is at rest.
+const REST_PAUSE: Duration = Duration::from_secs(10);
+
+impl Server {
+    /// No fault strikes any more: what was acknowledged must be done, and nothing left over.
+    pub async fn come_to_rest(&self) {
+        self.with(|inner| {
+            inner.weather.calm = true;
+            (inner.crash_in, inner.panic_in) = (None, None);
+            inner.disturb("calm");
+        });
+        self.rest("everything comes to rest").await;
+        self.with(Inner::check_rest);
+        let live = self.with(|inner| {
+            let live = inner.rows.issues.values().filter_map(crate::issue::Issue::sandbox);
+            live.map(|sandbox| sandbox.id).collect::<Vec<_>>()
+        });
+        for id in live {
+            let (account, meant) = (account(), SandboxRef::Id(id.clone()));
+            let delete = self.engine.command(&account, &meant, Command::Delete, cause());
+            if let Err(error) = delete.await {
+                self.with(|inner| inner.violate(None, format!("{id} cannot be deleted: {error}")));
+            }
+        }
+        self.rest("everything is deleted").await;
+        self.with(Inner::check_nothing_left);
+    }
+
+    async fn rest(&self, what: &str) {
+        let begin = tokio::time::Instant::now();
+        loop {
+            for delivery in self.with(|inner| inner.missing()) {
+                self.deliver(delivery);
+            }
+            tokio::time::sleep(REST_PAUSE).await;
+            let (rests, unrest) = self.with(|inner| {
+                let unrest = inner.unrest();
+                (unrest.is_none(), unrest)
+            });
+            if rests {
+                return;
+            }
+            if begin.elapsed() > REST_TIME_MAX {
+                let (home, why) = unrest.expect("it is not at rest");
+                self.with(|inner| inner.violate(home, format!("never: {what}: {why}")));
+                return;
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// What is not at rest, where something is not.
+    fn unrest(&self) -> Option<(Option<HomeId>, String)> {
+        if let Some(at) = self.missing().first() {
+            let guid = &self.github.deliveries[*at].nudge.delivery;
+            return Some((None, format!("{guid} is not acknowledged")));
+        }
+        let under_way = |issue: &&crate::issue::Issue| issue.state.step().is_some();
+        if let Some(issue) = self.rows.issues.values().find(under_way) {
+            let phase = issue.state.phase();
+            return Some((Some(issue.home), format!("it is still in {phase:?}")));
+        }
+        (!self.is_quiet()).then(|| (None, "something is still going to happen".into()))
+    }
+
+    /// At rest: everything acknowledged is there, one object for each live record and none else.
+    fn check_rest(&mut self) {
+        let acknowledged: Vec<_> =
+            self.github.deliveries.iter().map(|d| d.nudge.delivery.clone()).collect();
+        for guid in acknowledged {
+            self.check_acknowledged(&guid);
+        }
+        let objects = self.clouds.iter().flat_map(|cloud| &cloud.objects);
+        let objects: Vec<Object> =
+            objects.filter(|object| object.ours).map(|o| o.object.clone()).collect();
+        for object in objects {
+            let labels = object.labels.as_ref().expect("what a call makes has labels");
+            let issue = self.rows.issues.get(&labels.home);
+            let record = issue.and_then(|issue| issue.state.record());
+            if record.is_none_or(|record| record.id != labels.sandbox) {
+                let what = format!("{} of {} is an orphan", object.external_id, labels.sandbox);
+                self.violate(Some(labels.home), what);
+            }
+        }
+        if !self.weather.outsiders {
+            self.check_present();
+        }
+        if !self.weather.callers {
+            self.check_truth();
+        }
+    }
+
+    /// Where nobody laid hands on objects: what is recorded as up or down is there.
+    fn check_present(&mut self) {
+        let lost = self.rows.issues.values().find_map(|issue| {
+            let (Some(Phase::Running | Phase::Stopped), Some(id)) =
+                (issue.state.phase(), issue.state.external_id())
+            else {
+                return None;
+            };
+            let mut objects = self.clouds.iter().flat_map(|cloud| &cloud.objects);
+            let there = objects.any(|object| object.object.external_id == *id);
+            (!there).then(|| (issue.home, format!("{id} is recorded and not there")))
+        });
+        if let Some((home, what)) = lost {
+            self.violate(Some(home), what);
+        }
+    }
+
+    /// Where only GitHub spoke: what it says last is what came of it.
+    fn check_truth(&mut self) {
+        let wrong = self.rows.issues.values().find_map(|issue| {
+            let number = self.github.issue_of(&issue.facts.issue_id)?;
+            let truth = &self.github.issues[usize::try_from(number).ok()? - 1];
+            let phase = issue.state.phase();
+            let up = phase == Some(Phase::Running);
+            let fits = if truth.deleted {
+                true
+            } else if !truth.open {
+                !up
+            } else if truth.labelled {
+                issue.generation == Generation(0) || phase.is_some()
+            } else {
+                true
+            };
+            (!fits)
+                .then(|| (issue.home, format!("issue {number} is not as GitHub says: {phase:?}")))
+        });
+        if let Some((home, what)) = wrong {
+            self.violate(Some(home), what);
+        }
+    }
+
+    /// Everything was deleted: no object of ours is left, and everybody else's is.
+    fn check_nothing_left(&mut self) {
+        let objects = self.clouds.iter().flat_map(|cloud| &cloud.objects);
+        let left = objects.filter(|object| object.ours).map(|o| o.object.clone()).next();
+        if let Some(object) = left {
+            let home = object.labels.map(|labels| labels.home);
+            self.violate(home, format!("{} is left over", object.external_id));
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Deliberate bugs, each at the spot where it would be made by mistake, so that tests can prove
+//! that they would be noticed. Nothing but a test can switch one on: elsewhere the question is a
+//! constant, and the bug is not compiled in.
+
+/// A bug that breaks the promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// A create whose outcome is unknown is asked again without a look.
+    AskAgainWithoutLook,
+    /// Nothing was found, so it is made again, although a create may still land.
+    CreateTooSoon,
+    /// Nothing was found, so it is gone, although a create may still land.
+    GoneTooSoon,
+    /// A look shows what is there when it is answered, not when it was asked.
+    LookShowsItsAnswersTime,
+    /// An answer counts whatever attempt it belongs to.
+    NoAttemptFence,
+    /// A look that failed has found nothing.
+    ErrorForAbsence,
+    /// Whatever has our name is ours to delete, whosever labels it carries.
+    DeleteByName,
+    /// A delete is done once it was asked for.
+    GoneByAsking,
+    /// The caller is answered before the commit is durable.
+    ReplyBeforeCommit,
+    /// The provider is asked before the commit is durable.
+    CallBeforeCommit,
+    /// The home's slot is freed with the actor that asked.
+    #[cfg(test)]
+    SlotFreedWithActor,
+    /// An activation that ends removes whichever has its home.
+    RemoveByKey,
+    /// A retry counts its attempts from one again.
+    AttemptResetOnRetry,
+    /// Any object with the home's labels is adopted.
+    AdoptAnyLabelled,
+    /// A delivery is a duplicate once it was seen.
+    DuplicateBySeen,
+    /// Passivation does not look whether somebody is about to speak.
+    PassivationDropsMessages,
+    /// Only the first event of an issue claims its names.
+    NamesClaimedByFirst,
+    /// A successor loads while its predecessor's writes are still on their way.
+    LoadWithoutWaiting,
+    /// The store takes a write whatever version it follows.
+    #[cfg(test)]
+    NoVersionFence,
+}
+
+/// Whether a bug is switched on.
+#[cfg(not(test))]
+pub(crate) const fn on(_: Bug) -> bool {
+    false
+}
+
+#[cfg(test)]
+thread_local! {
+    static ACTIVE: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether a bug is switched on, for this thread.
+#[cfg(test)]
+pub(crate) fn on(bug: Bug) -> bool {
+    ACTIVE.get() == Some(bug)
+}
+
+/// Switches a bug on for this thread while something runs on it.
+#[cfg(test)]
+pub(crate) fn with<T>(bug: Bug, run: impl FnOnce() -> T) -> T {
+    ACTIVE.set(Some(bug));
+    let result = run();
+    ACTIVE.set(None);
+    result
+}
