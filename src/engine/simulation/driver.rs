@@ -12,26 +12,7 @@ use super::store::SimStore;
 use super::time::{SimClock, SimIds};
 use super::world::{Inner, Life};
 use crate::engine::registry::Registry;
-use crate::engine::{
-    Change, Engine, EngineError, EngineParts, EnsureIssue, Publisher, Quotas, Retention,
-    SandboxRef, WaitFor,
-};
-use crate::issue::event::{Answer, Done, Trouble};
-use crate::issue::{Command, IssueEvent};
-use crate::sandbox::{Labels, Object};
-use crate::types::{
-    AccountName, Attempt, Cause, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode,
-    ObjectName, ObjectState, Outcome, Phase, Sandbox, SandboxId, TemplateName, Timestamp,
-};
-
-use super::objects::SimObject;
-use super::provider::{SimProvider, is_ours};
-
-/// How long calm may take to bring everything to rest.
-const REST_TIME_MAX: Duration = Duration::from_secs(6 * 3600);
-/// How often it is looked whether everything is at rest.
-const REST_PAUSE: Duration = Duration::from_secs(10);
-use crate::engine::{Change, Engine, EngineParts, Publisher, Quotas};
+use crate::engine::{Change, Engine, EngineParts, Publisher, Quotas, Retention};
 use crate::types::{AccountName, Cause, Timestamp};
 
 struct Listener(Arc<Life>);
