@@ -280,7 +280,6 @@ impl Executor {
             }),
         };
         if let Err(Trouble::Unavailable { .. }) = &result {
-            core.identities.doubt(&name);
             breaker.suspect(core, &name);
         }
         result

@@ -6,8 +6,9 @@
 //! a person says that the new one is right.
 //!
 //! The first identity that is ever seen is kept in the store. A provider is asked again before the
-//! first call after the start, after each call of unknown outcome (which the breaker does anyhow),
-//! and by each sweep: a connection that broke may have come back to somebody else.
+//! first call after the start, after each call of unknown outcome (the breaker asks then, and calls
+//! wait for what is said), and by each sweep: a connection that broke may have come back to somebody
+//! else.
 //!
 //! # The race that is accepted
 //! A provider may be replaced between the question and the call that follows it, without any call
@@ -46,9 +47,9 @@ struct Known {
 
 #[derive(Clone, Default)]
 enum Standing {
-    /// It is to be asked before anything else is asked of it.
+    /// It was not asked since the start, and is to be before anything else is asked of it.
     #[default]
-    Doubtful,
+    Unasked,
     /// It is who it was, or has no identity.
     Confirmed,
     /// It is somebody else.
@@ -112,23 +113,13 @@ impl Identities {
         Self { known: Mutex::new(kept.into_iter().map(known).collect()) }
     }
 
-    /// Whether a provider is who it was, as far as that has been asked; asks where it is in doubt.
+    /// Whether a provider is who it was, as far as that has been asked; asks where it was not.
     pub async fn confirm(&self, core: &Core, name: &ProviderName) -> Result<(), NotConfirmed> {
         let standing = self.locked().entry(name.clone()).or_default().standing.clone();
         match standing {
             Standing::Confirmed => Ok(()),
             Standing::Changed(changed) => Err(NotConfirmed::Changed(changed)),
-            Standing::Doubtful => self.ask(core, name).await,
-        }
-    }
-
-    /// A call of unknown outcome: who answers next may be somebody else.
-    pub fn doubt(&self, name: &ProviderName) {
-        let mut known = self.locked();
-        let known = known.entry(name.clone()).or_default();
-        match known.standing {
-            Standing::Confirmed => known.standing = Standing::Doubtful,
-            Standing::Doubtful | Standing::Changed(_) => {}
+            Standing::Unasked => self.ask(core, name).await,
         }
     }
 
@@ -184,7 +175,7 @@ impl Identities {
                 }
                 let since = match &known.standing {
                     Standing::Changed(changed) => changed.since,
-                    Standing::Doubtful | Standing::Confirmed => core.now(),
+                    Standing::Unasked | Standing::Confirmed => core.now(),
                 };
                 let changed = ChangedIdentity { kept, seen, since };
                 known.standing = Standing::Changed(changed.clone());

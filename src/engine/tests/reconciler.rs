@@ -11,6 +11,7 @@ use crate::engine::{BreakerState, DriftKind, EngineError, EnsureIssue, Remedy, W
 use crate::issue::Command;
 use crate::issue::commit::CommandRefusal;
 use crate::issue::event::{FAST_UNRECORDED_MAX, QUARANTINE};
+use crate::issue::state::Step;
 use crate::sandbox::{Labels, Object};
 use crate::store::{Store, Stray};
 use crate::types::{
@@ -420,6 +421,25 @@ async fn a_known_provider_that_does_not_say_who_it_is_is_not_asked() {
     assert_eq!(bench.provider.count("stop"), 0);
     assert_eq!((bench.provider.count("find"), bench.provider.count("list")), before);
     assert_eq!(now(&bench, "1").await.phase, Some(Phase::Stopping));
+}
+
+#[actix::test]
+async fn who_answers_behind_a_lost_answer_is_asked_who_it_is() {
+    let bench = Bench::new().await;
+    bench.provider.identify("first");
+    running(&bench, "1").await;
+    // Another one takes its place while the server runs, and a connection breaks over it.
+    bench.provider.identify("second");
+    bench.provider.lose_next();
+    bench.engine.ensure(&account(), ensure("2")).await.expect("it is answered");
+    eventually("its looks are put off", async || {
+        let issue = bench.store.issue(2).expect("it is stored");
+        let attempt = issue.state.record().map(|record| record.attempt.0);
+        matches!(issue.state.step(), Some(Step::Waiting { .. })) && attempt >= Some(2)
+    })
+    .await;
+    assert_eq!(bench.provider.count("find"), 0, "nothing that it has is believed");
+    assert_eq!(swept(&bench).await, ["identity_changed identity:held"]);
 }
 
 #[actix::test]
