@@ -75,21 +75,32 @@ async fn killed_for(seconds: u64, mode: &'static str, unique_names: bool, seed: 
     verdict::quiet(&server, Failed::Retried).await;
     let after = verdict::each_has_come_to_its_end(&place, &server, &scripts).await;
     assert_eq!(objects, after, "what was known changed nothing");
+    let live = verdict::list(&server, "").await;
+    let fast = live.values().filter(|sandbox| sandbox["mode"] == "fast").count();
+    assert_eq!(fast > 0, mode == "fast", "{fast} of {} were recorded fast", live.len());
     let (status, _, log) = server.stop().await;
     assert!(status.success(), "{log}");
     verdict::each_has_a_result(&place.data(), &acknowledged).await;
     let seen = eye.end();
     assert!(seen.doubles.is_empty(), "two objects at one moment: {:?}", seen.doubles);
+    let creates = place.calls("create");
+    let ended = |how: &str| creates.iter().filter(|call| call["result"] == how).count();
     tell(&format!(
-        "issues {issues}, deliveries {} ({} distinct, {} answered), API calls {}, \
-         unanswered {}, refused for now {}; kills {kills}, slowest start {slowest:.1?}; \
-         objects made {}, there {objects}, not seen whose {}; duplicates 0, lost 0, orphans 0",
+        "  {issues} issues; deliveries: {} sent, {} distinct, {} answered; API calls: {} answered; \
+         without an answer {}, refused for now {}\n  \
+         {kills} kills, {kills} restarts, slowest start {slowest:.1?}; creates: {} asked, {} lost \
+         their answer, {} failed\n  \
+         objects: {} made, {objects} left, {fast} recorded fast, {} gone before they were read\n  \
+         duplicates 0, lost 0, orphans 0",
         counts.sent,
         acknowledged.len(),
         counts.acknowledged,
         counts.calls,
         counts.unanswered,
         counts.refused,
+        creates.len(),
+        ended("lost"),
+        ended("broken"),
         seen.made,
         seen.unread,
     ));
