@@ -208,6 +208,9 @@ pub struct Record {
     /// Until when a create whose outcome nobody knows may still come into effect; `None` where
     /// there was none. The one in flight is not counted, see [`Step::Asked`].
     pub may_land_until: Option<Timestamp>,
+    /// Until when a stop whose outcome nobody knows may still take effect: one that was asked
+    /// before the sandbox was started again. Kept until a later look finds the object up.
+    pub stop_may_land_until: Option<Timestamp>,
     /// By when a transitional phase must be left; `None` in the others, and while *deleting*,
     /// which goes on until it is done.
     pub deadline: Option<Timestamp>,

@@ -81,6 +81,7 @@ fn running(store: &SqliteStore) -> (Issue, Record) {
         reason: "it is up".into(),
         attempt: Attempt(2),
         may_land_until: None,
+        stop_may_land_until: None,
         deadline: None,
         made_at_ns: None,
     };

@@ -47,6 +47,7 @@ pub fn record(home: HomeId, generation: u32) -> Record {
         reason: "the trigger label was put on".into(),
         attempt: Attempt(1),
         may_land_until: None,
+        stop_may_land_until: None,
         deadline: None,
         made_at_ns: None,
     }
@@ -261,6 +262,7 @@ fn any_record() -> BoxedStrategy<Record> {
                 reason,
                 attempt: Attempt(attempt),
                 may_land_until: times.3,
+                stop_may_land_until: times.4.map(|at| at.after(Duration::from_secs(3))),
                 deadline: times.4,
                 made_at_ns: times.5,
             }

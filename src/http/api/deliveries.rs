@@ -1,7 +1,7 @@
 //! Deliveries: what came in and what came of it, `GET /v1/deliveries`.
 //!
 //! Two lists are merged by time: what is stored, and the few refused ones that are kept in memory
-//! ([`RefusedRing`](crate::http::refused::RefusedRing)). A cursor names a place in each of them.
+//! (`refused`). A cursor names a place in each of them.
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use base64::Engine as _;

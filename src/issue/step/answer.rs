@@ -35,9 +35,17 @@ impl Draft<'_> {
         if let (Err(Trouble::NotAsked(why)), false) = (&answer.result, is_deleting || overdue) {
             return self.not_asked(why);
         }
+        let may_stop = match (verb, &answer.result) {
+            (Verb::Stop, Err(Trouble::Unavailable { .. })) => Some(*until),
+            (Verb::Stop, Ok(_) | Err(_))
+            | (Verb::Look | Verb::Create | Verb::Start | Verb::Delete { .. }, _) => None,
+        };
         let mut state = self.take_state();
         if let (Some(until), Some(record)) = (may_land, state.record_mut()) {
             self.may_land(record, until);
+        }
+        if let (Some(until), Some(record)) = (may_stop, state.record_mut()) {
+            self.may_stop(record, until);
         }
         match state {
             IssueState::Creating {

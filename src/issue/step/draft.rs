@@ -185,6 +185,13 @@ impl<'a> Draft<'a> {
         record.may_land_until = record.may_land_until.max(Some(landed));
     }
 
+    /// Remembers the same of a stop: should it take effect after the sandbox was started again,
+    /// nobody killed it.
+    pub fn may_stop(&self, record: &mut Record, deadline: Timestamp) {
+        let landed = deadline.after(self.provider_rules(record).settle);
+        record.stop_may_land_until = record.stop_may_land_until.max(Some(landed));
+    }
+
     /// Lets the next call wait: longer with each failed try, never shorter than the provider asked.
     pub fn wait(
         &self,
@@ -241,6 +248,7 @@ impl<'a> Draft<'a> {
             attempt: Attempt::default(),
             // What a generation that was given up by force may still bring forth.
             may_land_until: self.issue.may_land_until.filter(|until| now < *until),
+            stop_may_land_until: None,
             deadline: None,
             made_at_ns,
         };

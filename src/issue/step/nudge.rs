@@ -78,16 +78,14 @@ impl Draft<'_> {
         }
         // The newest place is the one to be found under: a repository may be renamed, an issue
         // transferred.
-        if facts.placed_as_of.is_none_or(|known| known <= as_of) {
-            if !place_elsewhere {
-                facts.placed_as_of = Some(as_of);
-                facts.repository_id = Some(news.repository_id);
-                if news.url.is_some() {
-                    facts.url.clone_from(&news.url);
-                }
-                facts.repository = Some(news.repository.clone());
-                facts.number = Some(news.number);
+        if !place_elsewhere && facts.placed_as_of.is_none_or(|known| known <= as_of) {
+            facts.placed_as_of = Some(as_of);
+            facts.repository_id = Some(news.repository_id);
+            if news.url.is_some() {
+                facts.url.clone_from(&news.url);
             }
+            facts.repository = Some(news.repository.clone());
+            facts.number = Some(news.number);
         }
         if let Some(open) = news.open {
             // Equal times that contradict each other: closed wins.

@@ -59,7 +59,16 @@ impl Draft<'_> {
             return self.fail_settled(duplicate(&recorded.seen.external_id, &other), false);
         }
         match (recorded.seen.state, is_running) {
-            (ObjectState::Running, true) | (ObjectState::Stopped, false) => {}
+            (ObjectState::Running, true) => self.stop_has_settled(),
+            (ObjectState::Stopped, false) => {}
+            // A stop of ours from before it was started again, that took effect only now.
+            (ObjectState::Stopped, true) if self.a_stop_may_land() => {
+                if let IssueState::Running { record, external_id } = self.take_state() {
+                    let reason = "a stop from before took effect late; it is started again";
+                    let from = Some(Phase::Running);
+                    self.start(from, record, external_id, Goal::Running, reason.to_owned());
+                }
+            }
             (ObjectState::Stopped | ObjectState::Partial, true) => {
                 self.fail_settled(killed(), false)
             }
@@ -71,6 +80,20 @@ impl Draft<'_> {
             }
             // Half made while stopped, or on its way out: the next sweep sees what comes of it.
             (ObjectState::Partial, false) | (ObjectState::Destroying, _) => {}
+        }
+    }
+
+    fn a_stop_may_land(&self) -> bool {
+        self.issue.state.record().is_some_and(|record| record.stop_may_land_until.is_some())
+    }
+
+    /// It is seen up after every stop of unknown outcome must have taken effect.
+    fn stop_has_settled(&mut self) {
+        let now = self.now();
+        if let Some(record) = self.issue.state.record_mut()
+            && record.stop_may_land_until.is_some_and(|until| until <= now)
+        {
+            record.stop_may_land_until = None;
         }
     }
 
@@ -147,6 +170,7 @@ impl Draft<'_> {
             reason: String::new(),
             attempt: Attempt::default(),
             may_land_until: None,
+            stop_may_land_until: None,
             deadline: None,
             made_at_ns: None,
         };

@@ -102,12 +102,16 @@ impl Draft<'_> {
         }
         let Some(Step::Asked { verb, until, .. }) = self.issue.state.step() else { return };
         let may_land = (*verb == Verb::Create).then_some(*until);
+        let may_stop = (*verb == Verb::Stop).then_some(*until);
         let mut state = self.take_state();
         if let (Some(until), Some(record)) = (may_land, state.record_mut())
             // What dies with the server has landed before this one started, or never will.
             && !(after_restart && self.provider_rules(record).dies_with_server)
         {
             self.may_land(record, until);
+        }
+        if let (Some(until), Some(record)) = (may_stop, state.record_mut()) {
+            self.may_stop(record, until);
         }
         self.keep(state);
         self.call_again(Some(Verb::Look));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::tables::bench_in;
-use super::{Bench, template};
+use super::{Bench, template, unavailable};
 use crate::issue::commit::{CleanupAction, Commit, Reply};
 use crate::issue::event::{
     AdoptAsk, Command, Done, FAST_UNRECORDED_MAX, IssueEvent, Owner, QUARANTINE, Seen, Sight,
@@ -97,6 +97,33 @@ fn what_disagrees_is_made_known_or_right() {
         assert_eq!(bench.issue.state.failure().map(|f| f.code), code, "{before} {state:?}");
         let verb = commit.call.map(|call| call.verb);
         assert_eq!(verb, (after == Phase::Stopping).then_some(Verb::Stop), "{before} {state:?}");
+    }
+}
+
+#[test]
+fn a_stop_that_takes_effect_after_the_sandbox_was_started_again_killed_nothing() {
+    for crashed in [false, true] {
+        let mut bench = bench_in(Some(Phase::Stopping));
+        bench.ensure();
+        if crashed {
+            bench.apply(IssueEvent::Activated { in_flight: None, after_restart: true });
+        } else {
+            bench.answer(Err(unavailable()));
+            bench.due();
+        }
+        bench.answer(Ok(Done::Down));
+        bench.up();
+        let until = bench.issue.state.record().and_then(|r| r.stop_may_land_until).expect("may");
+        bench.now = until.after(Duration::from_secs(30));
+        let down = own(&bench, ObjectState::Stopped);
+        let commit = observe(&mut bench, vec![down.clone()]);
+        assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Start), "crashed: {crashed}");
+        bench.up();
+        // Seen up after that, whoever takes it down is somebody else.
+        let up = own(&bench, ObjectState::Running);
+        observe(&mut bench, vec![up]);
+        observe(&mut bench, vec![down]);
+        assert_eq!(bench.issue.state.failure().map(|f| f.code), Some(FailureCode::KilledOutside));
     }
 }
 

@@ -150,6 +150,8 @@ pub(super) struct RecordPart<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     may_land_until: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    stop_may_land_until: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     deadline: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     made_at_ns: Option<i64>,
@@ -168,6 +170,7 @@ impl<'a> From<&'a Record> for RecordPart<'a> {
             reason: Cow::Borrowed(&record.reason),
             attempt: record.attempt.0,
             may_land_until: record.may_land_until.map(Timestamp::unix_ms),
+            stop_may_land_until: record.stop_may_land_until.map(Timestamp::unix_ms),
             deadline: record.deadline.map(Timestamp::unix_ms),
             made_at_ns: record.made_at_ns,
         }
@@ -194,6 +197,7 @@ impl RecordPart<'_> {
             reason: self.reason.into_owned(),
             attempt: Attempt(self.attempt),
             may_land_until: self.may_land_until.map(Timestamp::from_unix_ms),
+            stop_may_land_until: self.stop_may_land_until.map(Timestamp::from_unix_ms),
             deadline: self.deadline.map(Timestamp::from_unix_ms),
             made_at_ns: self.made_at_ns,
         })
