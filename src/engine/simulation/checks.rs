@@ -10,7 +10,7 @@ use crate::issue::Issue;
 use crate::issue::state::{IssueState, Step, Verb};
 use crate::sandbox::Object;
 use crate::store::{CommitError, Write};
-use crate::types::{Attempt, DeliveryId, HomeId, Phase, Sandbox, SandboxId};
+use crate::types::{Attempt, DeliveryId, ExternalId, HomeId, Phase, Sandbox, SandboxId};
 
 /// How often phases are looked at, in milliseconds.
 const PHASES_EVERY_MS: u64 = 20_000;
@@ -31,6 +31,9 @@ pub struct Ledger {
     told: BTreeMap<HomeId, BTreeSet<SandboxId>>,
     /// Sandboxes whose delete was accepted.
     deleted: BTreeSet<SandboxId>,
+    /// Objects that a delete took away whose answer nobody got. It may come after a person's retry
+    /// has adopted the object again; only a sweep finds that out.
+    pub doomed: BTreeSet<ExternalId>,
     /// Homes whose last write was refused.
     refused: BTreeSet<HomeId>,
     /// When a write of a home was last not taken in.

@@ -248,6 +248,11 @@ impl Inner {
         let Some(call) = self.calls.get_mut(&number) else { return };
         let (cloud, home, op, fate) = (call.cloud, call.home, call.op.clone(), call.fate);
         let checked = call.checked.take();
+        if let Op::Delete(target) = &op
+            && (fate != Fate::Answered || call.answer.is_none())
+        {
+            self.ledger.doomed.insert(target.external_id.clone());
+        }
         self.remember(cloud);
         let result = self.perform(cloud, home, &op, fate, checked);
         self.note(home, || {

@@ -105,7 +105,8 @@ impl Inner {
         }
     }
 
-    /// Where nobody laid hands on objects: what is recorded as up or down is there.
+    /// Where nobody laid hands on objects: what is recorded as up or down is there, unless a late
+    /// delete took it.
     fn check_present(&mut self) {
         let lost = self.rows.issues.values().find_map(|issue| {
             let (Some(Phase::Running | Phase::Stopped), Some(id)) =
@@ -114,7 +115,8 @@ impl Inner {
                 return None;
             };
             let mut objects = self.clouds.iter().flat_map(|cloud| &cloud.objects);
-            let there = objects.any(|object| object.object.external_id == *id);
+            let there = objects.any(|object| object.object.external_id == *id)
+                || self.ledger.doomed.contains(id);
             (!there).then(|| (issue.home, format!("{id} is recorded and not there")))
         });
         if let Some((home, what)) = lost {
