@@ -104,6 +104,39 @@ fn what_is_being_destroyed_has_its_time_before_it_is_asked_for_again() {
     assert!(matches!(bench.due().call.map(|call| call.verb), Some(Verb::Delete { .. })));
 }
 
+#[test]
+fn a_removal_that_was_accepted_is_not_asked_again_at_once() {
+    let mut bench = bench_in(Some(Phase::Deleting));
+    bench.answer(Ok(Done::Removing));
+    let mut still = bench.ours(ObjectState::Running);
+    still.external_id = bench.issue.state.external_id().expect("known").clone();
+    assert_eq!(bench.answer(Ok(Done::Seen(vec![still]))).call, None);
+}
+
+#[test]
+fn only_the_absence_of_the_sandboxs_own_object_ends_a_delete_and_only_where_none_may_land() {
+    // An older generation's object is in the way of a look.
+    let mut bench = bench_in(Some(Phase::Deleting));
+    bench.answer(Err(Trouble::Unavailable { message: "lost".into(), retry_after: None }));
+    bench.due();
+    bench.answer(Ok(Done::Removing));
+    bench.answer(Ok(Done::Seen(vec![other(Some(0), ObjectState::Running)])));
+    bench.due();
+    assert!(matches!(asked(&bench), Some(Verb::Delete { .. })));
+    bench.answer(Err(Trouble::Absent));
+    assert_eq!(asked(&bench), Some(Verb::Look), "that was another's");
+    bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(bench.issue.state.phase(), None);
+
+    let (mut bench, _) = lost_create();
+    bench.due();
+    let ours = bench.ours(ObjectState::Running);
+    bench.answer(Ok(Done::Seen(vec![ours])));
+    bench.command(Command::Delete);
+    bench.answer(Err(Trouble::Absent));
+    assert_eq!(asked(&bench), Some(Verb::Look), "another may have landed behind it");
+}
+
 /// An issue of a provider that does not enforce names, with a create of unknown outcome, and the
 /// time until which that may land.
 fn lost_create() -> (Bench, crate::types::Timestamp) {

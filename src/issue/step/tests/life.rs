@@ -256,3 +256,70 @@ fn a_clock_that_was_set_back_while_the_server_was_down_stops_nothing_for_long() 
     let wait = bench.issue.due_at().expect("due").since(bench.now);
     assert!(wait <= Duration::from_secs(3600), "it waits for {wait:?}");
 }
+
+#[test]
+fn a_phase_has_as_long_as_all_of_its_tries() {
+    // Three tries of a minute and a look of half a minute each; behind a create its settling.
+    for (phase, seconds) in [
+        (Phase::Creating, 3 * (60 + 30 + 7)),
+        (Phase::Starting, 3 * (60 + 30)),
+        (Phase::Stopping, 3 * (60 + 30)),
+        (Phase::Deleting, 3 * (60 + 30)),
+    ] {
+        let bench = bench_in(Some(phase));
+        let whole = Duration::from_secs(seconds);
+        assert_eq!(bench.issue.state.deadline(), Some(bench.now.after(whole)), "{phase}");
+    }
+    for phase in [Phase::Running, Phase::Stopped, Phase::Failed] {
+        assert_eq!(bench_in(Some(phase)).issue.state.deadline(), None, "{phase}");
+    }
+}
+
+/// Lets tries fail until so many are left and the next waits, then lets the deadline pass.
+fn overdue_with(bench: &mut Bench, tries_left: u32) {
+    while bench.issue.state.step().map(Step::tries_left) != Some(tries_left) {
+        bench.answer(Err(Trouble::Broken("no".into())));
+        if bench.issue.state.step().map(Step::tries_left) != Some(tries_left) {
+            bench.due();
+        }
+    }
+    if !matches!(bench.issue.state.step(), Some(Step::Waiting { .. })) {
+        bench.answer(Err(unreachable(Duration::from_secs(20))));
+    }
+    bench.now = bench.issue.state.deadline().expect("a deadline");
+    bench.apply(IssueEvent::Due { in_flight: None, busy: false });
+}
+
+#[test]
+fn past_the_deadline_there_is_one_last_call_and_none_where_that_was_it() {
+    for phase in [Phase::Starting, Phase::Stopping] {
+        let mut bench = bench_in(Some(phase));
+        overdue_with(&mut bench, 3);
+        assert_eq!(bench.issue.state.phase(), Some(phase), "one more");
+        assert_eq!(bench.issue.state.step().map(Step::tries_left), Some(1));
+        let mut bench = bench_in(Some(phase));
+        overdue_with(&mut bench, 1);
+        let failure = bench.issue.state.failure().map(|failure| failure.code);
+        assert_eq!(failure, Some(FailureCode::DeadlineExceeded), "{phase}");
+        assert_eq!(bench.issue.state.phase(), Some(Phase::Failed), "{phase}");
+    }
+    let mut bench = bench_in(Some(Phase::Creating));
+    overdue_with(&mut bench, 3);
+    assert_eq!(bench.issue.state.failure(), None, "it looks once more");
+    let mut bench = bench_in(Some(Phase::Creating));
+    overdue_with(&mut bench, 1);
+    let failure = bench.issue.state.failure().map(|failure| failure.code);
+    assert_eq!(failure, Some(FailureCode::DeadlineExceeded), "leftovers are looked for");
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
+    overdue_with(&mut bench, 2);
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Creating), "and looked for once more");
+    bench.answer(Err(unreachable(Duration::from_secs(20))));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
+
+    let mut bench = bench_in(Some(Phase::Creating));
+    overdue_with(&mut bench, 1);
+    overdue_with(&mut bench, 1);
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
+    let told = bench.issue.state.failure().map(|failure| failure.message.clone());
+    assert!(told.is_some_and(|told| told.contains("may be left at the provider")));
+}
