@@ -242,3 +242,89 @@ fn triggers_and_times_are_what_the_documentation_says() {
     assert_eq!(described.len(), 5, "each in words of its own");
     assert!(described.contains("the trigger label was put on"));
 }
+
+#[test]
+fn a_delete_during_a_stop_goes_on_with_the_removal() {
+    let mut bench = bench_in(Some(Phase::Stopping));
+    assert_eq!(bench.command(Command::Delete).call, None, "one call at a time");
+    bench.answer(Ok(Done::Down));
+    assert!(matches!(asked(&bench), Some(Verb::Delete { .. })), "{:?}", bench.issue.state);
+}
+
+#[test]
+fn what_stands_in_the_way_of_a_delete_is_shown_and_told_once_for_each_kind() {
+    let mut bench = bench_in(Some(Phase::Deleting));
+    let told = |commit: &crate::issue::Commit| commit.timeline.len();
+    assert_eq!(told(&bench.answer(Err(Trouble::Refused("no".into())))), 1);
+    let failure = bench.issue.state.failure().expect("shown");
+    assert!(failure.retryable, "it is tried again whatever it was");
+    bench.due();
+    assert_eq!(told(&bench.answer(Err(Trouble::Refused("no".into())))), 0, "the same again");
+    bench.due();
+    assert_eq!(told(&bench.answer(Err(broken()))), 1, "another kind");
+    bench.due();
+    bench.now = bench.now.after(Duration::from_secs(9));
+    let ended = bench.answer(Err(Trouble::Absent)).ended.expect("history");
+    assert_eq!((ended.phase, ended.failure.as_ref()), (None, None));
+    assert_eq!((ended.phase_since, ended.deleted_at), (bench.now, Some(bench.now)));
+    assert_eq!(ended.reason, "the provider no longer has it");
+}
+
+#[test]
+fn only_the_last_try_of_a_stop_kills_at_once() {
+    let mut bench = bench_in(Some(Phase::Running));
+    let call = bench.command(Command::Stop).call.expect("a stop");
+    assert!(!call.force, "the first has its grace");
+    bench.answer(Err(broken()));
+    assert!(!bench.due().call.expect("the second").force);
+    bench.answer(Err(broken()));
+    assert!(bench.due().call.expect("the last").force);
+}
+
+#[test]
+fn the_first_wait_is_half_of_half_a_second_and_chance_for_the_other_half() {
+    let mut bench = bench_in(Some(Phase::Starting));
+    bench.answer(Err(broken()));
+    // The tests' chance is 500 of 1,000.
+    assert_eq!(bench.issue.due_at(), Some(bench.now.after(Duration::from_millis(375))));
+}
+
+#[test]
+fn names_alone_are_a_change_to_be_stored() {
+    let alias = Alias::Issue(IssueId::trusted("another-name"));
+    let cause = || Cause::Service("test");
+    let mut bench = bench_in(Some(Phase::Running));
+    let before = bench.issue.version;
+    let commit = bench.apply(IssueEvent::Ensure(EnsureAsk {
+        template: None,
+        mode: None,
+        title: None,
+        numbered: None,
+        claims: vec![alias.clone()],
+        cause: cause(),
+    }));
+    assert!(commit.changed && commit.aliases == [alias.clone()]);
+    assert_eq!(bench.issue.version, before + 1);
+
+    let told = super::nudges::nudge("edited", crate::issue::event::Effect::Update, 5, true, true);
+    bench.apply(told.clone());
+    let IssueEvent::Nudge { nudge, claims, place_elsewhere, .. } = told else { panic!("a nudge") };
+    let takes = vec![alias.clone()];
+    let again = IssueEvent::Nudge { nudge, claims, takes, place_elsewhere };
+    let commit = bench.apply(again);
+    assert!(commit.changed && commit.taken_over == [alias]);
+
+    let merged = || IssueEvent::Merged { into: crate::types::HomeId(9), cause: cause() };
+    bench.apply(merged());
+    assert!(bench.apply(merged()).changed, "its names go there, also when told again");
+}
+
+#[test]
+fn what_must_have_landed_by_now_holds_up_nothing() {
+    let (mut bench, _) = lost_create();
+    bench.command(Command::ForceDelete);
+    let until = bench.issue.may_land_until.expect("it may land");
+    bench.now = until;
+    bench.ensure();
+    assert_eq!(bench.issue.state.record().and_then(|record| record.may_land_until), None);
+}
