@@ -219,6 +219,10 @@ impl StreamHandler<Envelope> for IssueActor {
                 self.event(*event, reply, ctx);
                 drop(held);
             }
+            // What was due may have been done by a step that is not durable yet, so the store still
+            // says so. It comes again; outputs that change nothing must not pile up behind a store
+            // that is slow.
+            Message::Due if !self.outbox.is_empty() => {}
             Message::Due => {
                 let in_flight = self.in_flight();
                 let busy = self.core.busy.is_busy(self.home);
@@ -344,6 +348,7 @@ impl IssueActor {
             | Reply::Accepted
             | Reply::AlreadyAbsent
             | Reply::Barred(_)
+            | Reply::Merged { .. }
             | Reply::Refused(_) => row,
         });
         let new_ids = aliases.iter().filter_map(|alias| match alias {

@@ -64,6 +64,8 @@ struct Inner {
     /// The homes of issues that are held by an id.
     held_homes: HashMap<HomeId, IssueId>,
     places: Places,
+    /// The home whose step under way was given a place that it did not have before.
+    reserved: Option<HomeId>,
 }
 
 /// Who has a place, and how many of each kind are taken.
@@ -149,13 +151,11 @@ impl Admission {
     /// to say what repository it is in. Where nothing does, it has a place under the quotas now;
     /// [`Self::settle`] must follow.
     pub fn bar(&self, issue: &Issue, event: &IssueEvent) -> Option<Bar> {
-        let repository = issue.facts.repository.as_ref().or_else(|| repository_in(event));
-        self.bar_in(issue, repository)
-    }
-
-    fn bar_in(&self, issue: &Issue, repository: Option<&Repository>) -> Option<Bar> {
+        // The event may know better where the issue is now; a hold on either place counts.
+        let (told, known) = (repository_in(event), issue.facts.repository.as_ref());
+        let repository = told.or(known);
         let mut inner = self.lock();
-        if let Some(hold) = inner.hold_on(issue, repository) {
+        if let Some(hold) = inner.hold_on(issue, told).or_else(|| inner.hold_on(issue, known)) {
             return Some(held(hold));
         }
         if self.quotas.is_unlimited() || inner.places.of_home.contains_key(&issue.home) {
@@ -166,6 +166,7 @@ impl Admission {
             Some(reason) => Some(Bar { kind: BarKind::Quota, reason }),
             None => {
                 inner.places.take(issue.home, &issue.account, repository);
+                inner.reserved = Some(issue.home);
                 None
             }
         }
@@ -177,8 +178,12 @@ impl Admission {
             return;
         }
         let mut inner = self.lock();
+        let was_reserved = inner.reserved.take() == Some(issue.home);
         if issue.state.phase().is_none() {
-            drop_place(&mut inner, &self.wake, issue.home);
+            // A place that was only reserved for this step was free before: nobody waits for it.
+            if inner.places.leave(issue.home) && !was_reserved {
+                self.wake.notify_one();
+            }
         } else {
             let repository = issue.facts.repository.as_ref().map(Repository::folded);
             let place = inner.places.of_home.get(&issue.home);
@@ -191,7 +196,9 @@ impl Admission {
 
     /// A home turned out not to exist: it has no place.
     pub fn forget(&self, home: HomeId) {
-        drop_place(&mut self.lock(), &self.wake, home);
+        if self.lock().places.leave(home) {
+            self.wake.notify_one();
+        }
     }
 
     /// Every hold, the widest first, then by what is held.
@@ -267,12 +274,6 @@ fn repository_in(event: &IssueEvent) -> Option<&Repository> {
     }
 }
 
-fn drop_place(inner: &mut Inner, wake: &Notify, home: HomeId) {
-    if inner.places.leave(home) {
-        wake.notify_one();
-    }
-}
-
 impl Inner {
     fn hold_on(&self, issue: &Issue, repository: Option<&Repository>) -> Option<&Hold> {
         if self.holds.is_empty() {
@@ -311,6 +312,7 @@ fn held(hold: &Hold) -> Bar {
 pub(super) async fn grant(core: Arc<Core>) {
     loop {
         match core.store.wishes(ROUND_LEN_MAX).await {
+            Ok(wishes) if wishes.is_empty() => {}
             Ok(wishes) => {
                 for home in core.admission.grantable(wishes) {
                     let message = || Message::Event {

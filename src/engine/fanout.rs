@@ -148,6 +148,7 @@ async fn round(
     let rows = core.store.pending(ROUND).await?;
     under_way.retain(|id, _| rows.iter().any(|row| row.fan_out.delivery == *id));
     let is_full = rows.len() == ROUND;
+    let mut went_on = false;
     let mut next: Option<Timestamp> = None;
     for row in rows {
         let id = row.fan_out.delivery.clone();
@@ -157,6 +158,7 @@ async fn round(
                 return Ok(None);
             }
             progress.go_on(engine, row).await?;
+            went_on = true;
         }
         match progress.not_before {
             Some(at) => next = Some(next.map_or(at, |next| next.min(at))),
@@ -165,8 +167,8 @@ async fn round(
             }
         }
     }
-    // Behind a full round there may be more.
-    Ok(if is_full { Some(core.now()) } else { next })
+    // Behind a full round there may be more; where all of it waits, so do they.
+    Ok(if is_full && went_on { Some(core.now()) } else { next })
 }
 
 /// How far a delivery is.
@@ -229,6 +231,11 @@ impl Progress {
             self.not_before = None;
             return Ok(store.finish_pending(&fan_out.delivery, self.changed > 0, reason).await?);
         };
+        if engine.core.is_stopping() {
+            // Not told because the server ends: that is no failed try.
+            self.not_before = Some(engine.core.now());
+            return Ok(());
+        }
         let (home, left) = (home.0, self.failed.len());
         tracing::error!(delivery = %fan_out.delivery, home, left, error, "issues were not told");
         let told = format!("{left} issues could not be told, the first (home {home}): {error}");

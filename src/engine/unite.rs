@@ -22,7 +22,7 @@
 use std::collections::BTreeSet;
 
 use crate::issue::event::{Effect, News, TriggerKind};
-use crate::issue::{Issue, IssueEvent, IssueState, Nudge};
+use crate::issue::{Issue, IssueEvent, IssueState, Nudge, Reply};
 use crate::types::{AccountName, Alias, Cause, HomeId, Wanted};
 
 use super::actor::{Activation, Answered};
@@ -143,11 +143,14 @@ impl Engine {
             let cause = Cause::Delivery(nudge.delivery.clone());
             let event = IssueEvent::Merged { into: stays.home, cause };
             match self.ask_home(other.home, Activation::default(), event).await {
-                Ok(_) => {
+                Ok(answered) => {
                     let (into, home) = (stays.home.0, other.home.0);
                     tracing::info!(home, into, "two homes turned out to be one issue");
                     directory.came_to_nothing(self.core.now(), account, other.home, &aliases);
-                    asked_for |= is_asked_for(other) && !is_asked_for(stays);
+                    // As it was when it gave way, not when it was read: somebody may have asked
+                    // for it in between.
+                    let wanted = matches!(answered.reply, Reply::Merged { wanted: true });
+                    asked_for |= wanted && !is_asked_for(stays);
                 }
                 // Looked at again by the caller.
                 Err(Failed::Again) => return Ok(asked_for),

@@ -84,6 +84,11 @@ pub enum Reply {
     Refused(CommandRefusal),
     /// To *ensure*, a command or work that a hold or a quota forbids; nothing was changed.
     Barred(Bar),
+    /// To a home that gave way to another one of the same issue.
+    Merged {
+        /// Whether a running sandbox was wanted there, be it only by a wish that waited.
+        wanted: bool,
+    },
     /// To a delivery.
     Delivered(DeliveryResult),
 }

@@ -88,6 +88,8 @@ pub(in crate::engine) async fn hurried(
             core.directory.came_to_nothing(core.now(), &account, home, &names);
             None
         }
+        // What may still land is told as such: it must be waited for.
+        None if matches!(result, Some(Err(Trouble::Unavailable { .. }))) => result,
         None if was_asked => Some(Err(Trouble::Broken(
             "the record could not be written in 30 s; its object was destroyed".into(),
         ))),

@@ -163,6 +163,7 @@ fn accepted(answered: Answered) -> Result<(), EngineError> {
         | Reply::Ensured { .. }
         | Reply::OtherPlace
         | Reply::AlreadyAbsent
+        | Reply::Merged { .. }
         | Reply::Delivered(_)) => Err(unfitting(&reply)),
     }
 }

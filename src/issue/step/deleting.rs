@@ -94,7 +94,12 @@ impl Draft<'_> {
     /// an object that is still there, or being destroyed, may take its time.
     fn deleting_found(&mut self, deleting: Deleting, seen: &[Seen]) {
         let Deleting { mut record, mut external_id, tries_left, failure, next } = deleting;
-        let found = seen.iter().find_map(|seen| Some((seen, removal(seen)?)));
+        // A later generation is none of this delete's business: it is of a record that was lost (a
+        // restored backup), or never written, and sweeps know what becomes of it.
+        let is_later =
+            |seen: &Seen| seen.owner.as_ref().is_some_and(|o| o.generation > record.generation);
+        let found = (seen.iter().filter(|seen| !is_later(seen)))
+            .find_map(|seen| Some((seen, removal(seen)?)));
         let mut waits_for_create = None;
         let step = match found {
             None => match record.may_land_until {

@@ -59,8 +59,13 @@ impl Draft<'_> {
     /// A transfer: the issue has left one repository, and may be back in one that it had left.
     fn follow_transfer(&mut self, nudge: &Nudge) {
         let Some(formerly) = &nudge.formerly else { return };
-        // An older transfer that comes late has been followed by the newer one.
-        if self.issue.facts.placed_as_of.is_some_and(|known| known > nudge.news.as_of) {
+        // It was not deleted over there, whatever was told of that: it went away.
+        self.issue.facts.deleted = false;
+        // It is known to be there as of later: that was an older transfer, and it came back.
+        let facts = &self.issue.facts;
+        if facts.placed_as_of.is_some_and(|known| known > nudge.news.as_of)
+            && facts.repository_id == Some(formerly.repository_id)
+        {
             return;
         }
         let left = &mut self.issue.facts.left_repositories;
@@ -207,9 +212,8 @@ impl Draft<'_> {
         match (says(before), says(&self.issue.facts)) {
             (Some(false), Some(true)) => self.issue.delete_due = None,
             (Some(true), Some(false)) => {
-                if self.issue.state.record().is_some() {
-                    self.want_stopped(StoppedBy::Issue, "the issue was closed");
-                }
+                // Also where nothing is there but a wish that waits.
+                self.want_stopped(StoppedBy::Issue, "the issue was closed");
                 self.delete_after_close();
             }
             (None | Some(true | false), None | Some(true | false)) => {}

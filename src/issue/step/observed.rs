@@ -4,6 +4,8 @@
 //! A sight counts only where nothing was asked of the provider since the sweep read the state (see
 //! [`Sight`]); while a call is under way its answer is nearer to the truth.
 
+use std::time::Duration;
+
 use crate::issue::commit::{Cleanup, CleanupAction, CommandRefusal, Reply};
 use crate::issue::event::{AdoptAsk, FAST_UNRECORDED_MAX, Owner, QUARANTINE, Seen, Sight, Sighted};
 use crate::issue::state::{Goal, IssueState, Record, StoppedBy};
@@ -13,6 +15,9 @@ use crate::types::{
 };
 
 use super::draft::Draft;
+
+/// How long after a late stop took effect it may be seen: longer than sweeps are apart by default.
+const SEEN_WITHIN: Duration = Duration::from_secs(300);
 
 impl Draft<'_> {
     /// Takes a sight of this home's objects.
@@ -83,8 +88,11 @@ impl Draft<'_> {
         }
     }
 
+    /// Whether a stop of unknown outcome may be why it is down. Sweeps see it some time after it
+    /// came into effect.
     fn a_stop_may_land(&self) -> bool {
-        self.issue.state.record().is_some_and(|record| record.stop_may_land_until.is_some())
+        let until = self.issue.state.record().and_then(|record| record.stop_may_land_until);
+        until.is_some_and(|until| self.now() <= until.after(SEEN_WITHIN))
     }
 
     /// It is seen up after every stop of unknown outcome must have taken effect.

@@ -83,6 +83,7 @@ impl Draft<'_> {
         let Some(Wish { why, template, .. }) = self.issue.wish.take() else { return };
         if self.issue.merged_into.is_none() {
             self.want_running(template, None, &why);
+            self.issue.delete_due = None;
         }
     }
 
@@ -394,6 +395,7 @@ impl Draft<'_> {
                         return;
                     }
                     self.want_running(None, None, "work in it was asked for");
+                    self.issue.delete_due = None;
                 }
             }
         }

@@ -128,6 +128,12 @@ fn only_the_absence_of_the_sandboxs_own_object_ends_a_delete_and_only_where_none
     bench.answer(Ok(Done::Seen(vec![])));
     assert_eq!(bench.issue.state.phase(), None);
 
+    // A later generation is no business of this delete: the sweep decides about it.
+    let mut bench = bench_in(Some(Phase::Deleting));
+    bench.answer(Ok(Done::Removing));
+    bench.answer(Ok(Done::Seen(vec![other(Some(2), ObjectState::Running)])));
+    assert_eq!(bench.issue.state.phase(), None);
+
     let (mut bench, _) = lost_create();
     bench.due();
     let ours = bench.ours(ObjectState::Running);

@@ -323,3 +323,22 @@ fn past_the_deadline_there_is_one_last_call_and_none_where_that_was_it() {
     let told = bench.issue.state.failure().map(|failure| failure.message.clone());
     assert!(told.is_some_and(|told| told.contains("may be left at the provider")));
 }
+
+#[test]
+fn what_is_being_deleted_or_is_down_has_no_more_life_to_be_timed() {
+    let closed = nudge("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    let mut bench = bench_in(Some(Phase::Deleting));
+    bench.apply(closed.clone());
+    assert_eq!(bench.issue.delete_due, None);
+    let mut bench = bench_in(None);
+    bench.apply(closed);
+    assert_eq!(bench.issue.delete_due, None, "there is nothing to delete");
+
+    let mut bench = running_with(|bench| {
+        bench.rules.idle_stop = Some(IDLE);
+        bench.rules.ttl = Some(IDLE * 3);
+    });
+    bench.now = bench.now.after(IDLE / 2);
+    bench.apply(IssueEvent::Due { in_flight: None, busy: false });
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Running), "not idle for long enough");
+}

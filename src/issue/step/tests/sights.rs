@@ -119,7 +119,11 @@ fn a_stop_that_takes_effect_after_the_sandbox_was_started_again_killed_nothing()
         let commit = observe(&mut bench, vec![down.clone()]);
         assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Start), "crashed: {crashed}");
         bench.up();
-        // Seen up after that, whoever takes it down is somebody else.
+        // Seen up after that, or long after that, whoever takes it down is somebody else.
+        let mut later = Bench { issue: bench.issue.clone(), ..bench_in(None) };
+        later.now = until.after(Duration::from_secs(3600));
+        observe(&mut later, vec![down.clone()]);
+        assert_eq!(later.issue.state.failure().map(|f| f.code), Some(FailureCode::KilledOutside));
         let up = own(&bench, ObjectState::Running);
         observe(&mut bench, vec![up]);
         observe(&mut bench, vec![down]);

@@ -64,8 +64,10 @@ fn a_deliverys_wish_stays_and_is_granted() {
         assert_eq!(bench.issue.wish.as_ref().map(|w| w.since), Some(since), "its place in the row");
         assert!(!bench.apply(IssueEvent::Granted).changed, "still held");
         bench.bar = None;
+        bench.issue.delete_due = Some(bench.now);
         let commit = bench.apply(IssueEvent::Granted);
         assert!(commit.call.is_some(), "{phase:?}");
+        assert_eq!(bench.issue.delete_due, None, "somebody wants it");
         assert_eq!(bench.issue.wish, None);
         assert!(!bench.apply(IssueEvent::Granted).changed, "once");
     }
@@ -82,6 +84,8 @@ fn who_ends_it_withdraws_the_wish() {
     };
     for ending in [
         nudge("closed", Effect::Stop("the issue was closed"), 70, false, true),
+        // The delivery that closed it was lost.
+        nudge("edited", Effect::Update, 70, false, true),
         nudge("unlabeled", Effect::Stop("the label was taken off"), 70, true, false),
         nudge("deleted", Effect::Delete, 70, true, true),
         IssueEvent::Around {
@@ -207,6 +211,7 @@ fn a_merged_home_deletes_its_sandbox_gives_its_names_away_and_makes_nothing_more
     let merged = IssueEvent::Merged { into: HomeId(9), cause: Cause::Service("test") };
     let commit = bench.apply(merged);
     assert_eq!(commit.names_go_to, Some(HomeId(9)));
+    assert_eq!(commit.reply, Reply::Merged { wanted: true });
     assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
     bench.answer(Err(Trouble::NotAsked(NotAsked::NoTurn)));
     bench.due();
