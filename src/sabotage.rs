@@ -42,6 +42,12 @@ pub(crate) enum Bug {
     NamesClaimedByFirst,
     /// A successor loads while its predecessor's writes are still on their way.
     LoadWithoutWaiting,
+    /// A sweep acts on its list, without a second look.
+    StaleList,
+    /// A sweep finds too much at once and acts on it all the same.
+    NoMassGuard,
+    /// A sight counts although a call was asked in between.
+    SightBehindCall,
     /// The store takes a write whatever version it follows.
     #[cfg(test)]
     NoVersionFence,

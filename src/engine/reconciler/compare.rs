@@ -7,6 +7,7 @@
 
 use crate::issue::Issue;
 use crate::issue::event::{FAST_UNRECORDED_MAX, Owner, QUARANTINE, Seen, Sight, Sighted};
+use crate::sabotage::{Bug, on};
 use crate::sandbox::{Labels, Object};
 use crate::types::{
     AccountName, Attempt, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName,
@@ -238,7 +239,8 @@ impl Tally {
     /// What is too much to be acted on without a person: more than three and more than a tenth. A
     /// list that is so far from the records is rather wrong than true.
     pub fn too_much(&self) -> Vec<TooMuch> {
-        let exceeds = |part: usize, of: usize| part > TOO_MUCH_MIN.max(of / 10);
+        let exceeds =
+            |part: usize, of: usize| part > TOO_MUCH_MIN.max(of / 10) && !on(Bug::NoMassGuard);
         let lost = exceeds(self.lost, self.records).then_some(TooMuch::Lost);
         let removals = exceeds(self.removals, self.objects).then_some(TooMuch::Removals);
         lost.into_iter().chain(removals).collect()

@@ -15,6 +15,7 @@ use futures_util::stream::FuturesOrdered;
 
 use crate::issue::IssueEvent;
 use crate::issue::event::Sighted;
+use crate::sabotage::{Bug, on};
 use crate::sandbox::{ObjectKey, SandboxProvider};
 use crate::store::Stray;
 use crate::types::{ExternalId, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
@@ -264,7 +265,11 @@ async fn look_and_tell(
     let stored = core.store.load(home).await.map_err(|error| error.to_string())?;
     let seed = stored.is_none().then(|| (first.known.account.clone(), first.known.issue.clone()));
     let known = stored.as_ref().map_or_else(|| first.known.clone(), Known::of);
-    let objects = find(core, provider.as_ref(), name, &known, &first.objects).await?;
+    let objects = if on(Bug::StaleList) {
+        first.objects.clone()
+    } else {
+        find(core, provider.as_ref(), name, &known, &first.objects).await?
+    };
     // What the actor decides may need the slot.
     drop(slot);
     let ids: Vec<SandboxId> = objects.iter().map(|object| object.labels.sandbox.clone()).collect();

@@ -10,7 +10,9 @@ use crate::issue::Issue;
 use crate::issue::state::{IssueState, Step, Verb};
 use crate::sandbox::Object;
 use crate::store::{CommitError, Write};
-use crate::types::{Attempt, DeliveryId, ExternalId, HomeId, Phase, Sandbox, SandboxId};
+use crate::types::{
+    Attempt, DeliveryId, ExternalId, FailureCode, HomeId, Phase, Sandbox, SandboxId,
+};
 
 /// How often phases are looked at, in milliseconds.
 const PHASES_EVERY_MS: u64 = 20_000;
@@ -34,6 +36,9 @@ pub struct Ledger {
     /// Objects that a delete took away whose answer nobody got. It may come after a person's retry
     /// has adopted the object again; only a sweep finds that out.
     pub doomed: BTreeSet<ExternalId>,
+    /// Objects that somebody removed or stopped, and homes for which somebody made one.
+    pub handled: BTreeSet<ExternalId>,
+    pub crowded: BTreeSet<HomeId>,
     /// Homes whose last write was refused.
     refused: BTreeSet<HomeId>,
     /// When a write of a home was last not taken in.
@@ -147,6 +152,7 @@ impl Inner {
             )
         });
         self.check_growth(before, after);
+        self.check_blame(before, after);
         let record = after.state.record();
         if let Some(record) = record {
             self.ledger.belongs(record.id.clone(), home);
@@ -175,6 +181,32 @@ impl Inner {
         let entry = self.ledger.phases.entry(home).or_insert((phase, now));
         if entry.0 != phase {
             *entry = (phase, now);
+        }
+    }
+
+    /// Nobody is blamed who laid hands on nothing.
+    fn check_blame(&mut self, before: Option<&Issue>, after: &Issue) {
+        let Some(code) = failure_of(after) else { return };
+        if before.and_then(failure_of) == Some(code) {
+            return;
+        }
+        let object = before.and_then(|issue| issue.state.external_id());
+        let was_handled = object.is_some_and(|id| self.ledger.handled.contains(id));
+        let is_right = match code {
+            FailureCode::ObjectLost => {
+                was_handled || object.is_some_and(|id| self.ledger.doomed.contains(id))
+            }
+            FailureCode::KilledOutside => was_handled,
+            FailureCode::DuplicateObject => self.ledger.crowded.contains(&after.home),
+            FailureCode::ProviderUnavailable
+            | FailureCode::ProviderRefused
+            | FailureCode::ProviderBroken
+            | FailureCode::NameTaken
+            | FailureCode::ProviderUnknown
+            | FailureCode::DeadlineExceeded => true,
+        };
+        if !is_right {
+            self.violate(Some(after.home), format!("{code:?} although nobody laid hands on it"));
         }
     }
 
@@ -212,8 +244,9 @@ impl Inner {
         self.ledger.ended.insert(ended.id.clone());
     }
 
-    /// A call is recorded before it is made, and is the only one of its home.
-    pub fn check_call(&mut self, number: u64, home: Option<HomeId>, op: &Op) {
+    /// A call is recorded before it is made, and is the only one of its home. Returns whether it is
+    /// one of the lifecycle, which takes its answer.
+    pub fn check_call(&mut self, number: u64, home: Option<HomeId>, op: &Op) -> bool {
         if let (Op::Create(spec), Some(home)) = (op, home) {
             self.ledger.belongs(spec.labels.sandbox.clone(), home);
         }
@@ -222,7 +255,14 @@ impl Inner {
         }
         self.ledger.open.insert(number, home);
         let issue = home.and_then(|home| self.rows.issues.get(&home));
-        let recorded = issue.is_some_and(|issue| match (issue.state.step(), op) {
+        let own = issue.and_then(|issue| issue.state.record()).map(|record| &record.id);
+        // A sweep looks, and puts away what no record names, without recording it.
+        let beside = match op {
+            Op::Find(_) => true,
+            Op::Stop(_) | Op::Delete(_) => op.sandbox() != own,
+            Op::Create(_) | Op::Start(_) => false,
+        };
+        let asked = issue.is_some_and(|issue| match (issue.state.step(), op) {
             (Some(Step::Asked { verb, .. }), Op::Create(_)) => {
                 *verb == Verb::Create
                     && issue.state.record().map(|record| &record.id) == op.sandbox()
@@ -235,9 +275,10 @@ impl Inner {
             }
             (Some(Step::Waiting { .. }) | None, _) => false,
         });
-        if !recorded {
+        if !asked && !beside {
             self.violate(home, format!("asked before it was durable: {}", op.describe()));
         }
+        asked
     }
 
     /// A call made an object: it must be the only one of its home and of its issue.
@@ -344,5 +385,19 @@ impl Inner {
             self.violate(Some(sandbox.home), what);
         }
         self.ledger.deleted.insert(sandbox.id.clone());
+    }
+}
+
+fn failure_of(issue: &Issue) -> Option<FailureCode> {
+    match &issue.state {
+        IssueState::Failed { failure, .. }
+        | IssueState::Deleting { failure: Some(failure), .. } => Some(failure.code),
+        IssueState::Absent
+        | IssueState::Creating { .. }
+        | IssueState::Running { .. }
+        | IssueState::Stopping { .. }
+        | IssueState::Stopped { .. }
+        | IssueState::Starting { .. }
+        | IssueState::Deleting { failure: None, .. } => None,
     }
 }

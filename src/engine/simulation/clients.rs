@@ -10,9 +10,9 @@ use super::driver::{Server, account, cause};
 use super::world::Inner;
 use crate::engine::actor::Message;
 use crate::engine::{EngineError, EnsureIssue, SandboxRef, WaitFor};
-use crate::issue::event::{Answer, Done, Trouble};
+use crate::issue::event::{Answer, Done, Sight, Trouble};
 use crate::issue::{Command, IssueEvent};
-use crate::types::{Attempt, Outcome, Phase, Sandbox, TemplateName};
+use crate::types::{Attempt, HomeId, Outcome, Phase, Sandbox, TemplateName};
 
 /// The one that waits for a change.
 struct Waiting(Rc<Cell<bool>>);
@@ -201,13 +201,42 @@ impl Server {
             Some((home, Answer { sandbox, attempt, result }))
         });
         let Some((home, answer)) = stale else { return };
+        self.tell(home, IssueEvent::Answered(answer));
+    }
+
+    /// A sweep tells late what it saw before the last call: nothing, since that call made it or
+    /// has brought it up.
+    pub fn stale_sight(&self) {
+        let stale = self.with(|inner| {
+            let stale = |issue: &crate::issue::Issue| {
+                let record = issue.state.record()?;
+                let attempt = Attempt(record.attempt.0.checked_sub(1)?);
+                let sight = Sight {
+                    provider: record.template.provider.clone(),
+                    generation: issue.generation,
+                    attempt,
+                    phase: issue.state.phase(),
+                    objects: Vec::new(),
+                };
+                Some((issue.home, sight))
+            };
+            let all: Vec<_> = inner.rows.issues.values().filter_map(stale).collect();
+            if all.is_empty() {
+                return None;
+            }
+            let (home, sight) = inner.chance.pick(&all).clone();
+            inner.note(Some(home), || format!("a stale sight, before attempt {}", sight.attempt.0));
+            Some((home, sight))
+        });
+        let Some((home, sight)) = stale else { return };
+        self.tell(home, IssueEvent::Observed(sight));
+    }
+
+    fn tell(&self, home: HomeId, event: IssueEvent) {
         let core = self.engine.core_arc();
         self.life.spawn(async move {
-            let message = || Message::Event {
-                event: Box::new(IssueEvent::Answered(answer.clone())),
-                reply: None,
-                held: None,
-            };
+            let message =
+                || Message::Event { event: Box::new(event.clone()), reply: None, held: None };
             core.registry.send(&core, home, message).await;
         });
     }

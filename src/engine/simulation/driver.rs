@@ -34,6 +34,9 @@ pub fn cause() -> Cause {
     Cause::Service("simulation")
 }
 
+/// The pause between two sweeps of a provider.
+pub const SWEEP_PERIOD: Duration = Duration::from_secs(60);
+
 /// One life of the server. Returns whether the history is at its end.
 pub async fn live(life: Arc<Life>) -> bool {
     let (weather, clouds) = life.world().with(|inner| (inner.weather.clone(), inner.clouds.len()));
@@ -53,7 +56,7 @@ pub async fn live(life: Arc<Life>) -> bool {
         creates_in_flight: 0,
         publisher: Arc::new(Listener(Arc::clone(&life))),
         spawner: Arc::new(SimSpawner(Arc::clone(&life))),
-        reconcile: None,
+        reconcile: Some(SWEEP_PERIOD),
     })
     .await;
     // A server that cannot start ends, and whoever watches over it starts it again.
@@ -96,8 +99,10 @@ enum Act {
     Panic,
     Jump,
     Outage,
+    Forget,
     Outsider,
     StaleAnswer,
+    StaleSight,
     Crash,
     Restart,
 }
@@ -126,8 +131,10 @@ impl Inner {
             (Act::Panic, only(weather.panics, 4)),
             (Act::Jump, only(weather.jumps, 1)),
             (Act::Outage, only(weather.outages, 2)),
+            (Act::Forget, only(weather.forgetful, 4)),
             (Act::Outsider, only(weather.outsiders, 4)),
             (Act::StaleAnswer, 2),
+            (Act::StaleSight, 2),
             (Act::Crash, only(weather.crashes, 4)),
             (Act::Restart, only(weather.crashes, 1)),
         ];
@@ -207,8 +214,10 @@ impl Server {
                 inner.jump(by);
             }),
             Act::Outage => self.with(Inner::outage),
+            Act::Forget => self.with(Inner::forget),
             Act::Outsider => self.with(Inner::outsider),
             Act::StaleAnswer => self.stale_answer(),
+            Act::StaleSight => self.stale_sight(),
             Act::Crash => self.with(|inner| inner.crash_in = Some(inner.chance.below(60))),
             Act::Restart => {
                 let left = self.engine.stop(Duration::from_secs(5)).await;

@@ -12,6 +12,8 @@ use tokio::sync::oneshot;
 use super::provider::{Op, is_ours};
 use super::weather::{LOOK_TIME_MAX, RETRY_AFTER_MAX};
 use super::world::{Effect, Inner};
+use crate::issue::Issue;
+use crate::issue::state::IssueState;
 use crate::sandbox::{CreateSpec, Object, ProviderError, Target};
 use crate::types::{ExternalId, HomeId, ObjectState, Timestamp};
 
@@ -20,6 +22,15 @@ const EARLIER_LEN_MAX: usize = 4;
 /// How long after an answer it must have been taken, in milliseconds: slow commits before it, and
 /// its own.
 const TAKING_TIME_MAX_MS: u64 = 20_000;
+
+/// How long a slow list takes at most, in milliseconds.
+const LIST_TIME_MAX_MS: u64 = 10_000;
+/// So many may be missing at once; what is more a sweep does not believe.
+const TO_BE_BELIEVED_MAX: usize = 3;
+/// How long a sweep reads records at most before it lists.
+const RECORDS_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a start takes at most to take up all that it finds, in milliseconds.
+const TAKING_UP_MAX_MS: u64 = 120_000;
 
 /// One object.
 pub struct SimObject {
@@ -45,6 +56,8 @@ enum Fate {
     /// It never gets there.
     Unreached,
     Refused,
+    /// It is answered that nothing is there, whatever is.
+    Forgotten,
     /// It fails, perhaps half way.
     Broken,
     /// The provider asks to be left alone.
@@ -65,6 +78,8 @@ pub struct Call {
     cloud: usize,
     home: Option<HomeId>,
     op: Op,
+    /// The lifecycle asked, and takes the answer; else a sweep.
+    is_asked: bool,
     fate: Fate,
     /// When it can no longer take effect.
     until: Timestamp,
@@ -99,9 +114,14 @@ impl Inner {
         };
         let until = deadline.after(settle);
         let home = self.home_of(&op);
-        self.check_call(number, home, &op);
-        let down = self.elapsed_ms() < self.clouds[cloud].down_until_ms && !self.weather.calm;
-        let fate = if down { Fate::Unreached } else { self.fate(&op) };
+        let is_asked = self.check_call(number, home, &op);
+        let fate = if self.is_down(cloud) {
+            Fate::Unreached
+        } else if self.forgets(cloud) {
+            self.fate_while_forgetting(cloud, &op)
+        } else {
+            self.fate(&op)
+        };
         let name = self.clouds[cloud].name.clone();
         self.note(home, || format!("call {number} to {name}: {} ({fate:?})", op.describe()));
         let (sender, answer) = oneshot::channel();
@@ -112,6 +132,7 @@ impl Inner {
         let mut call = Call {
             cloud,
             home,
+            is_asked,
             fate,
             until,
             checked: None,
@@ -132,7 +153,7 @@ impl Inner {
                 None
             }
             Fate::Panics => self.chance.permille(500).then_some(any),
-            Fate::Refused | Fate::Busy => None,
+            Fate::Refused | Fate::Busy | Fate::Forgotten => None,
         };
         if let Some(applies) = applies.filter(|applies| *applies < lands_ms) {
             if let Op::Create(_) = call.op
@@ -160,10 +181,20 @@ impl Inner {
                     self.chance.between(100, ms(RETRY_AFTER_MAX)),
                 )),
             }),
-            Fate::Answered | Fate::Lost | Fate::Unreached | Fate::Panics => None,
+            Fate::Answered | Fate::Lost | Fate::Unreached | Fate::Panics | Fate::Forgotten => None,
+        };
+        let said = match fate {
+            Fate::Forgotten => Some(Ok(Reply::Objects(Vec::new()))),
+            Fate::Answered
+            | Fate::Lost
+            | Fate::Unreached
+            | Fate::Refused
+            | Fate::Broken
+            | Fate::Busy
+            | Fate::Panics => said.map(Err),
         };
         if let Some(said) = said {
-            call.result = Some(Err(said));
+            call.result = Some(said);
             // Behind what it may have done.
             let pause = self.chance.between(0, 20);
             self.after(usual + pause, Effect::Answer(number));
@@ -172,6 +203,32 @@ impl Inner {
         let panics_after = panics.then(|| self.chance.below(2_000));
         self.calls.insert(number, call);
         Began { number, answer, panics_after }
+    }
+
+    fn is_down(&self, cloud: usize) -> bool {
+        self.elapsed_ms() < self.clouds[cloud].down_until_ms && !self.weather.calm
+    }
+
+    /// Another, empty provider answers in its place: no contract covers that, only the bound on
+    /// what a sweep believes.
+    fn forgets(&self, cloud: usize) -> bool {
+        self.elapsed_ms() < self.clouds[cloud].forgets_until_ms && !self.weather.calm
+    }
+
+    /// Sweeps alone are shown nothing; all else does not get there.
+    fn fate_while_forgetting(&mut self, cloud: usize, op: &Op) -> Fate {
+        let Op::Find(key) = op else { return Fate::Unreached };
+        let Some(issue) = self.rows.issues.get(&key.home) else { return Fate::Unreached };
+        let (IssueState::Running { external_id, .. } | IssueState::Stopped { external_id, .. }) =
+            &issue.state
+        else {
+            return Fate::Unreached;
+        };
+        if !self.clouds[cloud].list_is_absurd {
+            // So few that they may be lost.
+            self.ledger.handled.insert(external_id.clone());
+        }
+        Fate::Forgotten
     }
 
     fn fate(&mut self, op: &Op) -> Fate {
@@ -283,14 +340,15 @@ impl Inner {
 
     pub fn answer_call(&mut self, number: u64) {
         let Some(call) = self.calls.get_mut(&number) else { return };
-        let (home, result, answer) = (call.home, call.result.take(), call.answer.take());
+        let (home, is_asked) = (call.home, call.is_asked);
+        let (result, answer) = (call.result.take(), call.answer.take());
         let (Some(result), Some(answer)) = (result, answer) else { return };
         if answer.send(result).is_err() || self.alive.is_none() {
             return;
         }
         self.note(home, || format!("call {number} is answered"));
         self.stir();
-        if let Some(home) = home
+        if let Some(home) = home.filter(|_| is_asked)
             && let Some(record) = self.rows.issues.get(&home).and_then(|i| i.state.record())
         {
             let (sandbox, attempt) = (record.id.clone(), record.attempt);
@@ -481,11 +539,26 @@ impl Inner {
         cloud.earlier.push_back(cloud.objects.iter().map(|o| o.object.clone()).collect());
     }
 
-    /// What a list shows: now and then what was, or not all of it.
-    pub fn list(&mut self, cloud: usize) -> Result<Vec<Object>, ProviderError> {
-        let rate = self.weather.provider_faults;
+    /// What a list shows, and how long it takes until it is there: now and then it shows what was,
+    /// or not all of it.
+    pub fn list(&mut self, cloud: usize) -> (Result<Vec<Object>, ProviderError>, Duration) {
+        let slow = self.weather.slow_providers && !self.weather.calm;
+        let takes = if slow { self.chance.below(LIST_TIME_MAX_MS) } else { 0 };
+        (self.listed(cloud), Duration::from_millis(takes))
+    }
+
+    fn listed(&mut self, cloud: usize) -> Result<Vec<Object>, ProviderError> {
+        if self.is_down(cloud) {
+            return Err(ProviderError::unavailable("nobody answers"));
+        }
+        if self.forgets(cloud) {
+            self.clouds[cloud].list_is_absurd = self.settled_at(cloud) > TO_BE_BELIEVED_MAX;
+            return Ok(Vec::new());
+        }
+        self.clouds[cloud].list_is_absurd = false;
         let mut objects: Vec<_> =
             self.clouds[cloud].objects.iter().map(|o| o.object.clone()).collect();
+        let rate = self.weather.bad_lists;
         if self.weather.strikes(&mut self.chance, rate) {
             match self.chance.below(3) {
                 0 => return Err(ProviderError::unavailable("nobody answers")),
@@ -497,6 +570,27 @@ impl Inner {
             }
         }
         Ok(objects)
+    }
+
+    /// How many records a sweep that lists now surely misses where the list is empty.
+    fn settled_at(&self, cloud: usize) -> usize {
+        if self.life_lasts_ms() < TAKING_UP_MAX_MS {
+            return 0;
+        }
+        let (now, name) = (self.now(), &self.clouds[cloud].name);
+        let is_settled = |issue: &&Issue| match &issue.state {
+            IssueState::Running { record, .. } | IssueState::Stopped { record, .. } => {
+                record.template.provider == *name
+                    && now.since(record.phase_since) > RECORDS_TIME_MAX
+            }
+            IssueState::Absent
+            | IssueState::Creating { .. }
+            | IssueState::Stopping { .. }
+            | IssueState::Starting { .. }
+            | IssueState::Failed { .. }
+            | IssueState::Deleting { .. } => false,
+        };
+        self.rows.issues.values().filter(is_settled).count()
     }
 }
 

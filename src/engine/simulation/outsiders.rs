@@ -19,6 +19,7 @@ impl Inner {
         match self.chance.below(6) {
             0 if count > 0 => {
                 let object = self.clouds[cloud].objects.remove(any).object;
+                self.ledger.handled.insert(object.external_id.clone());
                 self.note(None, || format!("somebody removes {}", object.external_id));
             }
             1 if count > 0 => {
@@ -27,6 +28,7 @@ impl Inner {
                     object.state = ObjectState::Stopped;
                 }
                 let id = object.external_id.clone();
+                self.ledger.handled.insert(id.clone());
                 self.note(None, || format!("somebody stops {id}"));
             }
             2 if count > 0 => self.clouds[cloud].objects.retain(|object| object.ours),
@@ -77,6 +79,7 @@ impl Inner {
             && let Some(labels) = &object.labels
         {
             self.ledger.belongs(labels.sandbox.clone(), home);
+            self.ledger.crowded.insert(home);
         }
         self.note(Some(home), || {
             format!("somebody makes {} {:?}", object.external_id, object.labels)

@@ -27,6 +27,10 @@ pub struct Cloud {
     pub objects: Vec<SimObject>,
     /// Until when nobody reaches it, in milliseconds of the history.
     pub down_until_ms: u64,
+    /// Until when it shows nothing of what it has, in milliseconds of the history.
+    pub forgets_until_ms: u64,
+    /// Its last list left out so much that a sweep must not act on it.
+    pub list_is_absurd: bool,
     /// What it had earlier, for lists that are out of date.
     pub earlier: VecDeque<Vec<Object>>,
 }
@@ -38,6 +42,8 @@ impl Cloud {
             rules: weather.rules,
             objects: Vec::new(),
             down_until_ms: 0,
+            forgets_until_ms: 0,
+            list_is_absurd: false,
             earlier: VecDeque::new(),
         }
     }
@@ -159,7 +165,8 @@ impl SandboxProvider for SimProvider {
             return std::future::pending().await;
         }
         self.life.pause().await;
-        let listed = self.life.world().with(|inner| inner.list(self.cloud));
+        let (listed, pause) = self.life.world().with(|inner| inner.list(self.cloud));
+        tokio::time::sleep(pause).await;
         let ours = |object: &Object| object.labels.as_ref().is_some_and(|l| l.instance == of);
         Ok(listed?.into_iter().filter(ours).collect())
     }

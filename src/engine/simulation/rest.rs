@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::driver::{Server, account, cause};
+use super::driver::{SWEEP_PERIOD, Server, account, cause};
 use super::world::Inner;
 use crate::engine::SandboxRef;
 use crate::issue::Command;
@@ -12,6 +12,8 @@ use crate::types::{Generation, HomeId, Phase};
 
 /// How long calm may take to bring everything to rest.
 const REST_TIME_MAX: Duration = Duration::from_secs(6 * 3600);
+/// How many sweeps calm may take until records and providers agree.
+const SWEEPS_MAX: u32 = 4;
 /// How often it is looked whether everything is at rest.
 const REST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -24,6 +26,7 @@ impl Server {
             inner.disturb("calm");
         });
         self.rest("everything comes to rest").await;
+        self.agree().await;
         self.with(Inner::check_rest);
         let live = self.with(|inner| {
             let live = inner.rows.issues.values().filter_map(crate::issue::Issue::sandbox);
@@ -38,6 +41,26 @@ impl Server {
         }
         self.rest("everything is deleted").await;
         self.with(Inner::check_nothing_left);
+    }
+
+    /// Sweeps find what nobody told, and what comes of it comes to rest.
+    async fn agree(&self) {
+        let mut left = Vec::new();
+        for _ in 0..SWEEPS_MAX {
+            self.engine.sweep_now().await;
+            self.rest("everything comes to rest after a sweep").await;
+            left = self.engine.drift().items;
+            if left.is_empty() {
+                return;
+            }
+            tokio::time::sleep(SWEEP_PERIOD).await;
+        }
+        self.with(|inner| {
+            // What somebody made stays, until a person decides.
+            if !inner.weather.outsiders {
+                inner.violate(None, format!("drift is left: {left:?}"));
+            }
+        });
     }
 
     async fn rest(&self, what: &str) {
@@ -105,8 +128,8 @@ impl Inner {
         }
     }
 
-    /// Where nobody laid hands on objects: what is recorded as up or down is there, unless a late
-    /// delete took it.
+    /// Where nobody laid hands on objects: what is recorded as up or down is there. What a late
+    /// delete took a sweep has found.
     fn check_present(&mut self) {
         let lost = self.rows.issues.values().find_map(|issue| {
             let (Some(Phase::Running | Phase::Stopped), Some(id)) =
@@ -115,8 +138,7 @@ impl Inner {
                 return None;
             };
             let mut objects = self.clouds.iter().flat_map(|cloud| &cloud.objects);
-            let there = objects.any(|object| object.object.external_id == *id)
-                || self.ledger.doomed.contains(id);
+            let there = objects.any(|object| object.object.external_id == *id);
             (!there).then(|| (issue.home, format!("{id} is recorded and not there")))
         });
         if let Some((home, what)) = lost {

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -66,6 +67,12 @@ impl Inner {
             return self.chance.between(100, 2_000);
         }
         self.chance.below(8)
+    }
+
+    /// How much longer than usual a read takes.
+    fn read_pause(&mut self) -> Duration {
+        let is_slow = self.weather.slow_store && !self.weather.calm && self.chance.permille(50);
+        Duration::from_millis(if is_slow { self.chance.between(100, 2_000) } else { 0 })
     }
 
     /// A group begins with all that waits.
@@ -165,6 +172,8 @@ impl SimStore {
             }
             Ok(read(inner))
         });
+        let slow = self.life.world().with(Inner::read_pause);
+        tokio::time::sleep(slow).await;
         self.life.pause().await;
         found
     }

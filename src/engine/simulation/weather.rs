@@ -28,9 +28,13 @@ pub struct Weather {
     pub store_faults: u64,
     /// Commits that are not taken in, since too many wait.
     pub overload: u64,
+    /// Lists that are out of date, not complete, or fail.
+    pub bad_lists: u64,
+    /// A provider shows sweeps nothing of what it has, for a while.
+    pub forgetful: bool,
     /// Reads that fail.
     pub read_faults: u64,
-    /// Whether commits take seconds instead of milliseconds now and then.
+    /// Whether commits and reads take seconds instead of milliseconds now and then.
     pub slow_store: bool,
     /// Whether calls and their answers often take as long as they may.
     pub slow_providers: bool,
@@ -76,11 +80,15 @@ impl Weather {
             },
         });
         let callers = chance.permille(800);
+        let forgetful = chance.permille(100);
         Self {
             calm: false,
-            issues: chance.between(1, 4),
+            // What is too much at once takes many.
+            issues: if forgetful { chance.between(5, 8) } else { chance.between(1, 4) },
             actions: chance.between(10, 70),
             provider_faults: *chance.pick(&[0, 50, 200, 200, 500]),
+            bad_lists: *chance.pick(&[0, 100, 400, 700]),
+            forgetful,
             store_faults: *chance.pick(&[0, 0, 10, 50]),
             overload: *chance.pick(&[0, 0, 20, 100]),
             read_faults: *chance.pick(&[0, 0, 0, 10]),

@@ -79,6 +79,8 @@ pub struct Inner {
     /// The life that the world listens to, where there is one.
     pub alive: Option<u64>,
     lives: u64,
+    /// When the last of them began, in milliseconds of the history.
+    life_began_ms: u64,
     steps: u64,
     /// After so many more steps the server is killed.
     pub crash_in: Option<u64>,
@@ -123,6 +125,7 @@ impl World {
             actions_left: weather.actions,
             alive: None,
             lives: 0,
+            life_began_ms: 0,
             steps: 0,
             crash_in: None,
             store_down_until_ms: 0,
@@ -173,6 +176,7 @@ impl World {
         let number = self.with(|inner| {
             inner.lives += 1;
             inner.alive = Some(inner.lives);
+            inner.life_began_ms = inner.elapsed_ms();
             inner.note(None, || "the server begins".into());
             inner.disturb("a server began");
             inner.lives
@@ -365,6 +369,19 @@ impl Inner {
         }
         self.disturb("the clock stepped");
         self.jumped.notify_waiters();
+    }
+
+    /// How long this server has lasted, in milliseconds.
+    pub fn life_lasts_ms(&self) -> u64 {
+        self.elapsed_ms() - self.life_began_ms
+    }
+
+    /// A provider shows sweeps nothing of what it has, for a while.
+    pub fn forget(&mut self) {
+        let until_ms = self.elapsed_ms() + self.chance.between(60_000, 180_000);
+        // The one that most sandboxes are at.
+        self.clouds[0].forgets_until_ms = until_ms;
+        self.note(None, || format!("the first provider forgets all until {until_ms} ms"));
     }
 
     /// A provider cannot be reached for a while, or the store takes nothing.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::issue::commit::{Cleanup, CleanupAction, CommandRefusal, Reply};
 use crate::issue::event::{AdoptAsk, FAST_UNRECORDED_MAX, Owner, QUARANTINE, Seen, Sight, Sighted};
 use crate::issue::state::{Goal, IssueState, Record, StoppedBy};
+use crate::sabotage::{Bug, on};
 use crate::types::{
     Attempt, Cause, ExternalId, Failure, FailureCode, Mode, ObjectState, Phase, ProviderName,
     ProviderStep, SandboxId,
@@ -24,7 +25,8 @@ impl Draft<'_> {
     pub fn observed(&mut self, sight: &Sight) {
         self.cause = Cause::Service("sweep").to_string();
         let now = (self.issue.generation, self.attempt(), self.issue.state.phase());
-        if now != (sight.generation, sight.attempt, sight.phase) {
+        let is_behind = now != (sight.generation, sight.attempt, sight.phase);
+        if is_behind && !on(Bug::SightBehindCall) {
             return;
         }
         if self.issue.state.phase().is_some_and(Phase::is_transitional) {
