@@ -135,11 +135,10 @@ impl Draft<'_> {
             let owner = sighted.seen.owner.as_ref().filter(|owner| Some(&owner.sandbox) != own)?;
             let seen_for = now.since(sighted.first_seen_at);
             let state = sighted.seen.state;
+            // Also one that is being destroyed is removed: whoever began that may not be there to end
+            // it.
             let action = if sighted.known_deleted {
-                // Also one that is being destroyed: whoever began that may not be there to end it.
                 Some(CleanupAction::Remove)
-            } else if state == ObjectState::Destroying {
-                None
             } else if self.is_fast_unrecorded(owner) {
                 (seen_for >= FAST_UNRECORDED_MAX).then_some(CleanupAction::Remove)
             } else if seen_for >= QUARANTINE {

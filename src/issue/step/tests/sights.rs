@@ -191,7 +191,10 @@ fn objects_without_a_record_are_put_away_by_what_is_known_of_them() {
         (2, Mode::Strong, Stopped, false, minute, None),
         (2, Mode::Strong, Stopped, false, QUARANTINE, Some(Remove)),
         (2, Mode::Strong, ObjectState::Destroying, true, Duration::ZERO, Some(Remove)),
-        (2, Mode::Strong, ObjectState::Destroying, false, QUARANTINE, None),
+        (2, Mode::Strong, ObjectState::Destroying, false, minute, None),
+        (2, Mode::Strong, ObjectState::Destroying, false, QUARANTINE, Some(Remove)),
+        (2, Mode::Fast, ObjectState::Destroying, false, Duration::ZERO, None),
+        (2, Mode::Fast, ObjectState::Destroying, false, minute, Some(Remove)),
     ];
     for (generation, mode, state, known_deleted, seen_for, action) in table {
         let mut bench = bench_in(Some(Phase::Deleting));
