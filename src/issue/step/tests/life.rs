@@ -341,4 +341,8 @@ fn what_is_being_deleted_or_is_down_has_no_more_life_to_be_timed() {
     bench.now = bench.now.after(IDLE / 2);
     bench.apply(IssueEvent::Due { in_flight: None, busy: false });
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running), "not idle for long enough");
+    // The time was made longer since: what was due by the old one is not.
+    bench.rules.idle_stop = Some(IDLE * 2);
+    due(&mut bench, false);
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
 }

@@ -145,3 +145,43 @@ fn a_persons_stop_outlives_githubs_also_while_stopping() {
         bench.issue.state
     );
 }
+
+#[test]
+fn what_says_nothing_new_is_ignored_and_what_somebody_does_counts_where_something_is() {
+    let mut bench = bench_in(Some(Phase::Running));
+    let edited = || nudge("edited", Effect::Update, 5, true, true);
+    assert!(applied(&bench.apply(edited())));
+    assert!(!applied(&bench.apply(edited())), "nothing new");
+    assert!(applied(&bench.apply(nudge("created", Effect::Activity, 6, true, true))));
+    let mut bench = bench_in(None);
+    assert!(!applied(&bench.apply(nudge("created", Effect::Activity, 6, true, true))));
+}
+
+#[test]
+fn of_equal_times_that_contradict_each_other_closed_wins_in_either_order() {
+    let says = |open| nudge("edited", Effect::Update, 5, open, true);
+    for (first, second) in [(true, false), (false, true)] {
+        let mut bench = bench_in(None);
+        bench.apply(says(first));
+        bench.apply(says(second));
+        let open = bench.issue.facts.open.as_ref().map(|known| known.value);
+        assert_eq!(open, Some(false), "{first} then {second}");
+    }
+}
+
+#[test]
+fn a_trigger_of_the_second_in_which_a_person_stopped_it_counts() {
+    let mut bench = bench_in(Some(Phase::Stopped));
+    assert!(applied(&bench.apply(labelled(0))));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Starting));
+}
+
+#[test]
+fn a_label_taken_off_before_it_was_put_on_stops_nothing() {
+    let mut bench = bench_in(None);
+    bench.apply(labelled(9));
+    bench.up();
+    let late = nudge("unlabeled", Effect::Stop("the label was taken off"), 5, true, false);
+    assert!(!applied(&bench.apply(late)));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
+}

@@ -101,6 +101,15 @@ fn what_disagrees_is_made_known_or_right() {
 }
 
 #[test]
+fn an_object_with_our_external_id_and_somebody_elses_sandbox_is_not_ours() {
+    let mut bench = bench_in(Some(Phase::Running));
+    let mut taken = own(&bench, ObjectState::Running);
+    taken.seen.owner = None;
+    observe(&mut bench, vec![taken]);
+    assert_eq!(bench.issue.state.failure().map(|f| f.code), Some(FailureCode::ObjectLost));
+}
+
+#[test]
 fn a_stop_that_takes_effect_after_the_sandbox_was_started_again_killed_nothing() {
     for crashed in [false, true] {
         let mut bench = bench_in(Some(Phase::Stopping));

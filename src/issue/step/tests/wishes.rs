@@ -260,3 +260,16 @@ fn what_comes_late_from_a_repository_that_was_left_moves_and_deletes_nothing() {
     assert!(applied(&bench.apply(from_repository(deleted, 1, None))));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
 }
+
+#[test]
+fn comments_that_would_begin_something_wait_or_are_told_why_not() {
+    let mut bench = bench_in(Some(Phase::Stopped));
+    bench.bar = bar();
+    let commit = bench.apply(commented(Effect::Command(Command::Start), 1));
+    assert!(applied(&commit) && commit.call.is_none() && bench.issue.wish.is_some());
+    let mut bench = bench_in(Some(Phase::Failed));
+    bench.bar = bar();
+    let commit = bench.apply(commented(Effect::Command(Command::Retry), 1));
+    assert!(!applied(&commit) && reason(&commit).contains("the server is held"));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
+}
