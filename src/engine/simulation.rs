@@ -30,19 +30,27 @@
 //!   caller is told; nothing is published that is not durable.
 //! - A provider is asked nothing that is not recorded, and one thing at a time for a home.
 //! - Only objects of the home itself are touched, and only one that carries the sandbox is adopted.
+//! - Nobody is blamed (`object_lost`, `killed_outside`, `duplicate_object`) for an object that nobody
+//!   laid hands on, whatever lists a sweep is shown.
 //! - What a provider answered is taken; nobody is refused without a fault that explains it; no two
 //!   activations of a home write, except behind an actor that ended in the middle.
 //!
 //! # What is checked at rest
 //! Everything that GitHub sent is acknowledged and stored. Each object belongs to the live record
-//! of its home: no orphan. Where no outsider was, what is recorded as up or down is there; where only
+//! of its home: no orphan. Where no outsider was, sweeps find no drift, and what is recorded as up or
+//! down is there; where only
 //! GitHub spoke, an issue that is closed has nothing running. Once all is deleted, nothing is left.
 //!
 //! # What providers keep to
 //! The contract of `sandbox.rs`, and not more: an effect comes at the latest at the call's deadline
 //! plus the settle time; a name is never given twice where that is promised, and elsewhere only
 //! where two creates overlap; *absent* is only said of what is not there; a removal may take its
-//! time, or end only when it is asked again.
+//! time, or end only when it is asked again. Lists alone may be out of date or not complete; and a
+//! *forgetful* provider shows sweeps nothing at all, which no contract covers, only the bound on what
+//! a sweep believes.
+//!
+//! In fast mode a crash, or a create whose answer was lost, may leave an object without a record
+//! until sweeps have removed it; such a one does not count as a second.
 //!
 //! # Repeating a seed
 //! `SIM_SEED=7 cargo test --lib engine::simulation::the_promise -- --nocapture` lives through one

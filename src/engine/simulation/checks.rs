@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::objects::SimObject;
 use super::provider::{Op, is_ours};
 use super::world::{Effect, Inner};
 use crate::engine::Change;
@@ -11,7 +12,8 @@ use crate::issue::state::{IssueState, Step, Verb};
 use crate::sandbox::Object;
 use crate::store::{CommitError, Write};
 use crate::types::{
-    Attempt, DeliveryId, ExternalId, FailureCode, HomeId, Phase, Sandbox, SandboxId,
+    Attempt, DeliveryId, ExternalId, FailureCode, Generation, HomeId, Mode, Phase, Sandbox,
+    SandboxId,
 };
 
 /// How often phases are looked at, in milliseconds.
@@ -39,6 +41,8 @@ pub struct Ledger {
     /// Objects that somebody removed or stopped, and homes for which somebody made one.
     pub handled: BTreeSet<ExternalId>,
     pub crowded: BTreeSet<HomeId>,
+    /// Sandboxes of fast mode whose server died, or whose create had no answer.
+    pub hasty: BTreeSet<SandboxId>,
     /// Homes whose last write was refused.
     refused: BTreeSet<HomeId>,
     /// When a write of a home was last not taken in.
@@ -275,10 +279,46 @@ impl Inner {
             }
             (Some(Step::Waiting { .. }) | None, _) => false,
         });
-        if !asked && !beside {
+        if !asked && !beside && !self.is_hurried(issue, op) {
             self.violate(home, format!("asked before it was durable: {}", op.describe()));
         }
         asked
+    }
+
+    /// In fast mode a create is asked for while its record is being written, and undone where that
+    /// is not written in time.
+    fn is_hurried(&self, issue: Option<&Issue>, op: &Op) -> bool {
+        match op {
+            Op::Create(spec) => {
+                let last = issue.map_or_else(Generation::default, |issue| issue.generation);
+                spec.labels.mode == Mode::Fast && spec.labels.generation == last.next()
+            }
+            Op::Delete(target) => issue.and_then(|issue| issue.state.record()).is_some_and(|own| {
+                own.mode == Mode::Fast
+                    && own.id == target.expected
+                    && issue.is_some_and(|issue| issue.state.phase() == Some(Phase::Creating))
+            }),
+            Op::Find(_) | Op::Start(_) | Op::Stop(_) => false,
+        }
+    }
+
+    /// Whether an object has no record, which a crash or a lost answer excuses in fast mode, until
+    /// a sweep comes.
+    pub fn is_left_by_haste(&self, object: &Object) -> bool {
+        object.labels.as_ref().is_some_and(|labels| {
+            self.ledger.hasty.contains(&labels.sandbox)
+                && self.rows.sandbox(&labels.sandbox).is_none()
+        })
+    }
+
+    /// The server is gone: what was made in haste and is not recorded stays without a record.
+    pub fn leave_in_haste(&mut self) {
+        let made = self.clouds.iter().flat_map(|cloud| &cloud.objects).map(|o| &o.object);
+        let made = made.filter_map(|object| object.labels.as_ref());
+        let asked = self.calls.values().filter_map(super::objects::Call::makes);
+        let hasty = made.chain(asked).filter(|labels| labels.mode == Mode::Fast);
+        let hasty: Vec<_> = hasty.map(|labels| labels.sandbox.clone()).collect();
+        self.ledger.hasty.extend(hasty);
     }
 
     /// A call made an object: it must be the only one of its home and of its issue.
@@ -291,7 +331,8 @@ impl Inner {
         }
         let issue = self.github.issue_of(&labels.issue);
         let objects = self.clouds.iter().flat_map(|cloud| &cloud.objects);
-        let same = objects.filter(|object| object.ours).filter(|object| {
+        let counts = |object: &&SimObject| object.ours && !self.is_left_by_haste(&object.object);
+        let same = objects.filter(counts).filter(|object| {
             let there = object.object.labels.as_ref();
             there.is_some_and(|l| l.home == labels.home || self.github.issue_of(&l.issue) == issue)
         });

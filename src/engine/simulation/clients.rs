@@ -12,7 +12,7 @@ use crate::engine::actor::Message;
 use crate::engine::{EngineError, EnsureIssue, SandboxRef, WaitFor};
 use crate::issue::event::{Answer, Done, Sight, Trouble};
 use crate::issue::{Command, IssueEvent};
-use crate::types::{Attempt, HomeId, Outcome, Phase, Sandbox, TemplateName};
+use crate::types::{Attempt, HomeId, Mode, Outcome, Phase, Sandbox, TemplateName};
 
 /// The one that waits for a change.
 struct Waiting(Rc<Cell<bool>>);
@@ -84,7 +84,8 @@ impl Server {
             let template = inner.chance.permille(200).then(|| TemplateName::trusted("other"));
             let issue = inner.github.key(&mut inner.chance, number);
             inner.note(None, || format!("ensure {issue:?}"));
-            EnsureIssue { issue, template, mode: None, title: None, cause: cause() }
+            let mode = inner.chance.permille(inner.weather.fast).then_some(Mode::Fast);
+            EnsureIssue { issue, template, mode, title: None, cause: cause() }
         });
         let ask = async move { engine.ensure(&account(), ask).await };
         self.client(ask, |inner, answer| {
@@ -95,6 +96,7 @@ impl Server {
             if let Ok(ensured) = answer {
                 inner.check_told(&ensured.sandbox);
                 if ensured.outcome == Outcome::Created
+                    && ensured.sandbox.mode == Mode::Strong
                     && ensured.sandbox.phase != Some(Phase::Creating)
                 {
                     inner.violate(Some(ensured.sandbox.home), "created and not being created");

@@ -14,8 +14,8 @@ use super::weather::{LOOK_TIME_MAX, RETRY_AFTER_MAX};
 use super::world::{Effect, Inner};
 use crate::issue::Issue;
 use crate::issue::state::IssueState;
-use crate::sandbox::{CreateSpec, Object, ProviderError, Target};
-use crate::types::{ExternalId, HomeId, ObjectState, Timestamp};
+use crate::sandbox::{CreateSpec, Labels, Object, ProviderError, Target};
+use crate::types::{ExternalId, HomeId, Mode, ObjectState, Timestamp};
 
 /// How many earlier states a provider remembers for its lists.
 const EARLIER_LEN_MAX: usize = 4;
@@ -86,6 +86,16 @@ pub struct Call {
     checked: Option<Checked>,
     result: Option<Result<Reply, ProviderError>>,
     answer: Option<oneshot::Sender<Result<Reply, ProviderError>>>,
+}
+
+impl Call {
+    /// The labels of what it makes, where it makes something.
+    pub fn makes(&self) -> Option<&Labels> {
+        match &self.op {
+            Op::Create(spec) => Some(&spec.labels),
+            Op::Find(_) | Op::Start(_) | Op::Stop(_) | Op::Delete(_) => None,
+        }
+    }
 }
 
 /// A call that has just been made.
@@ -310,6 +320,12 @@ impl Inner {
         {
             self.ledger.doomed.insert(target.external_id.clone());
         }
+        if let Op::Create(spec) = &op
+            && spec.labels.mode == Mode::Fast
+            && fate != Fate::Answered
+        {
+            self.ledger.hasty.insert(spec.labels.sandbox.clone());
+        }
         self.remember(cloud);
         let result = self.perform(cloud, home, &op, fate, checked);
         self.note(home, || {
@@ -359,6 +375,7 @@ impl Inner {
     /// A crash: nobody waits any more, and what dies with the server dies.
     pub fn crash_calls(&mut self) {
         self.ledger.close_all();
+        self.leave_in_haste();
         for call in self.calls.values_mut() {
             call.answer = None;
         }

@@ -29,9 +29,9 @@ macro_rules! noticed {
 
 noticed! {
     asking_again_without_a_look_is_noticed: AskAgainWithoutLook near 0,
-    making_before_a_create_must_have_landed_is_noticed: CreateTooSoon near 120,
+    making_before_a_create_must_have_landed_is_noticed: CreateTooSoon near 261,
     absence_before_a_create_must_have_landed_is_noticed: GoneTooSoon near 0,
-    absence_as_of_the_answer_of_a_look_is_noticed: LookShowsItsAnswersTime near 0,
+    absence_as_of_the_answer_of_a_look_is_noticed: LookShowsItsAnswersTime near 197,
     a_missing_fence_of_attempts_is_noticed: NoAttemptFence near 0,
     an_error_taken_for_absence_is_noticed: ErrorForAbsence near 0,
     a_delete_by_name_is_noticed: DeleteByName near 0,
@@ -44,10 +44,12 @@ noticed! {
     the_adoption_of_any_labelled_object_is_noticed: AdoptAnyLabelled near 0,
     a_duplicate_by_having_been_seen_is_noticed: DuplicateBySeen near 0,
     a_passivation_that_drops_messages_is_noticed: PassivationDropsMessages near 0,
-    names_claimed_by_the_first_event_alone_are_noticed: NamesClaimedByFirst near 0,
+    names_claimed_by_the_first_event_alone_are_noticed: NamesClaimedByFirst near 707,
     a_successor_that_loads_too_soon_is_noticed: LoadWithoutWaiting near 0,
     a_sweep_that_acts_on_its_list_is_noticed: StaleList near 0,
-    a_sweep_that_believes_anything_is_noticed: NoMassGuard near 0,
+    a_sweep_that_believes_anything_is_noticed: NoMassGuard near 240,
     a_sight_from_before_a_call_is_noticed: SightBehindCall near 0,
+    a_fast_create_that_is_not_undone_is_noticed: FastNotUndone near 574,
+    a_fast_create_on_an_uncertain_home_is_noticed: FastOnUncertainHome near 123,
     a_store_without_a_fence_of_versions_is_noticed: NoVersionFence near 0,
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::driver::{SWEEP_PERIOD, Server, account, cause};
 use super::world::Inner;
-use crate::engine::SandboxRef;
+use crate::engine::{DriftItem, SandboxRef};
 use crate::issue::Command;
 use crate::sandbox::Object;
-use crate::types::{Generation, HomeId, Phase};
+use crate::types::{ExternalId, Generation, HomeId, ObjectState, Phase};
 
 /// How long calm may take to bring everything to rest.
 const REST_TIME_MAX: Duration = Duration::from_secs(6 * 3600);
@@ -50,6 +50,11 @@ impl Server {
             self.engine.sweep_now().await;
             self.rest("everything comes to rest after a sweep").await;
             left = self.engine.drift().items;
+            let in_quarantine = |item: &DriftItem| {
+                let object = item.object.as_ref().map(|object| &object.external_id);
+                self.with(|inner| object.is_some_and(|id| inner.is_in_quarantine(id)))
+            };
+            left.retain(|item| !in_quarantine(item));
             if left.is_empty() {
                 return;
             }
@@ -101,6 +106,19 @@ impl Inner {
         (!self.is_quiet()).then(|| (None, "something is still going to happen".into()))
     }
 
+    /// Whether a sweep has taken this object down to keep it for a while: one that haste left, once
+    /// its generation was given to another sandbox, at another provider.
+    fn is_in_quarantine(&self, id: &ExternalId) -> bool {
+        let mut objects = self.clouds.iter().flat_map(|cloud| &cloud.objects).map(|o| &o.object);
+        let Some(object) = objects.find(|object| object.external_id == *id) else { return false };
+        let is_up = object.state == ObjectState::Running;
+        let last = object.labels.as_ref().and_then(|labels| {
+            Some((labels.generation, self.rows.issues.get(&labels.home)?.generation))
+        });
+        let is_given = last.is_some_and(|(its, last)| its <= last);
+        !is_up && is_given && self.is_left_by_haste(object)
+    }
+
     /// At rest: everything acknowledged is there, one object for each live record and none else.
     fn check_rest(&mut self) {
         let acknowledged: Vec<_> =
@@ -109,8 +127,9 @@ impl Inner {
             self.check_acknowledged(&guid);
         }
         let objects = self.clouds.iter().flat_map(|cloud| &cloud.objects);
-        let objects: Vec<Object> =
-            objects.filter(|object| object.ours).map(|o| o.object.clone()).collect();
+        let objects = objects.filter(|object| object.ours).map(|o| &o.object);
+        let objects = objects.filter(|object| !self.is_in_quarantine(&object.external_id));
+        let objects: Vec<Object> = objects.cloned().collect();
         for object in objects {
             let labels = object.labels.as_ref().expect("what a call makes has labels");
             let issue = self.rows.issues.get(&labels.home);
@@ -173,7 +192,8 @@ impl Inner {
     /// Everything was deleted: no object of ours is left, and everybody else's is.
     fn check_nothing_left(&mut self) {
         let objects = self.clouds.iter().flat_map(|cloud| &cloud.objects);
-        let left = objects.filter(|object| object.ours).map(|o| o.object.clone()).next();
+        let mut left = objects.filter(|object| object.ours).map(|o| &o.object);
+        let left = left.find(|object| !self.is_in_quarantine(&object.external_id)).cloned();
         if let Some(object) = left {
             let home = object.labels.map(|labels| labels.home);
             self.violate(home, format!("{} is left over", object.external_id));

@@ -32,6 +32,8 @@ pub struct Weather {
     pub bad_lists: u64,
     /// A provider shows sweeps nothing of what it has, for a while.
     pub forgetful: bool,
+    /// How many callers in a thousand ask for fast mode; with all, templates are in it too.
+    pub fast: u64,
     /// Reads that fail.
     pub read_faults: u64,
     /// Whether commits and reads take seconds instead of milliseconds now and then.
@@ -89,6 +91,7 @@ impl Weather {
             provider_faults: *chance.pick(&[0, 50, 200, 200, 500]),
             bad_lists: *chance.pick(&[0, 100, 400, 700]),
             forgetful,
+            fast: *chance.pick(&[0, 0, 300, 1000]),
             store_faults: *chance.pick(&[0, 0, 10, 50]),
             overload: *chance.pick(&[0, 0, 20, 100]),
             read_faults: *chance.pick(&[0, 0, 0, 10]),
@@ -124,7 +127,7 @@ impl Weather {
         let template = |(name, provider): (&str, &ProviderWeather)| Template {
             name: TemplateName::trusted(name),
             provider: provider.name.clone(),
-            mode: Mode::Strong,
+            mode: if self.fast == 1000 { Mode::Fast } else { Mode::Strong },
             resources: Resources { cpu: 1.0, memory_mb: 64, processes: 8, disk_mb: 64 },
         };
         ["default", "other"].into_iter().zip(&self.providers).map(template).collect()
