@@ -2,7 +2,7 @@
 //!
 //! The engine runs as it is, on one thread and in virtual time, against the ports: a clock that
 //! steps (`time`), a store whose commits are slow, fail and land or not at a crash (`store`),
-//! providers that lose answers and act late (`provider`, `objects`), GitHub (`github`), callers
+//! providers that lose answers and act late (`provider`, `objects`, `lists`), GitHub (`github`), callers
 //! (`clients`), people who lay hands on objects (`outsiders`). All of that is the `world`, which
 //! outlives every server; a `Life` is one server process. What happens is chosen by the `driver`,
 //! how bad it is by the `weather`, both from the seed (`chance`), so that a seed is one history and
@@ -66,6 +66,7 @@ mod checks;
 mod clients;
 mod driver;
 mod github;
+mod lists;
 mod objects;
 mod outsiders;
 mod proof;
