@@ -34,8 +34,9 @@ pub async fn live(data: &Path, simulated: &Path, count: usize) {
     let provider = provider.expect("a directory");
     for from in (0..count).step_by(BATCH) {
         let mut writes = Vec::new();
-        for _ in from..count.min(from + BATCH) {
-            let (mut issue, record) = running(&store);
+        for index in from..count.min(from + BATCH) {
+            let number = u64::try_from(index).expect("a number") + 1;
+            let (mut issue, record) = running(&store, number);
             let labels = Labels {
                 instance: store.instance(),
                 account: issue.account.clone(),
@@ -60,11 +61,11 @@ pub async fn live(data: &Path, simulated: &Path, count: usize) {
 /// Writes that wait for the store at once: fewer than it lets wait.
 const BATCH: usize = 500;
 
-/// A new issue, and what its sandbox is.
-fn running(store: &SqliteStore) -> (Issue, Record) {
+/// A new issue with this number, and what its sandbox is. Home numbers are no use as numbers of
+/// issues: they jump with each start.
+fn running(store: &SqliteStore, number: u64) -> (Issue, Record) {
     let account = AccountName::default_account();
     let home = store.next_home();
-    let number = home.0.unsigned_abs();
     let issue_id = IssueId::from_github(FIRST - 1 + number);
     let now = SystemClock.now();
     let name = issue_id.sandbox_name();
@@ -155,12 +156,12 @@ fn entry(issue: &Issue, from: Option<Phase>, to: Option<Phase>) -> TimelineEntry
     }
 }
 
-/// Makes a data directory know these many issues more, whose sandbox is gone: one by the store
-/// itself, the others as copies of its rows, each with names of its own.
-pub async fn known(data: &Path, count: u64) {
+/// Makes a data directory know these many issues more, whose sandbox is gone, numbered from `first`
+/// on: one by the store itself, the others as copies of its rows, each with names of its own.
+pub async fn known(data: &Path, first: u64, count: u64) {
     let past = {
         let store = SqliteStore::open(data).expect("nobody has it open");
-        let (issue, record) = running(&store);
+        let (issue, record) = running(&store, first);
         let external_id = ExternalId::trusted("sim-past");
         let live = Issue { state: IssueState::Running { record, external_id }, ..issue };
         let gone = Issue { state: IssueState::Absent, version: 2, ..live.clone() };
@@ -191,16 +192,18 @@ pub async fn known(data: &Path, count: u64) {
     database.execute_batch(settings).expect("settings");
     let transaction = database.transaction().expect("nobody else writes");
     let more = i64::try_from(count).expect("a number") - 1;
-    transaction.execute_batch(&copies(past, more)).expect("they are stored");
+    transaction.execute_batch(&copies(past, first, more)).expect("they are stored");
     transaction.commit().expect("they are stored");
     database.pragma_update(None, "journal_mode", "WAL").expect("as the server has it");
 }
 
 /// Copies every row of a home for each of these many homes behind it.
-fn copies(HomeId(past): HomeId, more: i64) -> String {
-    let first = i64::try_from(FIRST).expect("a number");
-    // As `running` names them.
-    let (id, old_id) = (format!("'' || ({first} - 1 + n)"), first - 1 + past);
+fn copies(HomeId(past): HomeId, number: u64, more: i64) -> String {
+    let (first, old) = (i64::try_from(FIRST), i64::try_from(number));
+    let (first, old) = (first.expect("a number"), old.expect("a number"));
+    // As `running` names them; `n` is the home.
+    let number = format!("({old} + n - {past})");
+    let (id, old_id) = (format!("'' || ({first} - 1 + {number})"), first - 1 + old);
     let new = format!(
         "WITH RECURSIVE new (n) AS
              (SELECT {past} + 1 UNION ALL SELECT n + 1 FROM new WHERE n < {past} + {more})"
@@ -212,7 +215,7 @@ fn copies(HomeId(past): HomeId, more: i64) -> String {
          {new} INSERT INTO issue_alias (account, issue_id, home)
              SELECT account, {id}, n {issue};
          {new} INSERT INTO numbered_alias (account, repository, number, home, repository_id)
-             SELECT account, repository, n, n, repository_id {numbered_alias};
+             SELECT account, repository, {number}, n, repository_id {numbered_alias};
          {new} INSERT INTO delivery (guid, received_at, event, action, home, applied, reason)
              SELECT randomblob(16), received_at, event, action, n, applied, reason {delivery};
          {new} INSERT INTO timeline (home, at, generation, phase_from, phase_to, reason, cause)
