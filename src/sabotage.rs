@@ -52,6 +52,12 @@ pub(crate) enum Bug {
     FastNotUndone,
     /// A fast create begins although its home may not be the only one.
     FastOnUncertainHome,
+    /// A hold is durable and not in force.
+    HoldNotInForce,
+    /// The last place under a quota is given twice.
+    LastPlaceTwice,
+    /// A wish that can be granted is dropped.
+    WishDropped,
     /// The store takes a write whatever version it follows.
     #[cfg(test)]
     NoVersionFence,

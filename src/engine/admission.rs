@@ -22,6 +22,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::issue::{Bar, BarKind, Issue, IssueEvent};
+use crate::sabotage::{Bug, on};
 use crate::store::WishRow;
 use crate::types::{AccountName, Hold, HoldScope, HomeId, IssueId, Repository};
 
@@ -84,7 +85,10 @@ impl Places {
         account: &AccountName,
         repository: Option<&str>,
     ) -> Option<String> {
-        let is_full = |taken: u64, allowed: u64| allowed > 0 && taken >= allowed;
+        let is_full = |taken: u64, allowed: u64| {
+            let given = taken.saturating_sub(u64::from(on(Bug::LastPlaceTwice)));
+            allowed > 0 && given >= allowed
+        };
         let of_account = self.by_account.get(account).copied().unwrap_or(0);
         let of_repository =
             repository.and_then(|name| self.by_repository.get(name)).copied().unwrap_or(0);

@@ -1,6 +1,7 @@
 //! Holds: the brake that people put on the server, an account, a repository or an issue. Durable
 //! first, then in force; released first for good, then for the wishes that waited.
 
+use crate::sabotage::{Bug, on};
 use crate::store::CommitError;
 use crate::types::{AccountName, Alias, Hold, HoldScope};
 
@@ -61,7 +62,9 @@ impl Engine {
             }
             HoldScope::Server | HoldScope::Account(_) | HoldScope::Repository(_) => None,
         };
-        self.core.admission.put(hold, home);
+        if !on(Bug::HoldNotInForce) {
+            self.core.admission.put(hold, home);
+        }
         Ok(())
     }
 }

@@ -32,6 +32,7 @@
 //! - Only objects of the home itself are touched, and only one that carries the sandbox is adopted.
 //! - Nobody is blamed (`object_lost`, `killed_outside`, `duplicate_object`) for an object that nobody
 //!   laid hands on, whatever lists a sweep is shown.
+//! - Nothing begins that is held; a wish ends granted or withdrawn (`holds`).
 //! - What a provider answered is taken; nobody is refused without a fault that explains it; no two
 //!   activations of a home write, except behind an actor that ended in the middle.
 //!
@@ -39,7 +40,8 @@
 //! Everything that GitHub sent is acknowledged and stored. Each object belongs to the live record
 //! of its home: no orphan. Where no outsider was, sweeps find no drift, and what is recorded as up or
 //! down is there; where only
-//! GitHub spoke, an issue that is closed has nothing running. Once all is deleted, nothing is left.
+//! GitHub spoke, an issue that is closed has nothing running. Once all is released, no
+//! wish waits for nothing, and no more are live than may be. Once all is deleted, nothing is left.
 //!
 //! # What providers keep to
 //! The contract of `sandbox.rs`, and not more: an effect comes at the latest at the call's deadline
@@ -66,6 +68,7 @@ mod checks;
 mod clients;
 mod driver;
 mod github;
+mod holds;
 mod lists;
 mod objects;
 mod outsiders;

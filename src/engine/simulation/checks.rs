@@ -12,8 +12,8 @@ use crate::issue::state::{IssueState, Step, Verb};
 use crate::sandbox::Object;
 use crate::store::{CommitError, Write};
 use crate::types::{
-    Attempt, DeliveryId, ExternalId, FailureCode, Generation, HomeId, Mode, Phase, Sandbox,
-    SandboxId,
+    Attempt, DeliveryId, ExternalId, FailureCode, Generation, HoldScope, HomeId, Mode, Phase,
+    Sandbox, SandboxId, Timestamp,
 };
 
 /// How often phases are looked at, in milliseconds.
@@ -43,6 +43,10 @@ pub struct Ledger {
     pub crowded: BTreeSet<HomeId>,
     /// Sandboxes of fast mode whose server died, or whose create had no answer.
     pub hasty: BTreeSet<SandboxId>,
+    /// Holds that are on, and since when.
+    pub held: BTreeMap<String, (HoldScope, Timestamp)>,
+    /// Homes to which somebody gave a command.
+    pub commanded: BTreeSet<HomeId>,
     /// Homes whose last write was refused.
     refused: BTreeSet<HomeId>,
     /// When a write of a home was last not taken in.
@@ -157,6 +161,7 @@ impl Inner {
         });
         self.check_growth(before, after);
         self.check_blame(before, after);
+        self.check_admission(before, after, write.delivery.is_some());
         let record = after.state.record();
         if let Some(record) = record {
             self.ledger.belongs(record.id.clone(), home);
@@ -254,10 +259,15 @@ impl Inner {
         if let (Op::Create(spec), Some(home)) = (op, home) {
             self.ledger.belongs(spec.labels.sandbox.clone(), home);
         }
-        if home.is_some() && self.ledger.open.values().any(|other| *other == home) {
+        // What a home left that never came to be, its issue's next home removes: maybe just while
+        // it is being undone.
+        let is_lost =
+            matches!(op, Op::Delete(_)) && home.is_some_and(|h| !self.rows.issues.contains_key(&h));
+        let caller = home.filter(|_| !is_lost);
+        if caller.is_some() && self.ledger.open.values().any(|other| *other == caller) {
             self.violate(home, format!("a second call at once: {}", op.describe()));
         }
-        self.ledger.open.insert(number, home);
+        self.ledger.open.insert(number, caller);
         let issue = home.and_then(|home| self.rows.issues.get(&home));
         let own = issue.and_then(|issue| issue.state.record()).map(|record| &record.id);
         // A sweep looks, and puts away what no record names, without recording it.

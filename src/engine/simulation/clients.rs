@@ -131,6 +131,7 @@ impl Server {
         });
         self.with(|inner| {
             inner.note(Some(sandbox.home), || format!("command {command:?} {}", sandbox.id));
+            inner.ledger.commanded.insert(sandbox.home);
         });
         let meant = SandboxRef::Id(sandbox.id.clone());
         let ask = async move { engine.command(&account(), &meant, command, cause()).await };

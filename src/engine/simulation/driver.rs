@@ -52,7 +52,7 @@ pub async fn live(life: Arc<Life>) -> bool {
         rules: weather.rules(),
         templates: weather.templates().into_iter().map(|t| (t.name.clone(), t)).collect(),
         providers: providers.collect(),
-        quotas: Quotas::default(),
+        quotas: Quotas { server: weather.quota, ..Quotas::default() },
         creates_in_flight: 0,
         publisher: Arc::new(Listener(Arc::clone(&life))),
         spawner: Arc::new(SimSpawner(Arc::clone(&life))),
@@ -103,6 +103,8 @@ enum Act {
     Outsider,
     StaleAnswer,
     StaleSight,
+    Hold,
+    Release,
     Crash,
     Restart,
 }
@@ -135,6 +137,8 @@ impl Inner {
             (Act::Outsider, only(weather.outsiders, 4)),
             (Act::StaleAnswer, 2),
             (Act::StaleSight, 2),
+            (Act::Hold, only(weather.holds, 4)),
+            (Act::Release, only(weather.holds, 4)),
             (Act::Crash, only(weather.crashes, 4)),
             (Act::Restart, only(weather.crashes, 1)),
         ];
@@ -218,6 +222,8 @@ impl Server {
             Act::Outsider => self.with(Inner::outsider),
             Act::StaleAnswer => self.stale_answer(),
             Act::StaleSight => self.stale_sight(),
+            Act::Hold => self.hold(),
+            Act::Release => self.release(),
             Act::Crash => self.with(|inner| inner.crash_in = Some(inner.chance.below(60))),
             Act::Restart => {
                 let left = self.engine.stop(Duration::from_secs(5)).await;

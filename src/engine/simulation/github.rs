@@ -36,7 +36,7 @@ pub struct SimDelivery {
     pub acknowledged: bool,
 }
 
-fn repository() -> Repository {
+pub fn repository() -> Repository {
     Repository::trusted("octo/hello")
 }
 
@@ -60,6 +60,11 @@ impl GitHub {
             Some(number) => number.parse().ok(),
             None => text.parse::<u64>().ok()?.checked_sub(FIRST_ID),
         }
+    }
+
+    /// The id that GitHub gave an issue.
+    pub fn id_of(&self, number: u64) -> IssueId {
+        IssueId::from_github(FIRST_ID + number)
     }
 
     /// The ways in which a program may name an issue. All of them come with the repository and

@@ -51,5 +51,8 @@ noticed! {
     a_sight_from_before_a_call_is_noticed: SightBehindCall near 0,
     a_fast_create_that_is_not_undone_is_noticed: FastNotUndone near 574,
     a_fast_create_on_an_uncertain_home_is_noticed: FastOnUncertainHome near 123,
+    a_hold_that_is_not_in_force_is_noticed: HoldNotInForce near 0,
+    a_last_place_that_is_given_twice_is_noticed: LastPlaceTwice near 0,
+    a_wish_that_is_dropped_is_noticed: WishDropped near 0,
     a_store_without_a_fence_of_versions_is_noticed: NoVersionFence near 0,
 }

@@ -28,19 +28,30 @@ impl Server {
         self.rest("everything comes to rest").await;
         self.agree().await;
         self.with(Inner::check_rest);
+        // What was deleted makes room for what waits.
+        while self.delete_all().await {
+            self.rest("everything is deleted").await;
+        }
+        self.with(Inner::check_nothing_left);
+    }
+
+    /// Deletes what lives; false where nothing does.
+    async fn delete_all(&self) -> bool {
         let live = self.with(|inner| {
+            if inner.violation.is_some() {
+                return Vec::new();
+            }
             let live = inner.rows.issues.values().filter_map(crate::issue::Issue::sandbox);
             live.map(|sandbox| sandbox.id).collect::<Vec<_>>()
         });
-        for id in live {
+        for id in &live {
             let (account, meant) = (account(), SandboxRef::Id(id.clone()));
             let delete = self.engine.command(&account, &meant, Command::Delete, cause());
             if let Err(error) = delete.await {
                 self.with(|inner| inner.violate(None, format!("{id} cannot be deleted: {error}")));
             }
         }
-        self.rest("everything is deleted").await;
-        self.with(Inner::check_nothing_left);
+        !live.is_empty()
     }
 
     /// Sweeps find what nobody told, and what comes of it comes to rest.
@@ -71,6 +82,8 @@ impl Server {
     async fn rest(&self, what: &str) {
         let begin = tokio::time::Instant::now();
         loop {
+            // Also what was just being put on when it became calm.
+            self.release_all().await;
             for delivery in self.with(|inner| inner.missing()) {
                 self.deliver(delivery);
             }
@@ -97,6 +110,9 @@ impl Inner {
         if let Some(at) = self.missing().first() {
             let guid = &self.github.deliveries[*at].nudge.delivery;
             return Some((None, format!("{guid} is not acknowledged")));
+        }
+        if let Some(home) = self.waits_for_nothing() {
+            return Some((Some(home), "its wish waits for nothing".into()));
         }
         let under_way = |issue: &&crate::issue::Issue| issue.state.step().is_some();
         if let Some(issue) = self.rows.issues.values().find(under_way) {
@@ -139,6 +155,7 @@ impl Inner {
                 self.violate(Some(labels.home), what);
             }
         }
+        self.check_quota();
         if !self.weather.outsiders {
             self.check_present();
         }

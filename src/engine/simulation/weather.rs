@@ -34,6 +34,10 @@ pub struct Weather {
     pub forgetful: bool,
     /// How many callers in a thousand ask for fast mode; with all, templates are in it too.
     pub fast: u64,
+    /// Holds are put on and released.
+    pub holds: bool,
+    /// How many live sandboxes there may be; 0 is no limit.
+    pub quota: u64,
     /// Reads that fail.
     pub read_faults: u64,
     /// Whether commits and reads take seconds instead of milliseconds now and then.
@@ -82,7 +86,7 @@ impl Weather {
             },
         });
         let callers = chance.permille(800);
-        let forgetful = chance.permille(100);
+        let forgetful = chance.permille(150);
         Self {
             calm: false,
             // What is too much at once takes many.
@@ -91,6 +95,8 @@ impl Weather {
             provider_faults: *chance.pick(&[0, 50, 200, 200, 500]),
             bad_lists: *chance.pick(&[0, 100, 400, 700]),
             forgetful,
+            holds: !forgetful && chance.permille(250),
+            quota: if forgetful { 0 } else { *chance.pick(&[0, 0, 0, 0, 1, 2]) },
             fast: *chance.pick(&[0, 0, 300, 1000]),
             store_faults: *chance.pick(&[0, 0, 10, 50]),
             overload: *chance.pick(&[0, 0, 20, 100]),

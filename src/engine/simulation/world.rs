@@ -90,6 +90,8 @@ pub struct Inner {
     pub panic_in: Option<u64>,
     pub violation: Option<Violation>,
     offset_ms: i64,
+    /// The latest that the wall clock showed before it stepped back.
+    latest: Timestamp,
     started: Instant,
     queue: BTreeMap<(u64, u64), Effect>,
     numbers: u64,
@@ -132,6 +134,7 @@ impl World {
             panic_in: None,
             violation: None,
             offset_ms: 0,
+            latest: BEGIN,
             started: Instant::now(),
             queue: BTreeMap::new(),
             numbers: 0,
@@ -224,6 +227,11 @@ impl Inner {
     pub fn now(&self) -> Timestamp {
         let elapsed = i64::try_from(self.elapsed_ms()).unwrap_or(i64::MAX);
         Timestamp::from_unix_ms(BEGIN.unix_ms() + elapsed + self.offset_ms)
+    }
+
+    /// The latest that the wall clock has shown.
+    pub fn latest(&self) -> Timestamp {
+        self.latest.max(self.now())
     }
 
     pub fn fresh(&mut self) -> u64 {
@@ -362,6 +370,7 @@ impl Inner {
     /// The wall clock steps. What may only come until some time on it comes before it is past.
     pub fn jump(&mut self, by_ms: i64) {
         self.note(None, || format!("the clock steps by {by_ms} ms"));
+        self.latest = self.latest();
         self.offset_ms += by_ms;
         let now = self.now();
         for effect in self.take_calls(|inner, call| inner.must_apply_until(call) <= Some(now)) {

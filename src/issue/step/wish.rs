@@ -81,7 +81,7 @@ impl Draft<'_> {
             return;
         }
         let Some(Wish { why, template, .. }) = self.issue.wish.take() else { return };
-        if self.issue.merged_into.is_none() {
+        if self.issue.merged_into.is_none() && !on(Bug::WishDropped) {
             self.want_running(template, None, &why);
             self.issue.delete_due = None;
         }

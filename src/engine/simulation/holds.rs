@@ -1,0 +1,129 @@
+//! People who put holds on and release them, and quotas: what may begin, and what waits.
+
+use std::sync::Arc;
+
+use super::driver::{Server, account};
+use super::github::repository;
+use super::world::Inner;
+use crate::issue::Issue;
+use crate::issue::state::IssueState;
+use crate::types::{HoldScope, HomeId, IssueId, Phase, Timestamp};
+
+impl Server {
+    /// Somebody puts a hold on. From when that is answered nothing that it covers may begin.
+    pub fn hold(&self) {
+        let (life, engine) = (Arc::clone(&self.life), self.engine.clone());
+        let scope = self.with(Inner::any_scope);
+        self.life.spawn(async move {
+            let account = account();
+            let hold = engine.hold(&account, scope.clone(), "repairs".into(), "somebody".into());
+            if hold.await.is_ok() && life.step() {
+                life.world().with(|inner| {
+                    inner.note(None, || format!("held: {scope}"));
+                    // Somebody else may have released it meanwhile.
+                    let stays = inner.rows.holds.iter().any(|hold| hold.scope == scope);
+                    if stays && !inner.weather.calm {
+                        let since = inner.latest();
+                        inner.ledger.held.insert(scope.folded(), (scope, since));
+                    }
+                });
+            }
+        });
+    }
+
+    /// Somebody releases a hold, which may be there.
+    pub fn release(&self) {
+        let (life, engine) = (Arc::clone(&self.life), self.engine.clone());
+        let scope = self.with(Inner::any_scope);
+        // From now on nobody can tell whether it is still on.
+        self.with(|inner| inner.ledger.held.remove(&scope.folded()));
+        self.life.spawn(async move {
+            let released = engine.release(&scope).await.is_ok();
+            if life.step() {
+                life.world().with(|inner| {
+                    inner.ledger.held.remove(&scope.folded());
+                    inner.note(None, || format!("released: {scope} {released}"));
+                });
+            }
+        });
+    }
+
+    /// All is released: what waits has its turn.
+    pub async fn release_all(&self) {
+        self.with(|inner| inner.ledger.held.clear());
+        for hold in self.engine.holds() {
+            if let Err(error) = self.engine.release(&hold.scope).await {
+                let what = format!("{} cannot be released: {error}", hold.scope);
+                self.with(|inner| inner.violate(None, what));
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn any_scope(&mut self) -> HoldScope {
+        match self.chance.below(5) {
+            0 | 1 => HoldScope::Server,
+            2 => HoldScope::Account(account()),
+            3 => HoldScope::Repository(repository()),
+            _ => {
+                let number = self.chance.between(1, self.weather.issues);
+                HoldScope::Issue(self.github.id_of(number))
+            }
+        }
+    }
+
+    /// What is held does not begin, and a wish ends with what was wished for, or with whoever
+    /// withdrew it.
+    pub fn check_admission(&mut self, before: Option<&Issue>, after: &Issue, is_told: bool) {
+        let was = before.and_then(|issue| issue.state.record()).map(|record| &record.id);
+        let Some(record) = after.state.record() else {
+            return self.check_wish(before, after, is_told);
+        };
+        let is_new = was != Some(&record.id);
+        let resumes = before.and_then(|issue| issue.state.phase()) == Some(Phase::Stopped)
+            && matches!(after.state, IssueState::Starting { .. });
+        let (began, id) = (record.phase_since, after.facts.issue_id.clone());
+        if (is_new || resumes) && self.is_held(&id, began) {
+            self.violate(Some(after.home), "it begins although it is held");
+        }
+        self.check_wish(before, after, is_told);
+    }
+
+    fn is_held(&self, id: &IssueId, began: Timestamp) -> bool {
+        self.ledger.held.values().any(|(scope, since)| {
+            let covers = match scope {
+                HoldScope::Server | HoldScope::Account(_) | HoldScope::Repository(_) => true,
+                HoldScope::Issue(held) => held == id,
+            };
+            covers && began > *since
+        })
+    }
+
+    fn check_wish(&mut self, before: Option<&Issue>, after: &Issue, is_told: bool) {
+        let ended = before.is_some_and(|issue| issue.wish.is_some()) && after.wish.is_none();
+        let is_idle = matches!(after.state, IssueState::Absent | IssueState::Stopped { .. });
+        let withdrawn = is_told || self.ledger.commanded.contains(&after.home);
+        if ended && is_idle && after.merged_into.is_none() && !withdrawn {
+            self.violate(Some(after.home), "a wish is neither granted nor withdrawn");
+        }
+    }
+
+    /// A wish that waits although nothing forbids it, once all is released.
+    pub fn waits_for_nothing(&self) -> Option<HomeId> {
+        let live = self.rows.issues.values().filter(|issue| issue.state.phase().is_some());
+        let has_room = self.weather.quota == 0 || (live.count() as u64) < self.weather.quota;
+        let waits =
+            |issue: &&Issue| issue.wish.is_some() && (has_room || issue.state.phase().is_some());
+        self.rows.issues.values().find(waits).map(|issue| issue.home)
+    }
+
+    /// At rest no more live than the quota allows.
+    pub fn check_quota(&mut self) {
+        let live = self.rows.issues.values().filter(|issue| issue.state.phase().is_some()).count();
+        let allowed = self.weather.quota;
+        if allowed > 0 && live as u64 > allowed {
+            self.violate(None, format!("{live} are live, and {allowed} may be"));
+        }
+    }
+}
