@@ -39,9 +39,9 @@
 //! # What is checked at rest
 //! Everything that GitHub sent is acknowledged and stored. Each object belongs to the live record
 //! of its home: no orphan. Where no outsider was, sweeps find no drift, and what is recorded as up or
-//! down is there; where only
-//! GitHub spoke, an issue that is closed has nothing running. Once all is released, no
-//! wish waits for nothing, and no more are live than may be. Once all is deleted, nothing is left.
+//! down is there; where only GitHub spoke, an issue that is closed has nothing running. Once all is
+//! released, no wish waits for nothing, and no more are live than may be. Once all is deleted, nothing
+//! is left.
 //!
 //! # What providers keep to
 //! The contract of `sandbox.rs`, and not more: an effect comes at the latest at the call's deadline
