@@ -48,8 +48,6 @@ pub(crate) enum Bug {
     NoMassGuard,
     /// A sight counts although a call was asked in between.
     SightBehindCall,
-    /// What a fast create made stays although its record was refused.
-    FastNotUndone,
     /// A fast create begins although its home may not be the only one.
     FastOnUncertainHome,
     /// A hold is durable and not in force.

@@ -13,7 +13,6 @@ use futures_util::future::{BoxFuture, Shared};
 
 use crate::issue::ProviderCall;
 use crate::issue::event::{Done, Trouble};
-use crate::sabotage::{Bug, on};
 use crate::sandbox::{Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall};
 use crate::store::CommitError;
 use crate::types::{AccountName, Alias, HomeId, Timestamp};
@@ -81,7 +80,7 @@ pub(in crate::engine) async fn hurried(
             ),
         ) => true,
     };
-    if was_asked && !on(Bug::FastNotUndone) {
+    if was_asked {
         core.executor.unmake(core, home, &call).await;
     }
     match ended {
