@@ -54,7 +54,7 @@ fn of(live: usize, past: usize) -> Bench {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime").block_on(async {
             crowd::live(data, simulated, live).await;
-            crowd::known(data, LIVE as u64 + 1, past as u64).await;
+            crowd::known(data, live as u64 + 1, past as u64).await;
         });
     })
 }
