@@ -514,9 +514,11 @@ impl IssueActor {
             hurried.ended();
         }
         let now = self.core.now();
+        let held = names_held(&self.outbox);
         for output in self.outbox.drain(..) {
             let mut output = *output;
             if !output.early {
+                output.settled.retain(|name| !held.contains(name));
                 let directory = &self.core.directory;
                 directory.came_to_nothing(now, &output.account, self.home, &output.settled);
             }
@@ -578,8 +580,12 @@ impl Drop for IssueActor {
             return;
         }
         let left = std::mem::take(&mut self.outbox);
+        let held = names_held(&left);
         let claimed: Vec<_> = (left.into_iter().filter(|output| !output.early))
-            .map(|output| (output.account, output.settled))
+            .map(|output| {
+                let names = output.settled.into_iter().filter(|name| !held.contains(name));
+                (output.account, names.collect::<Vec<_>>())
+            })
             .collect();
         let spawner = Arc::clone(&core.spawner);
         spawner.io(Box::pin(async move {
@@ -594,4 +600,11 @@ impl Drop for IssueActor {
             core.registry.send(&core, home, || Message::Wake).await;
         }));
     }
+}
+
+/// The names of a create in fast mode that is on its way: whoever else claimed them behind it, they
+/// lead here until its object is recorded or destroyed.
+fn names_held(outbox: &VecDeque<Box<Output>>) -> Vec<Alias> {
+    let early = outbox.iter().filter(|output| output.early);
+    early.flat_map(|output| output.settled.iter().cloned()).collect()
 }
