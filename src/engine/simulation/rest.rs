@@ -194,7 +194,8 @@ impl Inner {
             } else if !truth.open {
                 !up
             } else if truth.labelled {
-                issue.generation == Generation(0) || phase.is_some()
+                // It has one, or waits for a place.
+                issue.generation == Generation(0) || phase.is_some() || issue.wish.is_some()
             } else {
                 true
             };
