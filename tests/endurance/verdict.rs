@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use issuebox::store::Store;
@@ -10,7 +11,7 @@ use issuebox::types::DeliveryId;
 use serde_json::{Value, json};
 
 use crate::plan::{End, Script};
-use crate::process::{Object, Place, Server, WAIT, send, until, until_within};
+use crate::process::{Object, Place, Server, WAIT, send, until_within};
 use crate::story::Told;
 
 /// How many requests are under way at once where there are many to make.
@@ -24,6 +25,10 @@ pub enum Failed {
     /// There must be none.
     Never,
 }
+
+/// How long everything may take to come to rest. After an outage the provider is tried again after
+/// up to 20 s, what waits for it comes back after up to 20 s more, and then has its turns.
+const REST_WITHIN: Duration = Duration::from_secs(180);
 
 /// Waits until nothing is under way any more.
 pub async fn quiet(server: &Server, failed: Failed) {
@@ -40,7 +45,7 @@ pub async fn quiet(server: &Server, failed: Failed) {
         }
         ["creating", "starting", "stopping", "deleting", "failed"].iter().all(|p| count(p) == 0)
     };
-    until("everything comes to rest", is_quiet).await;
+    until_within(REST_WITHIN, "everything comes to rest", is_quiet).await;
 }
 
 /// Waits until a sweep that began after this finds nothing that records and providers disagree
