@@ -48,8 +48,6 @@ pub(crate) enum Bug {
     NoMassGuard,
     /// A sight counts although a call was asked in between.
     SightBehindCall,
-    /// A fast create begins although its home may not be the only one.
-    FastOnUncertainHome,
     /// A hold is durable and not in force.
     HoldNotInForce,
     /// The last place under a quota is given twice.

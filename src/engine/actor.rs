@@ -310,7 +310,7 @@ impl IssueActor {
             fresh_id: self.core.ids.sandbox_id(),
             jitter_permille: self.core.ids.jitter_permille(),
             unix_ns: self.core.ids.unix_ns(),
-            may_hurry: (self.certain || on(Bug::FastOnUncertainHome)) && self.outbox.is_empty(),
+            may_hurry: self.certain && self.outbox.is_empty(),
             bar: self.core.admission.bar(issue, &event),
         };
         let commit = step(issue, event, &moment);
