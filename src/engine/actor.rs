@@ -28,7 +28,7 @@ use crate::sabotage::{Bug, on};
 use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox};
 
-use output::{Output, answer, delivery_row, is_for_the_issue};
+use output::{Output, answer, delivery_row, is_for_the_issue, names_held, names_left};
 
 use super::api::Change;
 use super::core::Core;
@@ -579,14 +579,7 @@ impl Drop for IssueActor {
         if self.passivated || core.is_stopping() {
             return;
         }
-        let left = std::mem::take(&mut self.outbox);
-        let held = names_held(&left);
-        let claimed: Vec<_> = (left.into_iter().filter(|output| !output.early))
-            .map(|output| {
-                let names = output.settled.into_iter().filter(|name| !held.contains(name));
-                (output.account, names.collect::<Vec<_>>())
-            })
-            .collect();
+        let claimed = names_left(std::mem::take(&mut self.outbox));
         let spawner = Arc::clone(&core.spawner);
         spawner.io(Box::pin(async move {
             if !claimed.is_empty() {
@@ -600,11 +593,4 @@ impl Drop for IssueActor {
             core.registry.send(&core, home, || Message::Wake).await;
         }));
     }
-}
-
-/// The names of a create in fast mode that is on its way: whoever else claimed them behind it, they
-/// lead here until its object is recorded or destroyed.
-fn names_held(outbox: &VecDeque<Box<Output>>) -> Vec<Alias> {
-    let early = outbox.iter().filter(|output| output.early);
-    early.flat_map(|output| output.settled.iter().cloned()).collect()
 }

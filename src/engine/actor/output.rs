@@ -1,5 +1,6 @@
 //! What an actor's step led to, while it waits for its commit.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -113,4 +114,21 @@ pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryR
         | IssueEvent::Granted
         | IssueEvent::Activated { .. } => None,
     }
+}
+
+/// The names of a create in fast mode that is on its way: whoever else claimed them behind it, they
+/// lead here until its object is recorded or destroyed.
+pub(super) fn names_held(outbox: &VecDeque<Box<Output>>) -> Vec<Alias> {
+    let early = outbox.iter().filter(|output| output.early);
+    early.flat_map(|output| output.settled.iter().cloned()).collect()
+}
+
+/// The names that outputs which never leave had claimed, but for those that are [held](names_held).
+pub(super) fn names_left(outbox: VecDeque<Box<Output>>) -> Vec<(AccountName, Vec<Alias>)> {
+    let held = names_held(&outbox);
+    let claimed = outbox.into_iter().filter(|output| !output.early).map(|output| {
+        let names = output.settled.into_iter().filter(|name| !held.contains(name));
+        (output.account, names.collect())
+    });
+    claimed.collect()
 }
