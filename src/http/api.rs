@@ -18,7 +18,7 @@ use actix_web::HttpResponse;
 use actix_web::http::header;
 use bytes::Bytes;
 
-use crate::store::PageAsk;
+use crate::store::{PageAsk, StoreError};
 
 use super::error::ApiError;
 use super::query::Query;
@@ -43,6 +43,17 @@ fn page(query: &mut Query) -> Result<PageAsk, ApiError> {
     let limit = query.number("limit", 1..=LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT);
     let limit = usize::try_from(limit).expect("at most 200");
     Ok(PageAsk { limit, cursor: query.text("cursor")? })
+}
+
+/// What of a list that is in memory is on a page, and the cursor of the next one.
+fn page_of<'a, T>(all: &'a [T], page: &PageAsk) -> Result<(&'a [T], Option<String>), ApiError> {
+    let from: usize = match &page.cursor {
+        None => 0,
+        Some(cursor) => cursor.parse().map_err(|_| StoreError::BadCursor)?,
+    };
+    let upto = from.saturating_add(page.limit).min(all.len());
+    let next = (upto < all.len()).then(|| upto.to_string());
+    Ok((all.get(from..upto).unwrap_or_default(), next))
 }
 
 /// An answer that is JSON already.

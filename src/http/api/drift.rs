@@ -12,7 +12,6 @@ use crate::http::auth::Caller;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::wire::{Failed, Success};
-use crate::store::StoreError;
 
 /// A page of drift, and how the sweeps that found it went.
 #[derive(Debug, Serialize, ToSchema)]
@@ -142,15 +141,11 @@ pub async fn list(
     let page = super::page(&mut query)?;
     query.finish()?;
     let view = shared.edge.engine.drift();
-    let from: usize = match &page.cursor {
-        None => 0,
-        Some(cursor) => cursor.parse().map_err(|_| StoreError::BadCursor)?,
-    };
-    let upto = from.saturating_add(page.limit);
+    let (items, next_cursor) = super::page_of(&view.items, &page)?;
     Ok(HttpResponse::Ok().json(DriftListBody {
         success: true,
-        data: view.items.iter().skip(from).take(page.limit).map(DriftBody::from).collect(),
-        next_cursor: (upto < view.items.len()).then(|| upto.to_string()),
+        data: items.iter().map(DriftBody::from).collect(),
+        next_cursor,
         total: view.total as u64,
         sweeps: view.sweeps.iter().map(SweepsBody::from).collect(),
     }))

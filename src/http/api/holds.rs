@@ -12,7 +12,6 @@ use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::http::query::Query;
 use crate::http::wire::{Failed, Listed, Success};
-use crate::store::StoreError;
 use crate::types::{AccountName, Hold, HoldScope};
 
 /// A hold to put on.
@@ -98,15 +97,11 @@ pub async fn list(
     let page = super::page(&mut query)?;
     query.finish()?;
     let holds = shared.edge.engine.holds();
-    let from: usize = match &page.cursor {
-        None => 0,
-        Some(cursor) => cursor.parse().map_err(|_| StoreError::BadCursor)?,
-    };
-    let upto = from.saturating_add(page.limit);
+    let (on_page, next_cursor) = super::page_of(&holds, &page)?;
     Ok(HttpResponse::Ok().json(Listed {
         success: true,
-        data: holds.iter().skip(from).take(page.limit).map(HoldBody::from).collect(),
-        next_cursor: (upto < holds.len()).then(|| upto.to_string()),
+        data: on_page.iter().map(HoldBody::from).collect(),
+        next_cursor,
         total: holds.len() as u64,
         event_cursor: None,
     }))
