@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 
 use crate::issue::event::{Effect, News, TriggerKind};
 use crate::issue::{Issue, IssueEvent, IssueState, Nudge, Reply};
-use crate::types::{AccountName, Alias, Cause, HomeId, Wanted};
+use crate::types::{AccountName, Alias, Cause, HomeId};
 
 use super::actor::{Activation, Answered};
 use super::api::{EngineError, IssueKey};
@@ -150,7 +150,7 @@ impl Engine {
                     // As it was when it gave way, not when it was read: somebody may have asked
                     // for it in between.
                     let wanted = matches!(answered.reply, Reply::Merged { wanted: true });
-                    asked_for |= wanted && !is_asked_for(stays);
+                    asked_for |= wanted && !stays.is_asked_for();
                 }
                 // Looked at again by the caller.
                 Err(Failed::Again) => return Ok(asked_for),
@@ -223,11 +223,6 @@ fn rank(issue: &Issue, by_id: Option<HomeId>) -> (u8, i64, bool, HomeId) {
         IssueState::Absent => 3,
     };
     (class, created, by_id != Some(issue.home), issue.home)
-}
-
-/// Whether a running sandbox is wanted there, be it only by a wish that waits.
-fn is_asked_for(issue: &Issue) -> bool {
-    issue.wish.is_some() || issue.state.wanted() == Wanted::Running
 }
 
 /// The delivery as the home that stays is told it: where one that gave way had been asked for a

@@ -60,6 +60,11 @@ impl Issue {
         }
     }
 
+    /// Whether a running sandbox is wanted, be it only by a wish that waits.
+    pub fn is_asked_for(&self) -> bool {
+        self.wish.is_some() || self.state.wanted() == Wanted::Running
+    }
+
     /// When something is to be done without anybody asking.
     pub fn due_at(&self) -> Option<Timestamp> {
         [self.state.due_at(), self.life_due].into_iter().flatten().min()

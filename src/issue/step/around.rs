@@ -4,7 +4,7 @@
 use crate::issue::commit::{DeliveryResult, Reply};
 use crate::issue::event::Around;
 use crate::issue::state::{IssueState, Known, StoppedBy};
-use crate::types::{Alias, Cause, DeliveryId, HomeId, Wanted};
+use crate::types::{Alias, Cause, DeliveryId, HomeId};
 
 use super::draft::Draft;
 
@@ -60,7 +60,7 @@ impl Draft<'_> {
     /// its sandbox, the newer one, is deleted.
     pub fn merged(&mut self, into: HomeId, cause: &Cause) {
         self.cause = cause.to_string();
-        let wanted = self.issue.wish.is_some() || self.issue.state.wanted() == Wanted::Running;
+        let wanted = self.issue.is_asked_for();
         self.issue.merged_into = Some(into);
         self.names_go_to = Some(into);
         self.issue.wish = None;

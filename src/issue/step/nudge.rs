@@ -141,9 +141,7 @@ impl Draft<'_> {
 
     /// Wants a running sandbox; where a hold or a quota forbids it now, the wish stays.
     fn grant_or_wish(&mut self, why: &str) -> DeliveryResult {
-        let would_begin =
-            matches!(self.issue.state, IssueState::Absent | IssueState::Stopped { .. });
-        if let (true, Some(bar)) = (would_begin, &self.moment.bar) {
+        if let Some(bar) = self.bar_to_begin() {
             let reason = format!("{why}; it waits: {}", bar.reason);
             self.wish(why, None);
             return applied(reason);

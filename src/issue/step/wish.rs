@@ -1,7 +1,7 @@
 //! What callers may want: *ensure*, commands to one sandbox, and work in it.
 
 use crate::issue::commit::{CommandRefusal, Reply};
-use crate::issue::event::{Command, CommandAsk, EnsureAsk};
+use crate::issue::event::{Bar, Command, CommandAsk, EnsureAsk};
 use crate::issue::state::{Goal, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};
 use crate::sabotage::{Bug, on};
 use crate::types::{
@@ -21,9 +21,7 @@ impl Draft<'_> {
             self.reply = Reply::OtherPlace;
             return;
         }
-        let would_begin =
-            matches!(self.issue.state, IssueState::Absent | IssueState::Stopped { .. });
-        if let (true, Some(bar)) = (would_begin, &self.moment.bar) {
+        if let Some(bar) = self.bar_to_begin() {
             self.reply = Reply::Barred(bar.clone());
             return;
         }
@@ -61,6 +59,13 @@ impl Draft<'_> {
         }
     }
 
+    /// What forbids to fulfil a wish for a running sandbox now, where that would make or start one.
+    pub fn bar_to_begin(&self) -> Option<&Bar> {
+        let would_begin =
+            matches!(self.issue.state, IssueState::Absent | IssueState::Stopped { .. });
+        self.moment.bar.as_ref().filter(|_| would_begin)
+    }
+
     /// Keeps a wish that something forbids now, to be granted once nothing does.
     pub fn wish(&mut self, why: &str, template: Option<Template>) {
         let Some(bar) = &self.moment.bar else { return };
@@ -75,9 +80,7 @@ impl Draft<'_> {
     /// Nothing may forbid the wish that waits any more: fulfil it.
     pub fn granted(&mut self) {
         self.cause = Cause::Service("scheduler").to_string();
-        let would_begin =
-            matches!(self.issue.state, IssueState::Absent | IssueState::Stopped { .. });
-        if would_begin && self.moment.bar.is_some() {
+        if self.bar_to_begin().is_some() {
             return;
         }
         let Some(Wish { why, template, .. }) = self.issue.wish.take() else { return };
