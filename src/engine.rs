@@ -27,7 +27,6 @@ mod executor;
 mod fanout;
 pub mod handle;
 mod holds;
-mod hurried;
 mod identity;
 mod reconciler;
 mod registry;

@@ -11,6 +11,7 @@
 //! the version that theirs had made, and overwrite it. So whoever ends like that leaves the home
 //! *unsettled*, and its successor loads only behind everything that was handed in before.
 
+mod hurried;
 mod output;
 
 use std::collections::VecDeque;
@@ -18,23 +19,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
-use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::issue::step::step;
-use crate::issue::{Commit, DeliveryResult, Issue, IssueEvent, Moment, ProviderCall, Reply};
+use crate::issue::{Commit, DeliveryResult, Issue, IssueEvent, Moment, Reply};
 use crate::sabotage::{Bug, on};
 use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox};
 
+use hurried::Hurried;
 use output::{Output, answer, delivery_row, is_for_the_issue, names_held, names_left};
 
 use super::api::Change;
 use super::core::Core;
-use super::executor::hurry::{OnItsWay, RECORD_TIME_MAX};
 use super::executor::{CallId, HeldAnswer};
-use super::hurried::Hurried;
 use super::registry::{Envelope, QUEUE_LEN_MAX, Ticket};
 
 /// How many finished deliveries an actor remembers, to answer their repetition without the store.
@@ -98,6 +97,8 @@ pub(super) enum Unanswered {
     Overloaded,
     /// The store failed.
     Failed(String),
+    /// The record of a create in fast mode took too long, and its object was destroyed.
+    RecordTooSlow,
 }
 
 /// One issue's actor.
@@ -416,24 +417,6 @@ impl IssueActor {
 
     fn hand_in(&self, number: u64, write: Write, ctx: &mut Context<Self>) {
         let durable = self.core.store.commit(write).into_actor(self);
-        ctx.spawn(durable.map(move |result, actor, ctx| actor.committed(number, result, ctx)));
-    }
-
-    /// Hands a create's record in, and asks the provider beside it.
-    fn hurry(
-        &self,
-        number: u64,
-        write: Write,
-        call: ProviderCall,
-        names: Vec<Alias>,
-        ctx: &mut Context<Self>,
-    ) {
-        let end = self.core.store.commit(write).shared();
-        let by = self.core.now().after(RECORD_TIME_MAX);
-        let account = call.account.clone();
-        let record = OnItsWay { end: end.clone(), by, account, names };
-        self.core.executor.submit_early(&self.core, self.home, call, record);
-        let durable = end.into_actor(self);
         ctx.spawn(durable.map(move |result, actor, ctx| actor.committed(number, result, ctx)));
     }
 

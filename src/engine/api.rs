@@ -168,6 +168,13 @@ pub enum EngineError {
     /// The store failed or is shutting down; nothing was stored. The text is for the log.
     #[error("the store failed: {0}")]
     StoreFailed(String),
+    /// In fast mode: the record could not be written in time, and its object was destroyed. Where
+    /// the record is written after all, that was its first try, and the next one follows.
+    #[error(
+        "the create failed: its record could not be written within 30 s, and what was made for it \
+         was destroyed"
+    )]
+    RecordTooSlow,
     /// The server is shutting down; nothing was stored.
     #[error("the server is shutting down")]
     ShuttingDown,

@@ -411,6 +411,7 @@ impl Engine {
             Ok(Ok(answered)) => Ok(answered),
             Ok(Err(Unanswered::Overloaded)) => Err(Failed::For(EngineError::Overloaded)),
             Ok(Err(Unanswered::Failed(why))) => Err(Failed::For(EngineError::StoreFailed(why))),
+            Ok(Err(Unanswered::RecordTooSlow)) => Err(Failed::For(EngineError::RecordTooSlow)),
             // Told so, or ended without a word: a new actor may do better.
             Ok(Err(Unanswered::Again)) => Err(Failed::Again),
             Err(_) => {

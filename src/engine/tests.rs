@@ -17,12 +17,12 @@ mod transfers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::Arbiter;
 
-use crate::clock::{IdSource, SystemClock, SystemIds};
+use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::engine::{
     Change, Engine, EngineParts, EnsureIssue, IssueKey, Publisher, Quotas, Retention, SandboxRef,
     Threads,
@@ -32,6 +32,7 @@ use crate::issue::{Rules, StepRules};
 use crate::sandbox::SandboxProvider;
 use crate::types::{
     AccountName, Cause, IssueId, Mode, ProviderName, Resources, SandboxId, Template, TemplateName,
+    Timestamp,
 };
 
 use provider::HeldProvider;
@@ -123,11 +124,43 @@ struct Setting {
     reconcile: Option<Duration>,
     /// How many live sandboxes there may be.
     quotas: Quotas,
+    /// Another clock than the system's.
+    clock: Option<Arc<SetForward>>,
+}
+
+/// The system's clock, which a test sets forward.
+#[derive(Default)]
+struct SetForward {
+    by_ms: AtomicU64,
+}
+
+impl SetForward {
+    fn set_forward(&self, by: Duration) {
+        let by = u64::try_from(by.as_millis()).expect("some seconds");
+        self.by_ms.fetch_add(by, Ordering::SeqCst);
+    }
+}
+
+#[async_trait::async_trait]
+impl Clock for SetForward {
+    fn now(&self) -> Timestamp {
+        SystemClock.now().after(Duration::from_millis(self.by_ms.load(Ordering::SeqCst)))
+    }
+
+    async fn sleep_until(&self, at: Timestamp) {
+        while self.now() < at {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
 }
 
 impl Bench {
     async fn new() -> Self {
-        Self::on(Arc::new(HeldStore::default()), Arc::new(HeldProvider::default())).await
+        Self::new_with(Setting::default()).await
+    }
+
+    async fn new_with(setting: Setting) -> Self {
+        Self::with(Arc::default(), Arc::default(), setting).await
     }
 
     /// A server process on what an earlier one left.
@@ -137,7 +170,8 @@ impl Bench {
 
     /// The same, set otherwise.
     async fn with(store: Arc<HeldStore>, provider: Arc<HeldProvider>, setting: Setting) -> Self {
-        let Setting { other, reconcile, quotas } = setting;
+        let Setting { other, reconcile, quotas, clock } = setting;
+        let clock = clock.map_or(Arc::new(SystemClock) as Arc<dyn Clock>, |clock| clock as _);
         store.begin_epoch();
         let arbiter = Arbiter::new();
         let ids = Arc::new(TrapIds::default());
@@ -155,7 +189,7 @@ impl Bench {
         let engine = Engine::start(EngineParts {
             retention: Retention::default(),
             store: Arc::clone(&store) as _,
-            clock: Arc::new(SystemClock),
+            clock,
             ids: Arc::clone(&ids) as _,
             rules: Rules {
                 providers: providers.keys().map(|name| (name.clone(), provider_rules)).collect(),

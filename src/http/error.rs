@@ -258,6 +258,9 @@ impl From<EngineError> for ApiError {
                 Self::new(Code::Overloaded, "too much at once; nothing was stored").retry_after(1)
             }
             EngineError::StoreFailed(why) => store_failed(&why),
+            EngineError::RecordTooSlow => Self::new(Code::StoreFailed, message)
+                .hint("GET /readyz says whether the store works again; then ensure it again")
+                .retry_after(5),
             EngineError::ShuttingDown => Self::new(Code::ShuttingDown, message).retry_after(5),
         }
     }

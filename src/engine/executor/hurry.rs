@@ -4,12 +4,19 @@
 //! durable within [`RECORD_TIME_MAX`], the object is destroyed, and only then the home's slot is
 //! free: the next create of the home never meets it. What cannot be destroyed carries its mode and
 //! generation on its labels, by which a sweep finds and removes it.
+//!
+//! # An accepted race
+//! Where both go wrong at once, the record is refused and the create's answer is lost, the object
+//! may land after the look that found nothing. To keep the slot until it must have landed would let
+//! the issue wait for minutes. Instead whoever comes first removes it: the next create of the home,
+//! whose name it has (only providers that enforce names are asked in fast mode), or a sweep.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
+use tokio::sync::oneshot;
 
 use crate::issue::ProviderCall;
 use crate::issue::event::{Done, Trouble};
@@ -40,6 +47,9 @@ pub(in crate::engine) struct OnItsWay {
     /// The names that the record claims, and in which account: nobody else's until this is over.
     pub account: AccountName,
     pub names: Vec<Alias>,
+    /// Told once the object of a record that was not durable in time is destroyed; dropped where
+    /// it was in time, or refused.
+    pub too_slow: oneshot::Sender<()>,
 }
 
 /// Makes a create while its record is being written. Returns what is to be answered; `None` where
@@ -50,7 +60,7 @@ pub(in crate::engine) async fn hurried(
     call: ProviderCall,
     record: OnItsWay,
 ) -> Option<Result<Done, Trouble>> {
-    let OnItsWay { end, by, account, names } = record;
+    let OnItsWay { end, by, account, names, too_slow } = record;
     // It may have waited behind another call, and been refused meanwhile.
     let refused_before = matches!(end.clone().now_or_never(), Some(Err(_)));
     let result = if refused_before {
@@ -88,12 +98,26 @@ pub(in crate::engine) async fn hurried(
             core.directory.came_to_nothing(core.now(), &account, home, &names);
             None
         }
+        None => {
+            // Whoever asked may have gone away.
+            let _ = too_slow.send(());
+            too_slow_came_to(result, was_asked)
+        }
+    }
+}
+
+/// What a create came to whose record was not durable in time, for its actor.
+fn too_slow_came_to(
+    result: Option<Result<Done, Trouble>>,
+    was_asked: bool,
+) -> Option<Result<Done, Trouble>> {
+    match result {
         // What may still land is told as such: it must be waited for.
-        None if matches!(result, Some(Err(Trouble::Unavailable { .. }))) => result,
-        None if was_asked => Some(Err(Trouble::Broken(
+        Some(Err(Trouble::Unavailable { .. })) => result,
+        Some(_) if was_asked => Some(Err(Trouble::Broken(
             "the record could not be written in 30 s; its object was destroyed".into(),
         ))),
-        None => result,
+        Some(_) | None => result,
     }
 }
 

@@ -1,13 +1,14 @@
 //! Fast mode: the provider is asked while the record is being written, and nothing is left of it
 //! where the record cannot be.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 
 use super::executor::call;
-use super::{Bench, account, ensure, eventually};
-use crate::engine::executor::hurry::{OnItsWay, hurried};
+use super::{Bench, SetForward, Setting, account, ensure, eventually};
+use crate::engine::executor::hurry::{OnItsWay, RECORD_TIME_MAX, hurried};
 use crate::engine::{EngineError, EnsureIssue, IssueKey};
 use crate::issue::event::Trouble;
 use crate::issue::{ProviderCall, Verb};
@@ -136,11 +137,33 @@ async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_is_told() {
         by: core.now(),
         account: account(),
         names: Vec::new(),
+        too_slow: tokio::sync::oneshot::channel().0,
     };
     let create = ProviderCall { verb: Verb::Create, ..call("slow", 1) };
     let told = hurried(&core, HomeId(1), create, record).await;
     assert!(matches!(told, Some(Err(Trouble::Broken(_)))), "{told:?}");
     assert_eq!((bench.provider.count("create"), bench.provider.objects()), (1, 0));
+}
+
+#[actix::test]
+async fn who_asked_is_told_that_it_failed_though_the_record_is_still_being_written() {
+    let clock = Arc::new(SetForward::default());
+    let bench = Bench::new_with(Setting { clock: Some(clock.clone()), ..Setting::default() }).await;
+    bench.store.hold();
+    let engine = bench.engine.clone();
+    let asked = tokio::spawn(async move { engine.ensure(&account(), fast("1")).await });
+    eventually("it is made", async || bench.provider.objects() == 1).await;
+    clock.set_forward(RECORD_TIME_MAX);
+    let told = asked.await.expect("no panic").expect_err("its record took too long");
+    assert_eq!(told, EngineError::RecordTooSlow);
+    assert_eq!(bench.provider.objects(), 0, "it is destroyed by then");
+    assert_eq!(bench.provider.count("create"), 1);
+    bench.store.release();
+    eventually("the record is written, and its next try brings it up", async || {
+        bench.store.issue(1).is_some_and(|issue| issue.state.phase() == Some(Phase::Running))
+    })
+    .await;
+    assert_eq!((bench.provider.count("create"), bench.provider.objects()), (2, 1));
 }
 
 #[actix::test]
