@@ -29,7 +29,7 @@ use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox};
 
 use hurried::Hurried;
-use output::{Output, answer, delivery_row, is_for_the_issue, names_held, names_left};
+use output::{Output, answer, delivery_row, is_for_the_issue, names_held, names_left, renamed};
 
 use super::api::Change;
 use super::core::Core;
@@ -315,6 +315,9 @@ impl IssueActor {
             bar: self.core.admission.bar(issue, &event),
         };
         let commit = step(issue, event, &moment);
+        if let Some((from, to)) = renamed(issue, &commit.issue) {
+            self.core.keep_held_behind(from, to);
+        }
         self.core.admission.settle(&commit.issue);
         self.take(commit, claims, delivery, reply, ctx);
     }

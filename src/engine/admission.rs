@@ -15,6 +15,8 @@
 //! A place is given back when the step is taken, not when its commit is durable. Should that commit
 //! be refused, there is for a moment one sandbox more than is allowed.
 
+mod held;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,6 +30,8 @@ use crate::types::{AccountName, Hold, HoldScope, HomeId, IssueId, Repository};
 
 use super::actor::Message;
 use super::core::Core;
+
+use held::Held;
 
 /// How many wishes are looked at in one round.
 const ROUND_LEN_MAX: usize = 1_000;
@@ -61,9 +65,7 @@ pub(super) struct Admission {
 
 #[derive(Default)]
 struct Inner {
-    holds: HashMap<HoldScope, Hold>,
-    /// The homes of issues that are held by an id.
-    held_homes: HashMap<HomeId, IssueId>,
+    held: Held,
     places: Places,
     /// The home whose step under way was given a place that it did not have before.
     reserved: Option<HomeId>,
@@ -159,8 +161,9 @@ impl Admission {
         let (told, known) = (repository_in(event), issue.facts.repository.as_ref());
         let repository = told.or(known);
         let mut inner = self.lock();
-        if let Some(hold) = inner.hold_on(issue, told).or_else(|| inner.hold_on(issue, known)) {
-            return Some(held(hold));
+        let hold = |repository| inner.held.on(issue, event, repository);
+        if let Some(hold) = hold(told).or_else(|| hold(known)) {
+            return Some(barred(hold));
         }
         if self.quotas.is_unlimited() || inner.places.of_home.contains_key(&issue.home) {
             return None;
@@ -207,35 +210,30 @@ impl Admission {
 
     /// Every hold, the widest first, then by what is held.
     pub fn holds(&self) -> Vec<Hold> {
-        let mut all: Vec<Hold> = self.lock().holds.values().cloned().collect();
-        let width = |scope: &HoldScope| match scope {
-            HoldScope::Server => 0,
-            HoldScope::Account(_) => 1,
-            HoldScope::Repository(_) => 2,
-            HoldScope::Issue(_) => 3,
-        };
-        all.sort_by_cached_key(|hold| (width(&hold.scope), hold.scope.folded()));
-        all
+        self.lock().held.all()
     }
 
     /// A hold is durable; of an issue that is known, its home.
     pub fn put(&self, hold: Hold, home: Option<HomeId>) {
-        let mut inner = self.lock();
-        if let (HoldScope::Issue(id), Some(home)) = (&hold.scope, home) {
-            inner.held_homes.insert(home, id.clone());
-        }
-        inner.holds.insert(hold.scope.clone(), hold);
+        self.lock().held.put(hold, home);
     }
 
     /// A hold was released.
     pub fn release(&self, scope: &HoldScope) {
-        let mut inner = self.lock();
-        inner.holds.remove(scope);
-        if let HoldScope::Issue(id) = scope {
-            inner.held_homes.retain(|_, held| held != id);
-        }
-        drop(inner);
+        self.lock().held.release(scope);
         self.wake.notify_one();
+    }
+
+    /// A home has these ids now; and where it turned out to be the same issue as another one, that
+    /// one has all that it had.
+    pub fn named(&self, home: HomeId, ids: &[IssueId], goes_to: Option<HomeId>) {
+        self.lock().held.named(home, ids, goes_to);
+    }
+
+    /// A repository has another name. Returns the hold that came into force by that, which is to be
+    /// stored.
+    pub fn renamed(&self, from: &Repository, to: &Repository) -> Option<Hold> {
+        self.lock().held.renamed(from, to)
     }
 
     /// Which of these wishes can be granted now, in their order.
@@ -245,7 +243,7 @@ impl Admission {
         let mut can = Vec::new();
         for WishRow { home, account, repository, .. } in wishes {
             let has_place = places.of_home.contains_key(&home);
-            if inner.holds_row(home, &account, repository.as_deref())
+            if inner.held.covers(home, &account, repository.as_deref())
                 || !has_place && places.full(self.quotas, &account, repository.as_deref()).is_some()
             {
                 continue;
@@ -278,35 +276,7 @@ fn repository_in(event: &IssueEvent) -> Option<&Repository> {
     }
 }
 
-impl Inner {
-    fn hold_on(&self, issue: &Issue, repository: Option<&Repository>) -> Option<&Hold> {
-        if self.holds.is_empty() {
-            return None;
-        }
-        let facts = &issue.facts;
-        let known = |scope: HoldScope| self.holds.get(&scope);
-        known(HoldScope::Server)
-            .or_else(|| known(HoldScope::Account(issue.account.clone())))
-            .or_else(|| known(HoldScope::Repository(repository?.clone())))
-            .or_else(|| known(HoldScope::Issue(facts.issue_id.clone())))
-            .or_else(|| {
-                let id = self.held_homes.get(&issue.home)?;
-                known(HoldScope::Issue(id.clone()))
-            })
-    }
-
-    /// The same for a row of the store; a hold on the issue by its first id is seen by its step.
-    fn holds_row(&self, home: HomeId, account: &AccountName, repository: Option<&str>) -> bool {
-        let known = |scope: HoldScope| self.holds.contains_key(&scope);
-        !self.holds.is_empty()
-            && (known(HoldScope::Server)
-                || known(HoldScope::Account(account.clone()))
-                || repository.is_some_and(|r| known(HoldScope::Repository(Repository::trusted(r))))
-                || self.held_homes.contains_key(&home))
-    }
-}
-
-fn held(hold: &Hold) -> Bar {
+fn barred(hold: &Hold) -> Bar {
     let why = if hold.reason.is_empty() { String::new() } else { format!(": {}", hold.reason) };
     let reason = format!("{} is held by {} since {}{why}", hold.scope, hold.by, hold.since);
     Bar { kind: BarKind::Held, reason }
@@ -342,7 +312,7 @@ pub(super) async fn grant(core: Arc<Core>) {
 mod tests {
     use super::*;
     use crate::issue::{Moment, Wish};
-    use crate::types::{IssueNumber, Timestamp};
+    use crate::types::{Alias, IssueNumber, Timestamp};
 
     fn issue(home: i64, repository: &str) -> Issue {
         let id = IssueId::from_github(home.unsigned_abs());
@@ -451,6 +421,49 @@ mod tests {
         );
         admission.release(&by_new_id);
         assert!(bar(&admission, &issue(1, "o/r")).is_none());
+    }
+
+    #[test]
+    fn a_hold_follows_the_names_of_what_it_holds() {
+        let admission = Admission::new(Quotas::default());
+        let (old, new) = (Repository::trusted("o/old"), Repository::trusted("o/new"));
+        assert_eq!(admission.renamed(&old, &new), None, "it is not held");
+        admission.put(hold(HoldScope::Repository(old.clone())), None);
+        let followed = admission.renamed(&old, &new).expect("it is to be stored");
+        assert_eq!(followed.scope, HoldScope::Repository(new.clone()));
+        assert_eq!(followed.reason, "repairs (it was o/old)");
+        assert_eq!(admission.renamed(&old, &new), None, "once");
+        for repository in ["o/new", "o/old"] {
+            assert!(bar(&admission, &issue(1, repository)).is_some(), "{repository}");
+        }
+        assert_eq!(bar(&admission, &issue(1, "o/other")), None);
+    }
+
+    #[test]
+    fn an_issue_is_held_by_every_id_that_it_turns_out_to_have() {
+        let admission = Admission::new(Quotas::default());
+        let ids = [77, 88].map(IssueId::from_github);
+        for id in &ids {
+            admission.put(hold(HoldScope::Issue(id.clone())), None);
+        }
+        let claiming = IssueEvent::Nudge {
+            nudge: crate::engine::tests::serial::nudge("d", 1),
+            claims: vec![Alias::Issue(ids[0].clone())],
+            takes: Vec::new(),
+            place_elsewhere: false,
+        };
+        assert!(admission.bar(&issue(1, "o/r"), &claiming).is_some(), "as soon as it is said");
+        assert_eq!(bar(&admission, &issue(1, "o/r")), None, "it came to nothing");
+        admission.named(HomeId(1), &ids, None);
+        admission.named(HomeId(1), &[], Some(HomeId(2)));
+        assert_eq!(admission.grantable(vec![wish(1, "o/r"), wish(2, "o/r")]), []);
+        for id in ids {
+            assert!(bar(&admission, &issue(1, "o/r")).is_some(), "by its new id");
+            assert!(bar(&admission, &issue(2, "o/r")).is_some(), "and whoever it is the same as");
+            admission.release(&HoldScope::Issue(id));
+        }
+        assert_eq!(bar(&admission, &issue(1, "o/r")), None);
+        assert_eq!(bar(&admission, &issue(2, "o/r")), None);
     }
 
     #[test]

@@ -30,6 +30,7 @@ use super::actor::Activation;
 use super::api::{Delivered, DeliveredStatus, EngineError};
 use super::directory::store_failed;
 use super::handle::{Attempts, Engine, duplicate};
+use super::holds::not_stored;
 
 /// How many issues are told at once, and after how many the progress is stored.
 const PAGE: usize = 32;
@@ -58,6 +59,10 @@ impl Engine {
                 (core.store.commit(noted(&fan_out, &reason)).await, reason)
             }
             Around::Renamed { .. } | Around::Stop(_) | Around::LabelGone => {
+                if let Around::Renamed { repository, formerly: Some(formerly), .. } = &fan_out.news
+                {
+                    core.keep_held(formerly, repository).await.map_err(not_stored)?;
+                }
                 let stored = core.store.put_pending(fan_out).await;
                 core.fan_outs.notify_one();
                 (stored, "it is being applied to one issue after the other".to_owned())

@@ -1,11 +1,18 @@
 //! Holds: the brake that people put on the server, an account, a repository or an issue. Durable
 //! first, then in force; released first for good, then for the wishes that waited.
+//!
+//! A repository that is held stays held under a new name: in force at once, durable before GitHub's
+//! word of it is acknowledged. Where that was missed, and another delivery tells the new name, the
+//! hold follows as well, and becomes durable behind it.
+
+use std::sync::Arc;
 
 use crate::sabotage::{Bug, on};
 use crate::store::CommitError;
-use crate::types::{AccountName, Alias, Hold, HoldScope};
+use crate::types::{AccountName, Alias, Hold, HoldScope, Repository};
 
 use super::api::EngineError;
+use super::core::Core;
 use super::handle::Engine;
 
 impl Engine {
@@ -69,7 +76,31 @@ impl Engine {
     }
 }
 
-fn not_stored(error: CommitError) -> EngineError {
+impl Core {
+    /// A repository was renamed, as GitHub says: a hold on it goes on under its new name. Durable
+    /// when it returns.
+    pub async fn keep_held(&self, from: &Repository, to: &Repository) -> Result<(), CommitError> {
+        match self.admission.renamed(from, to) {
+            Some(hold) => self.store.put_hold(hold).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The same as an issue learned it.
+    pub fn keep_held_behind(self: &Arc<Self>, from: &Repository, to: &Repository) {
+        let Some(hold) = self.admission.renamed(from, to) else { return };
+        let core = Arc::clone(self);
+        self.spawner.io(Box::pin(async move {
+            let scope = hold.scope.clone();
+            if let Err(error) = core.store.put_hold(hold).await {
+                tracing::error!(%scope, %error, "a hold is in force only until the next start");
+            }
+        }));
+    }
+}
+
+/// Why something that people decide was not stored.
+pub(super) fn not_stored(error: CommitError) -> EngineError {
     match error {
         CommitError::Overloaded => EngineError::Overloaded,
         CommitError::DuplicateDelivery

@@ -11,7 +11,7 @@ mod races;
 mod reconciler;
 mod retention;
 pub(in crate::engine) mod rows;
-mod serial;
+pub(super) mod serial;
 mod store;
 mod transfers;
 

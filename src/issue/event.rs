@@ -301,6 +301,8 @@ pub enum Around {
     Renamed {
         /// What it is called now.
         repository: Repository,
+        /// What it was called before, where that was said.
+        formerly: Option<Repository>,
         /// As of when: `repository.updated_at`, or when the delivery arrived.
         as_of: Timestamp,
     },

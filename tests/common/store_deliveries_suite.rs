@@ -22,7 +22,15 @@ fn fan_out(n: i64) -> FanOut {
         event: "repository".into(),
         action: "renamed".into(),
         scope: Scope::Repositories(vec![n.unsigned_abs(), u64::MAX]),
-        news: Around::Renamed { repository: Repository::trusted("Octo/New"), as_of: at(7) },
+        news: renamed(None),
+    }
+}
+
+fn renamed(formerly: Option<&str>) -> Around {
+    Around::Renamed {
+        repository: Repository::trusted("Octo/New"),
+        formerly: formerly.map(Repository::trusted),
+        as_of: at(7),
     }
 }
 
@@ -130,7 +138,8 @@ pub async fn every_kind_of_news_comes_back_as_it_was(world: &dyn World) {
     let store = world.open();
     let text = "it's \"quoted\"\n\t\\ \u{1b}[31m % _ \u{1F600}";
     let news = [
-        Around::Renamed { repository: Repository::trusted("Octo/Hello.World"), as_of: at(7) },
+        renamed(None),
+        renamed(Some("Octo/Hello.World")),
         Around::Stop(text.into()),
         Around::LabelGone,
         Around::Noted(text.into()),

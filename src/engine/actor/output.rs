@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::issue::{Cleanup, Issue, IssueEvent, ProviderCall, Reply};
 use crate::store::{DeliveryRow, DeliveryState};
-use crate::types::{AccountName, Alias, DeliveryId, HomeId, Timestamp};
+use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Timestamp};
 
 use super::{Answered, Unanswered};
 use crate::engine::api::Change;
@@ -131,4 +131,16 @@ pub(super) fn names_left(outbox: VecDeque<Box<Output>>) -> Vec<(AccountName, Vec
         (output.account, names.collect())
     });
     claimed.collect()
+}
+
+/// The name that an issue's repository had before a step, and the one it has since, where it is the
+/// same repository.
+pub(super) fn renamed<'a>(
+    before: &'a Issue,
+    after: &'a Issue,
+) -> Option<(&'a Repository, &'a Repository)> {
+    let (was, is) = (&before.facts, &after.facts);
+    let is_the_same = was.repository_id.is_some() && was.repository_id == is.repository_id;
+    let (from, to) = (was.repository.as_ref()?, is.repository.as_ref()?);
+    (is_the_same && from.folded() != to.folded()).then_some((from, to))
 }

@@ -9,8 +9,9 @@ use futures_util::future::join_all;
 use super::serial::{nudge, running};
 use super::{Bench, Setting, account, ensure, eventually, named};
 use crate::engine::{DeliveredStatus, EngineError, Quotas, WaitFor};
-use crate::issue::{BarKind, Command};
-use crate::types::{Cause, HoldScope, IssueId, Phase, Repository};
+use crate::issue::{Around, BarKind, Command, FanOut, Nudge, Scope};
+use crate::store::Store;
+use crate::types::{Cause, DeliveryId, HoldScope, IssueId, Phase, Repository, Timestamp};
 
 const TWO: Quotas = Quotas { account: 2, repository: 0, server: 0 };
 
@@ -117,6 +118,61 @@ async fn holds_of_a_repository_and_of_an_issue_leave_others_alone() {
         engine.ensure(&account(), ensure("99")).await.expect("of no repository");
         engine.release(&scope).await.expect("durable");
         granted(&bench, &issue.to_string()).await;
+    }
+}
+
+/// The same issue as [`nudge`] tells of, in the repository's other name.
+fn renamed_since(guid: &str, issue: u64) -> Nudge {
+    let mut nudge = nudge(guid, issue);
+    nudge.news.repository = Repository::trusted("octo/renamed");
+    nudge.news.as_of = nudge.news.as_of.after(Duration::from_secs(60));
+    nudge
+}
+
+#[actix::test]
+async fn a_repository_stays_held_under_a_new_name_also_over_a_restart() {
+    let held = nudge("held", 5).news.repository;
+    for by_fan_out in [true, false] {
+        let bench = with(Quotas::default()).await;
+        let engine = &bench.engine;
+        let scope = HoldScope::Repository(held.clone());
+        engine.hold(&account(), scope, "repairs".into(), "me".into()).await.expect("durable");
+        engine.deliver(&account(), nudge("held", 5)).await.expect("durable");
+        if by_fan_out {
+            engine.deliver_around(renaming(&held)).await.expect("durable");
+        } else {
+            engine.deliver(&account(), renamed_since("later", 5)).await.expect("durable");
+        }
+        let new = HoldScope::Repository(Repository::trusted("octo/renamed"));
+        eventually("the hold has followed", async || {
+            bench.store.holds().await.expect("read").iter().any(|hold| hold.scope == new)
+        })
+        .await;
+        let (store, provider) = bench.crash();
+        let bench = Bench::on(store, provider).await;
+        let told = bench.engine.deliver(&account(), renamed_since("new", 6)).await;
+        let reason = told.expect("durable").reason;
+        assert!(reason.contains("octo/renamed is held by me"), "{reason}");
+        assert_eq!(bench.provider.count("create"), 0);
+        bench.engine.release(&new).await.expect("durable");
+        granted(&bench, "6").await;
+    }
+}
+
+fn renaming(formerly: &Repository) -> FanOut {
+    let news = Around::Renamed {
+        repository: Repository::trusted("octo/renamed"),
+        formerly: Some(formerly.clone()),
+        as_of: nudge("any", 5).news.as_of,
+    };
+    FanOut {
+        delivery: DeliveryId::trusted("renamed"),
+        received_at: Timestamp::from_unix_ms(0),
+        event: "repository".into(),
+        action: "renamed".into(),
+        // Of a repository of which no issue is known.
+        scope: Scope::Repositories(vec![0]),
+        news,
     }
 }
 

@@ -161,6 +161,7 @@ async fn a_renamed_repository_s_issues_are_found_under_its_new_name() {
     bench.settled(squatter).await;
     let renamed = Around::Renamed {
         repository: Repository::trusted("garden/meadow"),
+        formerly: None,
         as_of: Timestamp::from_unix_ms(1_800_000_009_000),
     };
     bench.told_around(around("renamed", renamed)).await;

@@ -15,7 +15,7 @@ use crate::types::{
     Cause, DeliveryId, Generation, IssueId, IssueNumber, Outcome, Phase, Repository, Timestamp,
 };
 
-pub(super) fn nudge(guid: &str, issue: u64) -> Nudge {
+pub(in crate::engine) fn nudge(guid: &str, issue: u64) -> Nudge {
     Nudge {
         delivery: DeliveryId::trusted(guid),
         received_at: Timestamp::from_unix_ms(0),

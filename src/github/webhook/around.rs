@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::github::policy::TriggerPolicy;
 use crate::issue::{Around, Scope};
-use crate::types::Timestamp;
+use crate::types::{Repository, Timestamp};
 
 use super::Malformed;
 use super::payload::{Before, Installation, Label, RepositoryPart, identified, missing};
@@ -206,7 +206,11 @@ fn to_repository(
         return Ok(Err(super::not_covered(&name)));
     }
     let as_of = repository.updated_at.as_deref().and_then(Timestamp::parse);
-    let renamed = |repository| Around::Renamed { repository, as_of: as_of.unwrap_or(received_at) };
+    let renamed = |repository| Around::Renamed {
+        repository,
+        formerly: before.as_deref().and_then(|name| Repository::parse(name).ok()),
+        as_of: as_of.unwrap_or(received_at),
+    };
     let around = match what {
         ToRepository::Renamed | ToRepository::Transferred => renamed(name),
         ToRepository::Edited if before.is_some() => renamed(name),

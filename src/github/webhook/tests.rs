@@ -154,7 +154,7 @@ fn each_fixture_means_what_its_story_says() {
     issues.unlabeled.umlauts: Stop("the trigger label was taken off") pear-garden/press#5 2874100105 open plain
     ping: - pong: the webhook reaches us
     push: - the event push has no effect
-    repository.renamed: Renamed { repository: Repository(pear-garden/press), as_of: Timestamp { unix_ms: 1772209203000 } } for Repositories([810200302])
+    repository.renamed: Renamed { repository: Repository(pear-garden/press), formerly: Some(Repository(pear-garden/cider-press)), as_of: Timestamp { unix_ms: 1772209203000 } } for Repositories([810200302])
     "#);
 }
 

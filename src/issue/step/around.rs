@@ -13,7 +13,7 @@ impl Draft<'_> {
     pub fn around(&mut self, news: Around, delivery: &DeliveryId) {
         self.cause = Cause::Delivery(delivery.clone()).to_string();
         let (applied, reason) = match news {
-            Around::Renamed { repository, as_of } => {
+            Around::Renamed { repository, formerly: _, as_of } => {
                 let facts = &mut self.issue.facts;
                 if facts.placed_as_of.is_some_and(|known| known > as_of) {
                     (false, "its place is known as of later".to_owned())

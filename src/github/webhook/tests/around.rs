@@ -46,9 +46,10 @@ fn noted(what: &str) -> Around {
     Around::Noted(what.into())
 }
 
-fn renamed() -> Around {
+fn renamed(formerly: Option<&str>) -> Around {
     Around::Renamed {
         repository: Repository::parse("pear-garden/orchard").expect("a valid name"),
+        formerly: formerly.map(Repository::trusted),
         as_of: Timestamp::parse("2026-03-02T19:00:00Z").expect("RFC 3339"),
     }
 }
@@ -70,12 +71,12 @@ fn what_happens_to_a_repository_concerns_all_of_its_issues() {
     let renaming = json!({"repository": {"name": {"from": "grove"}}});
     let moving = json!({"owner": {"from": {"user": {"login": "mira-holt"}}}});
     for (action, changes, meant) in [
-        ("renamed", renaming.clone(), renamed()),
-        ("renamed", Value::Null, renamed()),
-        ("transferred", moving.clone(), renamed()),
+        ("renamed", renaming.clone(), renamed(Some("pear-garden/grove"))),
+        ("renamed", Value::Null, renamed(None)),
+        ("transferred", moving.clone(), renamed(Some("mira-holt/orchard"))),
         ("edited", json!({"description": {"from": "x"}}), noted("the repository was edited")),
         ("edited", json!({"topics": {"from": ["x"]}}), noted("the repository was edited")),
-        ("edited", renaming, renamed()),
+        ("edited", renaming, renamed(Some("pear-garden/grove"))),
         ("deleted", Value::Null, stop("the repository was deleted")),
         ("archived", Value::Null, stop("the repository was archived")),
         ("unarchived", Value::Null, noted("the repository was taken out of the archive")),
@@ -97,10 +98,25 @@ fn a_repository_that_leaves_or_joins_the_configured_ones_is_followed() {
     let by_user = json!({"owner": {"from": {"user": {"login": "mira-holt"}}}});
     let by_organisation = json!({"owner": {"from": {"organization": {"login": "Plums"}}}});
     for (pattern, action, changes, meant) in [
-        ("pear-garden/orchard", "renamed", &renaming, Ok((here(), renamed()))),
-        ("pear-garden/grove", "renamed", &renaming, Ok((here(), renamed()))),
-        ("mira-holt/*", "transferred", &by_user, Ok((here(), renamed()))),
-        ("plums/orchard", "transferred", &by_organisation, Ok((here(), renamed()))),
+        (
+            "pear-garden/orchard",
+            "renamed",
+            &renaming,
+            Ok((here(), renamed(Some("pear-garden/grove")))),
+        ),
+        (
+            "pear-garden/grove",
+            "renamed",
+            &renaming,
+            Ok((here(), renamed(Some("pear-garden/grove")))),
+        ),
+        ("mira-holt/*", "transferred", &by_user, Ok((here(), renamed(Some("mira-holt/orchard"))))),
+        (
+            "plums/orchard",
+            "transferred",
+            &by_organisation,
+            Ok((here(), renamed(Some("Plums/orchard")))),
+        ),
         ("plums/grove", "transferred", &by_organisation, Err(not_ours.to_owned())),
         ("pear-garden/press", "renamed", &renaming, Err(not_ours.to_owned())),
         ("pear-garden/press", "archived", &Value::Null, Err(not_ours.to_owned())),

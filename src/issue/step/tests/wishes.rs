@@ -175,6 +175,7 @@ fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
     let renamed = |name: &str, second: i64| IssueEvent::Around {
         news: Around::Renamed {
             repository: Repository::trusted(name),
+            formerly: None,
             as_of: Timestamp::from_unix_ms(1_800_000_000_000 + second * 1000),
         },
         delivery: DeliveryId::trusted("d"),

@@ -25,7 +25,8 @@ enum ScopePart<'a> {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum NewsPart<'a> {
-    Renamed(Cow<'a, str>, i64),
+    /// The last part is missing in rows that were written before it was kept.
+    Renamed(Cow<'a, str>, i64, #[serde(default)] Option<Cow<'a, str>>),
     Stop(Cow<'a, str>),
     LabelGone,
     Noted(Cow<'a, str>),
@@ -43,9 +44,11 @@ pub(in super::super) fn fan_out_body(fan_out: &FanOut) -> Result<String, BadRow>
             Scope::Installation(id) => ScopePart::Installation(*id),
         },
         news: match news {
-            Around::Renamed { repository, as_of } => {
-                NewsPart::Renamed(Cow::Borrowed(repository.as_str()), as_of.unix_ms())
-            }
+            Around::Renamed { repository, formerly, as_of } => NewsPart::Renamed(
+                Cow::Borrowed(repository.as_str()),
+                as_of.unix_ms(),
+                formerly.as_ref().map(|name| Cow::Borrowed(name.as_str())),
+            ),
             Around::Stop(reason) => NewsPart::Stop(Cow::Borrowed(reason)),
             Around::LabelGone => NewsPart::LabelGone,
             Around::Noted(what) => NewsPart::Noted(Cow::Borrowed(what)),
@@ -70,8 +73,9 @@ pub(in super::super) fn fan_out(
         ScopePart::Installation(id) => Scope::Installation(id),
     };
     let news = match news {
-        NewsPart::Renamed(name, as_of) => Around::Renamed {
+        NewsPart::Renamed(name, as_of, formerly) => Around::Renamed {
             repository: Repository::trusted(&*name),
+            formerly: formerly.map(|name| Repository::trusted(&*name)),
             as_of: Timestamp::from_unix_ms(as_of),
         },
         NewsPart::Stop(reason) => Around::Stop(reason.into_owned()),
@@ -79,4 +83,21 @@ pub(in super::super) fn fan_out(
         NewsPart::Noted(what) => Around::Noted(what.into_owned()),
     };
     Ok(FanOut { delivery, received_at, event, action, scope, news })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_from_before_former_names_were_kept_is_read() {
+        let body = r#"{"scope":{"repositories":[7]},"news":{"renamed":["octo/new",5]}}"#;
+        let at = Timestamp::from_unix_ms(0);
+        let id = DeliveryId::trusted("d".to_owned());
+        let read = fan_out(body, id, at, "repository".into(), "renamed".into()).expect("a body");
+        let Around::Renamed { repository, formerly, as_of } = read.news else {
+            panic!("it was renamed: {:?}", read.news)
+        };
+        assert_eq!((repository.as_str(), formerly, as_of.unix_ms()), ("octo/new", None, 5));
+    }
 }
