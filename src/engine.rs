@@ -30,6 +30,7 @@ mod holds;
 mod identity;
 mod reconciler;
 mod registry;
+mod restless;
 mod retention;
 mod scheduler;
 pub mod spawner;

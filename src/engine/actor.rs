@@ -16,7 +16,6 @@ mod output;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::{mpsc, oneshot};
@@ -38,10 +37,6 @@ use super::registry::{Envelope, QUEUE_LEN_MAX, Ticket};
 
 /// How many finished deliveries an actor remembers, to answer their repetition without the store.
 const RECENT_DELIVERIES_MAX: usize = 128;
-
-/// How long after an actor ended with something unfinished a successor takes it up. A store that
-/// refuses again and again must not keep a core busy.
-const WAKE_PAUSE: Duration = Duration::from_millis(100);
 
 /// How an actor begins.
 #[derive(Clone, Debug, Default)]
@@ -438,6 +433,7 @@ impl IssueActor {
                     output.durable = true;
                 }
                 self.certain = true;
+                self.core.restless.rests(self.home);
                 self.flush();
             }
             Err(error) => self.refused(number, error, ctx),
@@ -563,8 +559,10 @@ impl Drop for IssueActor {
         }
         let (core, home) = (Arc::clone(&self.core), self.home);
         if self.passivated || core.is_stopping() {
+            core.restless.rests(home);
             return;
         }
+        let pause = core.restless.pause(home);
         let claimed = names_left(std::mem::take(&mut self.outbox));
         let spawner = Arc::clone(&core.spawner);
         spawner.io(Box::pin(async move {
@@ -575,7 +573,7 @@ impl Drop for IssueActor {
                     core.directory.came_to_nothing(core.now(), account, home, names);
                 }
             }
-            core.clock.sleep_until(core.now().after(WAKE_PAUSE)).await;
+            core.clock.sleep_until(core.now().after(pause)).await;
             core.registry.send(&core, home, || Message::Wake).await;
         }));
     }

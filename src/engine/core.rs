@@ -19,6 +19,7 @@ use super::executor::Executor;
 use super::identity::Identities;
 use super::reconciler::Reconciler;
 use super::registry::Registry;
+use super::restless::Restless;
 use super::scheduler::Alarm;
 use super::spawner::Spawner;
 
@@ -51,6 +52,8 @@ pub(super) struct Core {
     pub fan_outs: Notify,
     /// Homes whose last actor ended with commits on their way: the next one loads behind those.
     pub unsettled: DashSet<HomeId>,
+    /// Homes whose actors end again and again.
+    pub restless: Restless,
     /// Whether the server is shutting down.
     pub stopping: AtomicBool,
 }

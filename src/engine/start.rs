@@ -28,6 +28,7 @@ use super::handle::Engine;
 use super::identity::Identities;
 use super::reconciler::Reconciler;
 use super::registry::Registry;
+use super::restless::Restless;
 use super::retention::{self, Retention};
 use super::scheduler::{self, Alarm};
 use super::spawner::Spawner;
@@ -95,6 +96,7 @@ impl Engine {
             uniting: Mutex::default(),
             fan_outs: Notify::new(),
             unsettled: DashSet::new(),
+            restless: Restless::default(),
             stopping: AtomicBool::new(false),
         });
         let engine = Self { core, templates: Arc::new(parts.templates) };

@@ -229,3 +229,17 @@ async fn creating_ends_in_failed_also_when_actors_are_passivated() {
     .await;
     assert_eq!(bench.provider.count("create"), 3, "as many as there are attempts");
 }
+
+#[actix::test]
+async fn an_issue_that_cannot_be_stored_is_taken_up_more_and_more_seldom() {
+    let bench = Bench::new().await;
+    bench.hold_a_create().await;
+    let home = bench.store.issue(1).expect("it is stored").home;
+    bench.store.break_home(Some(home));
+    bench.provider.release();
+    let restless = &bench.engine.core().restless;
+    eventually("its actors end", async || restless.len() == 1).await;
+    bench.store.break_home(None);
+    bench.until_running("1").await;
+    eventually("it rests", async || restless.len() == 0).await;
+}
