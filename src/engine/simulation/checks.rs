@@ -28,6 +28,8 @@ const AFTERMATH_MS: u64 = 60_000;
 pub struct Ledger {
     /// Calls whose client waits, by the home that they are for.
     open: BTreeMap<u64, Option<HomeId>>,
+    /// The last call that was made for a home.
+    last_calls: BTreeMap<HomeId, u64>,
     homes: BTreeMap<SandboxId, HomeId>,
     /// Sandboxes that were confirmed absent.
     ended: BTreeSet<SandboxId>,
@@ -253,9 +255,16 @@ impl Inner {
         self.ledger.ended.insert(ended.id.clone());
     }
 
-    /// A call is recorded before it is made, and is the only one of its home. Returns whether it is
-    /// one of the lifecycle, which takes its answer.
-    pub fn check_call(&mut self, number: u64, home: Option<HomeId>, op: &Op) -> bool {
+    /// A call is recorded before it is made, and is the only one of its home. Where it may be one of
+    /// the lifecycle, which takes its answer, returns for which sandbox and attempt.
+    pub fn check_call(
+        &mut self,
+        number: u64,
+        home: Option<HomeId>,
+        cloud: usize,
+        op: &Op,
+    ) -> Option<(SandboxId, Attempt)> {
+        self.ledger.last_calls.extend(home.map(|home| (home, number)));
         if let (Op::Create(spec), Some(home)) = (op, home) {
             self.ledger.belongs(spec.labels.sandbox.clone(), home);
         }
@@ -269,7 +278,8 @@ impl Inner {
         }
         self.ledger.open.insert(number, caller);
         let issue = home.and_then(|home| self.rows.issues.get(&home));
-        let own = issue.and_then(|issue| issue.state.record()).map(|record| &record.id);
+        let record = issue.and_then(|issue| issue.state.record());
+        let own = record.map(|record| &record.id);
         // A sweep looks, and puts away what no record names, without recording it.
         let beside = match op {
             Op::Find(_) => true,
@@ -289,10 +299,14 @@ impl Inner {
             }
             (Some(Step::Waiting { .. }) | None, _) => false,
         });
+        let it_is_here =
+            record.filter(|record| record.template.provider == self.clouds[cloud].name);
+        let takes = it_is_here.filter(|_| asked);
+        let takes = takes.map(|record| (record.id.clone(), record.attempt));
         if !asked && !beside && !self.is_hurried(issue, op) {
             self.violate(home, format!("asked before it was durable: {}", op.describe()));
         }
-        asked
+        takes
     }
 
     /// In fast mode a create is asked for while its record is being written, and undone where that
@@ -361,8 +375,18 @@ impl Inner {
         }
     }
 
-    /// What a provider answered is taken soon.
-    pub fn check_taken(&mut self, home: HomeId, sandbox: &SandboxId, attempt: Attempt) {
+    /// What a provider answered is taken soon. Where the home made another call since, it was not
+    /// the lifecycle's: a create that is undone looks as well, while what is asked next waits.
+    pub fn check_taken(
+        &mut self,
+        call: u64,
+        home: HomeId,
+        sandbox: &SandboxId,
+        attempt: Attempt,
+    ) {
+        if self.ledger.last_calls.get(&home).is_some_and(|last| *last > call) {
+            return;
+        }
         let Some(issue) = self.rows.issues.get(&home) else { return };
         let waits = matches!(issue.state.step(), Some(Step::Asked { .. }))
             && issue.state.record().is_some_and(|r| r.id == *sandbox && r.attempt == attempt);

@@ -14,7 +14,7 @@ use super::weather::{LOOK_TIME_MAX, RETRY_AFTER_MAX};
 use super::world::{Effect, Inner};
 use crate::issue::state::IssueState;
 use crate::sandbox::{CreateSpec, Labels, Object, ProviderError, Target};
-use crate::types::{ExternalId, HomeId, Mode, ObjectState, Timestamp};
+use crate::types::{Attempt, ExternalId, HomeId, Mode, ObjectState, SandboxId, Timestamp};
 
 /// How many earlier states a provider remembers for its lists.
 const EARLIER_LEN_MAX: usize = 4;
@@ -68,8 +68,8 @@ pub struct Call {
     cloud: usize,
     home: Option<HomeId>,
     op: Op,
-    /// The lifecycle asked, and takes the answer; else a sweep.
-    is_asked: bool,
+    /// The lifecycle may have asked, and takes the answer; else a sweep did, or a create is undone.
+    asked_by: Option<(SandboxId, Attempt)>,
     fate: Fate,
     /// When it can no longer take effect.
     until: Timestamp,
@@ -114,7 +114,7 @@ impl Inner {
         };
         let until = deadline.after(settle);
         let home = self.home_of(&op);
-        let is_asked = self.check_call(number, home, &op);
+        let asked_by = self.check_call(number, home, cloud, &op);
         let fate = if self.is_down(cloud) {
             Fate::Unreached
         } else if self.forgets(cloud) {
@@ -132,7 +132,7 @@ impl Inner {
         let mut call = Call {
             cloud,
             home,
-            is_asked,
+            asked_by,
             fate,
             until,
             checked: None,
@@ -336,7 +336,7 @@ impl Inner {
 
     pub fn answer_call(&mut self, number: u64) {
         let Some(call) = self.calls.get_mut(&number) else { return };
-        let (home, is_asked) = (call.home, call.is_asked);
+        let (home, is_asked) = (call.home, call.asked_by.is_some());
         let (result, answer) = (call.result.take(), call.answer.take());
         let (Some(result), Some(answer)) = (result, answer) else { return };
         if answer.send(result).is_err() || self.alive.is_none() {
@@ -344,11 +344,18 @@ impl Inner {
         }
         self.note(home, || format!("call {number} is answered"));
         self.stir();
-        if let Some(home) = home.filter(|_| is_asked)
-            && let Some(record) = self.rows.issues.get(&home).and_then(|i| i.state.record())
+        if is_asked {
+            self.after(TAKING_TIME_MAX_MS, Effect::Taken(number));
+        }
+    }
+
+    /// By now the answer of a call must have been taken.
+    pub fn must_be_taken(&mut self, number: u64) {
+        let call = self.calls.get(&number);
+        if let Some(call) = call
+            && let (Some(home), Some((sandbox, attempt))) = (call.home, call.asked_by.clone())
         {
-            let (sandbox, attempt) = (record.id.clone(), record.attempt);
-            self.after(TAKING_TIME_MAX_MS, Effect::Taken(home, sandbox, attempt));
+            self.check_taken(number, home, &sandbox, attempt);
         }
     }
 

@@ -22,7 +22,7 @@ use super::store::Writer;
 use super::time::BEGIN;
 use super::weather::Weather;
 use crate::engine::tests::rows::Rows;
-use crate::types::{Attempt, ExternalId, HomeId, SandboxId, Timestamp};
+use crate::types::{ExternalId, HomeId, Timestamp};
 
 /// How many lines of the trace are kept.
 const TRACE_LEN_MAX: usize = 20_000;
@@ -46,7 +46,7 @@ pub enum Effect {
     /// An object whose removal was begun is gone.
     Vanish(usize, ExternalId),
     /// By now the answer of this call must have been taken.
-    Taken(HomeId, SandboxId, Attempt),
+    Taken(u64),
     /// Phases must not last for ever.
     CheckPhases,
 }
@@ -293,8 +293,8 @@ impl Inner {
                 self.vanish(cloud, &id);
                 true
             }
-            Effect::Taken(home, sandbox, attempt) => {
-                self.check_taken(home, &sandbox, attempt);
+            Effect::Taken(call) => {
+                self.must_be_taken(call);
                 false
             }
             Effect::CheckPhases => {
