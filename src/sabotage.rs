@@ -48,6 +48,8 @@ pub(crate) enum Bug {
     NoMassGuard,
     /// A sight counts although a call was asked in between.
     SightBehindCall,
+    /// What a create that was given up by force may still bring forth is forgotten.
+    ForceForgetsCreate,
     /// A hold is durable and not in force.
     HoldNotInForce,
     /// The last place under a quota is given twice.

@@ -78,6 +78,7 @@ mod rest;
 mod spawner;
 mod store;
 mod time;
+mod unique;
 mod weather;
 mod world;
 

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::objects::SimObject;
 use super::provider::{Op, is_ours};
 use super::world::{Effect, Inner};
 use crate::engine::Change;
@@ -32,11 +31,13 @@ pub struct Ledger {
     last_calls: BTreeMap<HomeId, u64>,
     homes: BTreeMap<SandboxId, HomeId>,
     /// Sandboxes that were confirmed absent.
-    ended: BTreeSet<SandboxId>,
+    pub ended: BTreeSet<SandboxId>,
     /// Sandboxes that a caller was told.
     told: BTreeMap<HomeId, BTreeSet<SandboxId>>,
     /// Sandboxes whose delete was accepted.
     deleted: BTreeSet<SandboxId>,
+    /// Sandboxes whose delete somebody asked for by force.
+    pub forced: BTreeSet<SandboxId>,
     /// Objects that a delete took away whose answer nobody got. It may come after a person's retry
     /// has adopted the object again; only a sweep finds that out.
     pub doomed: BTreeSet<ExternalId>,
@@ -242,8 +243,11 @@ impl Inner {
         }
     }
 
-    /// A delete confirmed means absent.
+    /// A delete confirmed means absent. By force, the record alone is given up.
     fn check_ended(&mut self, ended: &Sandbox) {
+        if self.ledger.forced.contains(&ended.id) {
+            return;
+        }
         let carries = |object: &Object| {
             is_ours(object) && object.labels.as_ref().is_some_and(|l| l.sandbox == ended.id)
         };
@@ -303,7 +307,9 @@ impl Inner {
             record.filter(|record| record.template.provider == self.clouds[cloud].name);
         let takes = it_is_here.filter(|_| asked);
         let takes = takes.map(|record| (record.id.clone(), record.attempt));
-        if !asked && !beside && !self.is_hurried(issue, op) {
+        // It waited behind another call while its record was given up by force.
+        let is_late = op.sandbox().is_some_and(|sandbox| self.is_given_up(sandbox));
+        if !asked && !beside && !is_late && !self.is_hurried(issue, op) {
             self.violate(home, format!("asked before it was durable: {}", op.describe()));
         }
         takes
@@ -323,47 +329,6 @@ impl Inner {
                     && issue.is_some_and(|issue| issue.state.phase() == Some(Phase::Creating))
             }),
             Op::Find(_) | Op::Start(_) | Op::Stop(_) => false,
-        }
-    }
-
-    /// Whether an object has no record, which a crash or a lost answer excuses in fast mode, until
-    /// a sweep comes.
-    pub fn is_left_by_haste(&self, object: &Object) -> bool {
-        object.labels.as_ref().is_some_and(|labels| {
-            self.ledger.hasty.contains(&labels.sandbox)
-                && self.rows.sandbox(&labels.sandbox).is_none()
-        })
-    }
-
-    /// The server is gone: what was made in haste and is not recorded stays without a record.
-    pub fn leave_in_haste(&mut self) {
-        let made = self.clouds.iter().flat_map(|cloud| &cloud.objects).map(|o| &o.object);
-        let made = made.filter_map(|object| object.labels.as_ref());
-        let asked = self.calls.values().filter_map(super::objects::Call::makes);
-        let hasty = made.chain(asked).filter(|labels| labels.mode == Mode::Fast);
-        let hasty: Vec<_> = hasty.map(|labels| labels.sandbox.clone()).collect();
-        self.ledger.hasty.extend(hasty);
-    }
-
-    /// A call made an object: it must be the only one of its home and of its issue.
-    pub fn check_made(&mut self, object: &Object) {
-        let labels = object.labels.as_ref().expect("what a call makes has labels");
-        let home = Some(labels.home);
-        if self.ledger.ended.contains(&labels.sandbox) {
-            let what = format!("{} was deleted and came back", labels.sandbox);
-            self.violate(home, what);
-        }
-        let issue = self.github.issue_of(&labels.issue);
-        let objects = self.clouds.iter().flat_map(|cloud| &cloud.objects);
-        let counts = |object: &&SimObject| object.ours && !self.is_left_by_haste(&object.object);
-        let same = objects.filter(counts).filter(|object| {
-            let there = object.object.labels.as_ref();
-            there.is_some_and(|l| l.home == labels.home || self.github.issue_of(&l.issue) == issue)
-        });
-        let there: Vec<_> = same.map(|o| o.object.external_id.to_string()).collect();
-        if there.len() > 1 {
-            let what = format!("{} objects at once: {}", there.len(), there.join(", "));
-            self.violate(home, what);
         }
     }
 

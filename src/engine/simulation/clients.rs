@@ -119,7 +119,6 @@ impl Server {
 
     pub fn command(&self) {
         let Some(sandbox) = self.any_sandbox() else { return };
-        let engine = self.engine.clone();
         let command = self.with(|inner| {
             *inner.chance.pick(&[
                 Command::Stop,
@@ -129,9 +128,32 @@ impl Server {
                 Command::Delete,
             ])
         });
+        self.give_command(sandbox, command);
+    }
+
+    /// A person gives a record up, mostly of a sandbox that is still being made, and asks for the
+    /// next one.
+    pub fn force(&self) {
+        let Some(any) = self.any_sandbox() else { return };
+        let (sandbox, number) = self.with(|inner| {
+            let being_made = inner.rows.issues.values().filter_map(crate::issue::Issue::sandbox);
+            let mut being_made = being_made.filter(|it| it.phase == Some(Phase::Creating));
+            let sandbox = being_made.next().unwrap_or(any);
+            let number = inner.github.issue_of(&sandbox.issue_id);
+            (sandbox, number)
+        });
+        self.give_command(sandbox, Command::ForceDelete);
+        (0..3).for_each(|_| self.ensure(number));
+    }
+
+    fn give_command(&self, sandbox: Sandbox, command: Command) {
+        let engine = self.engine.clone();
         self.with(|inner| {
             inner.note(Some(sandbox.home), || format!("command {command:?} {}", sandbox.id));
             inner.ledger.commanded.insert(sandbox.home);
+            if command == Command::ForceDelete {
+                inner.ledger.forced.insert(sandbox.id.clone());
+            }
         });
         let meant = SandboxRef::Id(sandbox.id.clone());
         let ask = async move { engine.command(&account(), &meant, command, cause()).await };
@@ -141,7 +163,7 @@ impl Server {
                 Err(error) => format!("command failed: {error:?}"),
             });
             if let Ok(commanded) = answer
-                && command == Command::Delete
+                && matches!(command, Command::Delete | Command::ForceDelete)
             {
                 inner.check_deleted(&commanded.sandbox);
             }

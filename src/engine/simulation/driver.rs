@@ -12,7 +12,7 @@ use super::store::SimStore;
 use super::time::{SimClock, SimIds};
 use super::world::{Inner, Life};
 use crate::engine::registry::Registry;
-use crate::engine::{Change, Engine, EngineParts, Publisher, Quotas, Retention};
+use crate::engine::{Change, Engine, EngineParts, Publisher, Retention};
 use crate::types::{AccountName, Cause, Timestamp};
 
 struct Listener(Arc<Life>);
@@ -52,7 +52,7 @@ pub async fn live(life: Arc<Life>) -> bool {
         rules: weather.rules(),
         templates: weather.templates().into_iter().map(|t| (t.name.clone(), t)).collect(),
         providers: providers.collect(),
-        quotas: Quotas { server: weather.quota, ..Quotas::default() },
+        quotas: weather.quotas,
         creates_in_flight: 0,
         publisher: Arc::new(Listener(Arc::clone(&life))),
         spawner: Arc::new(SimSpawner(Arc::clone(&life))),
@@ -93,6 +93,7 @@ enum Act {
     Ensure,
     Burst,
     Command,
+    Force,
     Work,
     Wait,
     Passivate,
@@ -141,6 +142,7 @@ impl Inner {
             (Act::Release, only(weather.holds, 4)),
             (Act::Crash, only(weather.crashes, 4)),
             (Act::Restart, only(weather.crashes, 1)),
+            (Act::Force, only(weather.force, 8)),
         ];
         let all = weights.iter().map(|(_, weight)| weight).sum();
         let mut left = self.chance.below(all);
@@ -206,6 +208,7 @@ impl Server {
                 (0..times).for_each(|_| self.ensure(Some(number)));
             }
             Act::Command => self.command(),
+            Act::Force => self.force(),
             Act::Work => self.work(),
             Act::Wait => self.wait(),
             Act::Passivate => registry(&self.engine).passivate_idle(END_OF_TIME),

@@ -7,7 +7,7 @@ use super::github::repository;
 use super::world::Inner;
 use crate::issue::Issue;
 use crate::issue::state::IssueState;
-use crate::types::{HoldScope, HomeId, IssueId, Phase, Timestamp};
+use crate::types::{HoldScope, HomeId, IssueId, Phase, Repository, Timestamp};
 
 impl Server {
     /// Somebody puts a hold on. From when that is answered nothing that it covers may begin.
@@ -111,19 +111,46 @@ impl Inner {
 
     /// A wish that waits although nothing forbids it, once all is released.
     pub fn waits_for_nothing(&self) -> Option<HomeId> {
-        let live = self.rows.issues.values().filter(|issue| issue.state.phase().is_some());
-        let has_room = self.weather.quota == 0 || (live.count() as u64) < self.weather.quota;
-        let waits =
-            |issue: &&Issue| issue.wish.is_some() && (has_room || issue.state.phase().is_some());
+        let waits = |issue: &&Issue| {
+            issue.wish.is_some() && (issue.state.phase().is_some() || self.has_room(issue))
+        };
         self.rows.issues.values().find(waits).map(|issue| issue.home)
     }
 
-    /// At rest no more live than the quota allows.
-    pub fn check_quota(&mut self) {
-        let live = self.rows.issues.values().filter(|issue| issue.state.phase().is_some()).count();
-        let allowed = self.weather.quota;
-        if allowed > 0 && live as u64 > allowed {
-            self.violate(None, format!("{live} are live, and {allowed} may be"));
+    /// Whether the quotas allow this issue one more.
+    fn has_room(&self, issue: &Issue) -> bool {
+        let quotas = self.weather.quotas;
+        let live = || self.rows.issues.values().filter(|issue| issue.state.phase().is_some());
+        let has_room = |count: usize, allowed: u64| allowed == 0 || (count as u64) < allowed;
+        has_room(live().count(), quotas.server)
+            && has_room(live().filter(|l| l.account == issue.account).count(), quotas.account)
+            && place(issue).is_none_or(|name| {
+                let there = live().filter(|l| place(l).as_ref() == Some(&name));
+                has_room(there.count(), quotas.repository)
+            })
+    }
+
+    /// At rest no more live than the quotas allow.
+    pub fn check_quotas(&mut self) {
+        let quotas = self.weather.quotas;
+        let live: Vec<&Issue> =
+            self.rows.issues.values().filter(|issue| issue.state.phase().is_some()).collect();
+        let places: Vec<String> = live.iter().filter_map(|issue| place(issue)).collect();
+        let in_place = |name: &String| places.iter().filter(|place| *place == name).count();
+        let in_one_place = places.iter().map(in_place).max().unwrap_or(0);
+        let exceeds = |count: usize, allowed: u64| allowed > 0 && count as u64 > allowed;
+        let count = live.len();
+        if exceeds(count, quotas.server)
+            || exceeds(count, quotas.account)
+            || exceeds(in_one_place, quotas.repository)
+        {
+            let what = format!("{count} are live, {in_one_place} in one place, of {quotas:?}");
+            self.violate(None, what);
         }
     }
+}
+
+/// The repository that an issue counts for.
+fn place(issue: &Issue) -> Option<String> {
+    issue.facts.repository.as_ref().map(Repository::folded)
 }

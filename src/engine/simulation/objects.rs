@@ -464,7 +464,7 @@ impl Inner {
                 };
                 let made = SimObject { object: object.clone(), ours: true };
                 self.clouds[cloud].objects.push(made);
-                self.check_made(&object);
+                self.check_made(cloud, &object);
                 Ok(object)
             }
         }

@@ -155,7 +155,7 @@ impl Inner {
                 self.violate(Some(labels.home), what);
             }
         }
-        self.check_quota();
+        self.check_quotas();
         if !self.weather.outsiders {
             self.check_present();
         }

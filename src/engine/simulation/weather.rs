@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::chance::Chance;
+use crate::engine::Quotas;
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
 use crate::types::{Mode, ProviderName, Resources, Template, TemplateName};
@@ -36,8 +37,8 @@ pub struct Weather {
     pub fast: u64,
     /// Holds are put on and released.
     pub holds: bool,
-    /// How many live sandboxes there may be; 0 is no limit.
-    pub quota: u64,
+    /// How many live sandboxes there may be.
+    pub quotas: Quotas,
     /// Reads that fail.
     pub read_faults: u64,
     /// Whether commits and reads take seconds instead of milliseconds now and then.
@@ -66,6 +67,8 @@ pub struct Weather {
     /// Bounds on every kind of step.
     pub step: StepRules,
     pub providers: Vec<ProviderWeather>,
+    /// Some deletes are by force.
+    pub force: bool,
 }
 
 /// What one provider is like.
@@ -87,7 +90,7 @@ impl Weather {
         });
         let callers = chance.permille(800);
         let forgetful = chance.permille(150);
-        Self {
+        let mut weather = Self {
             calm: false,
             // What is too much at once takes many.
             issues: if forgetful { chance.between(5, 8) } else { chance.between(1, 4) },
@@ -96,7 +99,10 @@ impl Weather {
             bad_lists: *chance.pick(&[0, 100, 400, 700]),
             forgetful,
             holds: !forgetful && chance.permille(250),
-            quota: if forgetful { 0 } else { *chance.pick(&[0, 0, 0, 0, 1, 2]) },
+            quotas: Quotas {
+                server: if forgetful { 0 } else { *chance.pick(&[0, 0, 0, 0, 1, 2]) },
+                ..Quotas::default()
+            },
             fast: *chance.pick(&[0, 0, 300, 1000]),
             store_faults: *chance.pick(&[0, 0, 10, 50]),
             overload: *chance.pick(&[0, 0, 20, 100]),
@@ -121,7 +127,19 @@ impl Weather {
                 timeout: Duration::from_secs(chance.between(5, 30)),
             },
             providers: providers.into(),
+            force: false,
+        };
+        weather.force = callers && chance.permille(250);
+        if weather.force && chance.permille(500) {
+            // What is given up may still come.
+            (weather.losing, weather.provider_faults) = (true, 500);
+            weather.providers[0].rules.names_enforced = false;
         }
+        if !forgetful {
+            weather.quotas.account = *chance.pick(&[0, 0, 0, 0, 1, 2]);
+            weather.quotas.repository = *chance.pick(&[0, 0, 0, 0, 1, 2]);
+        }
+        weather
     }
 
     /// A fault of this rate strikes now.

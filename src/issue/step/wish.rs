@@ -223,7 +223,9 @@ impl Draft<'_> {
         if let Some(Step::Asked { verb: Verb::Create, until, .. }) = state.step() {
             self.may_land(&mut record, *until);
         }
-        self.issue.may_land_until = self.issue.may_land_until.max(record.may_land_until);
+        if !on(Bug::ForceForgetsCreate) {
+            self.issue.may_land_until = self.issue.may_land_until.max(record.may_land_until);
+        }
         self.issue.wish = None;
         let reason = "given up by force: the provider has not confirmed that it is gone";
         self.end(from, record, external_id, reason.to_owned());
