@@ -178,7 +178,7 @@ impl Actor for IssueActor {
                 actor.activated(ctx);
             }
             Ok(None) => {
-                actor.core.admission.forget(actor.home);
+                actor.core.admission.leave(actor.home);
                 match seed {
                     Some((account, id)) => {
                         actor.issue = Some(Issue::new(actor.home, account, id));
@@ -482,6 +482,10 @@ impl IssueActor {
                 }
                 (_, reply) => answer(reply, Ok(output.answered)),
             }
+        }
+        let has_none = self.issue.as_ref().is_some_and(|issue| issue.state.phase().is_none());
+        if has_none && self.outbox.is_empty() {
+            self.core.admission.leave(self.home);
         }
     }
 

@@ -4,16 +4,13 @@
 //! lifecycle decides. A place under the quotas is *reserved* when the step is told that nothing
 //! forbids it, and given back after the step where no sandbox came of it; both under one lock, so
 //! that two issues never get the last place. A home that has a live sandbox keeps its place until
-//! the sandbox is gone.
+//! the sandbox is gone, durably: a place that came free with a commit which is then refused would
+//! be given to another while the sandbox is still there.
 //!
 //! What a delivery wished for meanwhile waits in its issue's state. Whenever a place comes free or
 //! a hold is released, [`grant`] tells those that can have their wish: turn by turn among the
 //! repositories, the longest waiting of each first, so that one busy repository does not keep the
 //! others waiting.
-//!
-//! # What is accepted
-//! A place is given back when the step is taken, not when its commit is durable. Should that commit
-//! be refused, there is for a moment one sandbox more than is allowed.
 
 mod held;
 
@@ -179,7 +176,8 @@ impl Admission {
         }
     }
 
-    /// Keeps the home's place where it has a live sandbox after a step, else gives it back.
+    /// Keeps the home's place where it has a live sandbox after a step, and gives one back that was
+    /// only reserved for it. Where its sandbox ended, [`Self::leave`] follows.
     pub fn settle(&self, issue: &Issue) {
         if self.quotas.is_unlimited() {
             return;
@@ -187,9 +185,9 @@ impl Admission {
         let mut inner = self.lock();
         let was_reserved = inner.reserved.take() == Some(issue.home);
         if issue.state.phase().is_none() {
-            // A place that was only reserved for this step was free before: nobody waits for it.
-            if inner.places.leave(issue.home) && !was_reserved {
-                self.wake.notify_one();
+            // It was free before this step: nobody waits for it.
+            if was_reserved {
+                inner.places.leave(issue.home);
             }
         } else {
             let repository = issue.facts.repository.as_ref().map(Repository::folded);
@@ -201,9 +199,9 @@ impl Admission {
         }
     }
 
-    /// A home turned out not to exist: it has no place.
-    pub fn forget(&self, home: HomeId) {
-        if self.lock().places.leave(home) {
+    /// A home has no sandbox, durably, or turned out not to exist: its place is free.
+    pub fn leave(&self, home: HomeId) {
+        if !self.quotas.is_unlimited() && self.lock().places.leave(home) {
             self.wake.notify_one();
         }
     }
@@ -376,8 +374,11 @@ mod tests {
             // No sandbox came of the second one.
             admission.settle(&issue(2, "o/r"));
             assert_eq!(kind(bar(&admission, &issue(3, "o/r"))), None, "{quotas:?}");
-            admission.forget(HomeId(3));
-            admission.forget(HomeId(3));
+            admission.settle(&running(issue(3, "o/r")));
+            admission.settle(&issue(3, "o/r"));
+            assert_eq!(kind(bar(&admission, &issue(4, "o/r"))), Some(BarKind::Quota), "not yet");
+            admission.leave(HomeId(3));
+            admission.leave(HomeId(3));
             assert_eq!(kind(bar(&admission, &issue(4, "o/r"))), None);
             assert_eq!(kind(bar(&admission, &issue(5, "o/r"))), Some(BarKind::Quota));
         }
