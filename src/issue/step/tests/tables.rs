@@ -1,8 +1,8 @@
 //! The tables of *ensure* and of commands, and the paths of each provider step.
 
-use super::{Bench, template, unavailable};
+use super::{Bench, unavailable};
 use crate::issue::commit::{CommandRefusal, Reply};
-use crate::issue::event::{Command, Done, EnsureAsk, IssueEvent, NotAsked, Seen, Trouble};
+use crate::issue::event::{Command, Done, IssueEvent, NotAsked, Seen, Trouble};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
 use crate::types::{
     Alias, Cause, ExternalId, FailureCode, Generation, ObjectState, Outcome, Phase, SandboxId,
@@ -351,21 +351,6 @@ fn an_object_that_is_lost_fails_and_is_made_again_by_retry() {
     bench.up();
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
     assert_eq!(bench.issue.state.record().map(|r| r.id.clone()), Some(id), "the same sandbox");
-}
-
-#[test]
-fn a_template_other_than_the_existing_ones_is_told() {
-    let mut bench = bench_in(Some(Phase::Running));
-    let commit = bench.apply(IssueEvent::Ensure(EnsureAsk {
-        template: Some(template("big")),
-        mode: None,
-        title: None,
-        numbered: None,
-        claims: vec![],
-        cause: Cause::Service("test"),
-    }));
-    let Reply::Ensured { mismatch, .. } = commit.reply else { panic!("ensure is answered") };
-    assert_eq!(mismatch, ["template"]);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use super::nudges::{applied, labelled, nudge};
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
 use crate::issue::event::{
-    Around, Bar, BarKind, Command, Done, Effect, IssueEvent, IssueName, NotAsked, Trouble,
+    Around, Bar, BarKind, Command, Done, Effect, EnsureAsk, IssueEvent, IssueName, NotAsked,
+    Trouble,
 };
 use crate::issue::state::{IssueState, StoppedBy};
 use crate::types::{
@@ -220,6 +221,71 @@ fn a_merged_home_deletes_its_sandbox_gives_its_names_away_and_makes_nothing_more
     assert_eq!(bench.issue.state, IssueState::Absent);
     assert_eq!(bench.issue.merged_into, Some(HomeId(9)));
     assert!(!bench.apply(IssueEvent::Granted).changed);
+    // Nor from a wish that came too late to be told where the issue lives now.
+    bench.bar = bar();
+    bench.apply(labelled(60));
+    assert!(bench.issue.wish.is_some());
+    bench.bar = None;
+    assert_eq!(bench.apply(IssueEvent::Granted).call, None);
+    assert_eq!(bench.issue.state, IssueState::Absent);
+}
+
+/// *Ensure* by a caller who says these things of the issue.
+fn told(
+    bench: &mut Bench,
+    title: &str,
+    repository: &str,
+    number: u64,
+    template: Option<&str>,
+) -> Reply {
+    let ask = EnsureAsk {
+        template: template.map(super::template),
+        mode: None,
+        title: Some(title.to_owned()),
+        numbered: Some((Repository::trusted(repository), IssueNumber(number))),
+        claims: vec![],
+        cause: Cause::Service("test"),
+    };
+    bench.apply(IssueEvent::Ensure(ask)).reply
+}
+
+#[test]
+fn what_a_caller_says_of_the_issue_fills_gaps_and_contradicts_nothing() {
+    let mut bench = bench_in(None);
+    told(&mut bench, "first", "octo/hello", 1, None);
+    let facts = bench.issue.facts.clone();
+    assert_eq!(facts.title.as_ref().map(|known| known.value.as_str()), Some("first"));
+    assert_eq!(facts.repository, Some(Repository::trusted("octo/hello")));
+    assert_eq!(facts.number, Some(IssueNumber(1)));
+    // The same place, however its letters are written; what is known stays as it is.
+    let again = told(&mut bench, "second", "Octo/Hello", 1, None);
+    assert!(matches!(again, Reply::Ensured { .. }), "{again:?}");
+    assert_eq!(bench.issue.facts, facts);
+    let before = bench.issue.clone();
+    assert_eq!(told(&mut bench, "third", "octo/hello", 2, None), Reply::OtherPlace);
+    assert_eq!(told(&mut bench, "third", "octo/other", 1, None), Reply::OtherPlace);
+    assert_eq!(bench.issue, before);
+    // GitHub's word is newer than a caller's.
+    bench.apply(nudge("edited", Effect::Update, 5, true, true));
+    let title = bench.issue.facts.title.as_ref().map(|known| known.value.as_str());
+    assert_eq!(title, Some("as of 5"));
+}
+
+#[test]
+fn only_a_template_other_than_what_is_there_is_a_mismatch() {
+    for (phase, asked, differs) in [
+        (Some(Phase::Running), "default", false),
+        (Some(Phase::Running), "big", true),
+        // What is made next is made from what was asked for.
+        (Some(Phase::Deleting), "big", false),
+        (None, "big", false),
+    ] {
+        let mut bench = bench_in(phase);
+        let reply = told(&mut bench, "title", "octo/hello", 1, Some(asked));
+        let Reply::Ensured { mismatch, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!(mismatch == ["template"], differs, "{phase:?} {asked}");
+        assert_eq!(mismatch.is_empty(), !differs, "{phase:?} {asked}");
+    }
 }
 
 /// A delivery about the issue in a repository, told by its numeric id.
@@ -263,6 +329,22 @@ fn what_comes_late_from_a_repository_that_was_left_moves_and_deletes_nothing() {
 }
 
 #[test]
+fn each_repository_that_was_left_is_known_once_also_where_the_place_is_as_new() {
+    let edited = |second| nudge("edited", Effect::Update, second, true, true);
+    let mut bench = bench_in(Some(Phase::Running));
+    bench.apply(from_repository(edited(5), 1, None));
+    for (second, to, from, left) in [
+        (5, 2, 1, [1].as_slice()),
+        // The other side tells of the same transfer.
+        (5, 2, 1, &[1]),
+        (9, 3, 2, &[1, 2]),
+    ] {
+        bench.apply(from_repository(edited(second), to, Some(from)));
+        assert_eq!(bench.issue.facts.left_repositories, left, "to {to}");
+    }
+}
+
+#[test]
 fn comments_that_would_begin_something_wait_or_are_told_why_not() {
     let mut bench = bench_in(Some(Phase::Stopped));
     bench.bar = bar();
@@ -273,4 +355,24 @@ fn comments_that_would_begin_something_wait_or_are_told_why_not() {
     let commit = bench.apply(commented(Effect::Command(Command::Retry), 1));
     assert!(!applied(&commit) && reason(&commit).contains("the server is held"));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
+}
+
+#[test]
+fn a_wish_that_changes_without_a_step_is_told_and_one_that_stays_is_not() {
+    type Ask = fn(&mut Bench) -> crate::issue::Commit;
+    let ensure: Ask = Bench::ensure;
+    let stop: Ask = |bench| bench.command(Command::Stop);
+    for (phase, ask, told) in [
+        (Phase::Creating, ensure, None),
+        (Phase::Creating, stop, Some("wanted stopped from now on: a caller asked for it")),
+        (Phase::Stopping, stop, None),
+        (Phase::Stopping, ensure, Some("wanted running from now on: a caller asked for it")),
+        (Phase::Running, ensure, None),
+        (Phase::Deleting, ensure, Some("wanted running from now on: a caller asked for it")),
+    ] {
+        let mut bench = bench_in(Some(phase));
+        let timeline = ask(&mut bench).timeline;
+        let rows: Vec<_> = timeline.iter().map(|entry| entry.reason.as_str()).collect();
+        assert_eq!(rows, told.into_iter().collect::<Vec<_>>(), "{phase}");
+    }
 }
