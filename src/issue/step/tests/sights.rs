@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::tables::bench_in;
 use super::{Bench, template, unavailable};
-use crate::issue::commit::{CleanupAction, Commit, Reply};
+use crate::issue::commit::{CleanupAction, CommandRefusal, Commit, Reply};
 use crate::issue::event::{
     AdoptAsk, Command, Done, FAST_UNRECORDED_MAX, IssueEvent, Owner, QUARANTINE, Seen, Sight,
     Sighted, Trouble,
@@ -172,17 +172,90 @@ fn two_objects_fail_closed_and_the_recorded_one_is_kept() {
     assert!(failure.message.contains("second"), "{}", failure.message);
     assert_eq!(bench.issue.state.external_id(), recorded.as_ref());
     assert_eq!(commit.cleanup, None, "nobody knows which of the two is right");
-    let discard = IssueEvent::Discard {
-        provider: ProviderName::trusted("p"),
-        object: Some(second.seen),
-        lost: None,
-        cause: Cause::Service("test"),
-    };
-    let cleanup = bench.apply(discard).cleanup.expect("a person decided");
+    let removal = discard(Some(second.seen), None);
+    let cleanup = bench.apply(removal).cleanup.expect("a person decided");
     assert_eq!((cleanup.external_id.as_str(), cleanup.action), ("second", CleanupAction::Remove));
     bench.command(Command::Retry);
     bench.up();
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
+}
+
+#[test]
+fn another_object_is_a_second_one_unless_it_is_fast_modes_next() {
+    for (mode, generation, is_second) in [
+        (Mode::Strong, 1, true),
+        (Mode::Strong, 2, true),
+        (Mode::Fast, 1, true),
+        (Mode::Fast, 2, false),
+    ] {
+        let mut bench = bench_in(Some(Phase::Running));
+        let own = own(&bench, ObjectState::Running);
+        let other = stray(&bench, generation, mode, ObjectState::Running);
+        observe(&mut bench, vec![own, other]);
+        let code = is_second.then_some(FailureCode::DuplicateObject);
+        assert_eq!(bench.issue.state.failure().map(|f| f.code), code, "{mode} {generation}");
+    }
+}
+
+fn discard(object: Option<Seen>, lost: Option<SandboxId>) -> IssueEvent {
+    let (provider, cause) = (ProviderName::trusted("p"), Cause::Service("test"));
+    IssueEvent::Discard { provider, object, lost, cause }
+}
+
+#[test]
+fn a_person_can_remove_any_object_of_ours_but_the_records_own() {
+    let own_object = |bench: &Bench| own(bench, ObjectState::Running).seen;
+    let second = |bench: &Bench| {
+        let external_id = ExternalId::trusted("second");
+        Seen { external_id, ..own_object(bench) }
+    };
+    let strays = |bench: &Bench| stray(bench, 1, Mode::Strong, ObjectState::Running).seen;
+    let foreign = |bench: &Bench| Seen { owner: None, ..strays(bench) };
+    type Object<'a> = &'a dyn Fn(&Bench) -> Seen;
+    let table: [(Option<Phase>, Object<'_>, bool); 8] = [
+        (Some(Phase::Running), &own_object, false),
+        (Some(Phase::Running), &second, true),
+        (Some(Phase::Running), &strays, true),
+        (Some(Phase::Running), &foreign, false),
+        // Which object it has is not known yet.
+        (Some(Phase::Creating), &second, false),
+        (Some(Phase::Creating), &strays, true),
+        (None, &strays, true),
+        (None, &foreign, false),
+    ];
+    for (row, (phase, object, is_removed)) in table.into_iter().enumerate() {
+        let mut bench = bench_in(phase);
+        let object = object(&bench);
+        let commit = bench.apply(discard(Some(object.clone()), None));
+        let removed = commit.cleanup.map(|cleanup| (cleanup.external_id, cleanup.action));
+        let expected = is_removed.then_some((object.external_id, CleanupAction::Remove));
+        assert_eq!(removed, expected, "row {row}");
+        assert_eq!(commit.reply == Reply::Accepted, is_removed, "row {row}");
+        assert!(!commit.changed, "row {row}");
+    }
+    let nothing = bench_in(Some(Phase::Running)).apply(discard(None, None));
+    assert_eq!(nothing.reply, Reply::Refused(CommandRefusal::SightOver));
+}
+
+#[test]
+fn a_person_can_say_that_an_object_is_lost_where_the_record_still_has_one() {
+    for phase in Phase::ALL {
+        let mut bench = bench_in(Some(*phase));
+        let own = bench.issue.state.record().expect("a sandbox").id.clone();
+        let other = bench.apply(discard(None, Some(SandboxId::trusted("another"))));
+        assert_eq!(other.reply, Reply::Refused(CommandRefusal::SightOver), "{phase}");
+        assert!(!other.changed, "{phase}");
+        let commit = bench.apply(discard(None, Some(own)));
+        if matches!(phase, Phase::Running | Phase::Stopped) {
+            assert_eq!(commit.reply, Reply::Accepted);
+            let lost = bench.issue.state.failure().map(|failure| failure.code);
+            assert_eq!(lost, Some(FailureCode::ObjectLost), "{phase}");
+            assert_eq!(bench.issue.state.external_id(), None, "{phase}");
+        } else {
+            assert_eq!(commit.reply, Reply::Refused(CommandRefusal::SightOver), "{phase}");
+            assert!(!commit.changed, "{phase}");
+        }
+    }
 }
 
 #[test]
