@@ -8,7 +8,7 @@ use super::{Bench, unavailable};
 use crate::issue::commit::Reply;
 use crate::issue::event::{Command, Done, Effect, IssueEvent, NotAsked, Trouble};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
-use crate::types::{Cause, FailureCode, Generation, ObjectState, Phase, ProviderStep};
+use crate::types::{Attempt, Cause, FailureCode, Generation, ObjectState, Phase, ProviderStep};
 
 const IDLE: Duration = Duration::from_secs(1800);
 const SECOND: Duration = Duration::from_secs(1);
@@ -255,6 +255,10 @@ fn a_clock_that_was_set_back_while_the_server_was_down_stops_nothing_for_long() 
     bench.apply(IssueEvent::Activated { in_flight: None, after_restart: true });
     let wait = bench.issue.due_at().expect("due").since(bench.now);
     assert!(wait <= Duration::from_secs(3600), "it waits for {wait:?}");
+    let record = bench.issue.state.record().expect("a sandbox");
+    let longest = bench.now.after(bench.rules.create.timeout + super::SETTLE);
+    assert_eq!(record.may_land_until, Some(longest), "as long as if it were asked now");
+    assert_eq!(record.last_activity_at, bench.now);
 }
 
 #[test]
@@ -277,12 +281,18 @@ fn a_phase_has_as_long_as_all_of_its_tries() {
 
 /// Lets tries fail until so many are left and the next waits, then lets the deadline pass.
 fn overdue_with(bench: &mut Bench, tries_left: u32) {
-    while bench.issue.state.step().map(Step::tries_left) != Some(tries_left) {
-        bench.answer(Err(Trouble::Broken("no".into())));
-        if bench.issue.state.step().map(Step::tries_left) != Some(tries_left) {
+    let left = |bench: &Bench| bench.issue.state.step().map(Step::tries_left);
+    for _ in 0..20 {
+        if left(bench) == Some(tries_left) {
+            break;
+        }
+        if matches!(bench.issue.state.step(), Some(Step::Waiting { .. })) {
             bench.due();
+        } else {
+            bench.answer(Err(Trouble::Broken("no".into())));
         }
     }
+    assert_eq!(left(bench), Some(tries_left));
     if !matches!(bench.issue.state.step(), Some(Step::Waiting { .. })) {
         bench.answer(Err(unreachable(Duration::from_secs(20))));
     }
@@ -345,4 +355,65 @@ fn what_is_being_deleted_or_is_down_has_no_more_life_to_be_timed() {
     bench.rules.idle_stop = Some(IDLE * 2);
     due(&mut bench, false);
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
+}
+
+#[test]
+fn nothing_is_done_before_its_time_and_nothing_that_is_being_answered_yet() {
+    let due = |in_flight| IssueEvent::Due { in_flight, busy: false };
+    // A call in flight: the scheduler comes too early, in time while it is held, and behind it.
+    let mut bench = bench_in(Some(Phase::Creating));
+    let Some(Step::Asked { until, .. }) = bench.issue.state.step().cloned() else {
+        panic!("a call is in flight")
+    };
+    let held = bench.issue.state.record().map(|record| record.attempt);
+    bench.now = crate::types::Timestamp::from_unix_ms(until.unix_ms() - 1);
+    assert!(!bench.apply(due(None)).changed, "too early");
+    bench.now = until;
+    assert!(!bench.apply(due(held)).changed, "the answer will come");
+    let mut elsewhere = Bench { issue: bench.issue.clone(), ..bench_in(None) };
+    elsewhere.now = until;
+    for (bench, in_flight) in [(&mut bench, None), (&mut elsewhere, held.map(Attempt::next))] {
+        let commit = bench.apply(due(in_flight));
+        assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look), "{in_flight:?}");
+    }
+
+    // A call that waits for its time.
+    let mut bench = bench_in(Some(Phase::Creating));
+    bench.answer(Err(unavailable()));
+    let waits_until = bench.issue.due_at().expect("it waits");
+    bench.now = crate::types::Timestamp::from_unix_ms(waits_until.unix_ms() - 1);
+    assert!(!bench.apply(due(None)).changed, "too early");
+    bench.now = waits_until;
+    assert_eq!(bench.apply(due(None)).call.map(|call| call.verb), Some(Verb::Look));
+}
+
+#[test]
+fn a_crash_leaves_open_what_only_the_lost_call_may_still_do() {
+    // Which call is lost, whether its objects die with the server and the server did; whether a
+    // create, or a stop, may still come into effect.
+    for (phase, dies, after_restart, creates, stops) in [
+        (Phase::Creating, false, true, true, false),
+        (Phase::Creating, false, false, true, false),
+        (Phase::Creating, true, false, true, false),
+        (Phase::Creating, true, true, false, false),
+        (Phase::Starting, false, true, false, false),
+        (Phase::Stopping, false, true, false, true),
+        (Phase::Deleting, false, true, false, false),
+    ] {
+        let mut bench = bench_in(Some(phase));
+        for provider in bench.rules.providers.values_mut() {
+            provider.dies_with_server = dies;
+        }
+        let Some(Step::Asked { until, .. }) = bench.issue.state.step().cloned() else {
+            panic!("a call is in flight")
+        };
+        bench.apply(IssueEvent::Activated { in_flight: None, after_restart });
+        let record = bench.issue.state.record().expect("a sandbox");
+        let settled = until.after(super::SETTLE);
+        assert_eq!(
+            (record.may_land_until, record.stop_may_land_until),
+            (creates.then_some(settled), stops.then_some(settled)),
+            "{phase} {dies} {after_restart}"
+        );
+    }
 }
