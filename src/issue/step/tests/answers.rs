@@ -178,6 +178,24 @@ fn a_look_from_before_a_create_had_to_have_landed_is_no_absence_however_late_its
 }
 
 #[test]
+fn an_answer_that_is_no_look_shows_nothing_of_later_than_itself() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    let began = bench.now;
+    bench.answer(Err(unavailable()));
+    let until = bench.issue.state.record().and_then(|r| r.may_land_until).expect("may land");
+    bench.due();
+    bench.now = began.after(Duration::from_secs(50));
+    bench.answer(Ok(Done::Seen(vec![])));
+    assert_eq!(asked(&bench), Some(Verb::Create));
+    bench.command(Command::Delete);
+    bench.now = began.after(Duration::from_secs(60));
+    assert!(bench.now < until);
+    bench.answer(Ok(Done::Up(other(None, ObjectState::Running))));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting), "the first may still land");
+    assert_eq!(bench.issue.due_at(), Some(until));
+}
+
+#[test]
 fn clearing_up_waits_for_what_may_land_and_believes_no_older_look() {
     for answered_late in [false, true] {
         let mut bench = bench_in(Some(Phase::Creating));

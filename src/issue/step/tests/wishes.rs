@@ -230,6 +230,25 @@ fn a_merged_home_deletes_its_sandbox_gives_its_names_away_and_makes_nothing_more
     assert_eq!(bench.issue.state, IssueState::Absent);
 }
 
+#[test]
+fn a_home_that_gives_way_says_whether_it_was_asked_for() {
+    let merged = || IssueEvent::Merged { into: HomeId(9), cause: Cause::Service("test") };
+    for (phase, wishes, wanted) in [
+        (None, false, false),
+        (None, true, true),
+        (Some(Phase::Running), false, true),
+        (Some(Phase::Stopped), false, false),
+        (Some(Phase::Stopped), true, true),
+    ] {
+        let mut bench = bench_in(phase);
+        if wishes {
+            bench.bar = bar();
+            bench.apply(labelled(60));
+        }
+        assert_eq!(bench.apply(merged()).reply, Reply::Merged { wanted }, "{phase:?} {wishes}");
+    }
+}
+
 /// *Ensure* by a caller who says these things of the issue.
 fn told(
     bench: &mut Bench,
