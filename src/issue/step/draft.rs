@@ -358,7 +358,6 @@ impl<'a> Draft<'a> {
         };
         self.ended = self.issue.sandbox().map(|sandbox| Sandbox {
             phase: None,
-            failure: None,
             reason: reason.clone(),
             phase_since: now,
             deleted_at: Some(now),
