@@ -77,6 +77,14 @@ async fn what_is_held_is_refused_with_the_reason_until_it_is_released() {
     put(&server, "repositories/octo/hello", "").await;
     assert_eq!(server.deliver("issues", "d-1", &opened(5, "A title")).await.status, 202);
     assert_eq!(server.get("/v1/issues/5/sandbox").await.json()["data"], Value::Null);
+    // Its timeline says so, by whichever name it is asked for.
+    let timeline = server.get("/v1/repos/Octo/Hello/issues/1/events").await.json();
+    assert_eq!((&timeline["issueId"], &timeline["total"]), (&json!("5"), &json!(1)));
+    let reason = timeline["data"][0]["reason"].as_str().expect("a reason");
+    assert!(reason.starts_with("it waits: "), "{reason}");
+    assert_eq!(timeline, server.get("/v1/issues/5/events").await.json());
+    let unknown = server.get("/v1/repos/octo/hello/issues/99/events").await.json();
+    assert_eq!((&unknown["issueId"], &unknown["data"]), (&Value::Null, &json!([])));
     release(&server, "repositories/octo/hello").await;
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while server.get("/v1/issues/5/sandbox").await.json()["data"].is_null() {

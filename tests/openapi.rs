@@ -437,6 +437,12 @@ async fn what_goes_well_goes_as_described() {
             "/v1/repos/o/r/issues/1/sandbox",
             "",
         ),
+        (
+            "GET",
+            "/v1/repos/{owner}/{repo}/issues/{number}/events",
+            "/v1/repos/o/r/issues/1/events",
+            "",
+        ),
         ("POST", exec, "/v1/sandboxes/claude-issue-1/exec", r#"{"command":["echo"]}"#),
         ("PUT", content, "/v1/sandboxes/claude-issue-1/files/content?path=f", "x"),
         ("PUT", content, "/v1/sandboxes/claude-issue-1/files/content?path=f", "y"),

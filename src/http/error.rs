@@ -240,8 +240,10 @@ impl From<EngineError> for ApiError {
                     .hint("wait for it: GET /v1/sandboxes/{id}?until=running&wait=60")
             }
             EngineError::Barred(bar) => match bar.kind {
-                BarKind::Held => Self::new(Code::Held, bar.reason)
-                    .hint("release the hold: DELETE /v1/holds/…; GET /v1/holds lists them"),
+                BarKind::Held => Self::new(Code::Held, bar.reason).hint(
+                    "it goes on once released: issuebox holds and issuebox release, or \
+                         GET /v1/holds and DELETE /v1/holds/…",
+                ),
                 BarKind::Quota => Self::new(Code::QuotaExceeded, bar.reason)
                     .hint("delete a sandbox that is not needed, or raise the quota")
                     .retry_after(60),

@@ -31,6 +31,7 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(commands::delete)
         .service(issues::numbered_sandbox)
         .service(issues::timeline)
+        .service(issues::numbered_timeline)
         .service(exec::exec)
         .service(files::list)
         .service(files::read)
@@ -125,6 +126,9 @@ pub fn label(path: &str) -> &'static str {
         ["v1", "sandboxes", _, "files", "content"] => "/v1/sandboxes/{id}/files/content",
         ["v1", "repos", _, _, "issues", _, "sandbox"] => {
             "/v1/repos/{owner}/{repo}/issues/{number}/sandbox"
+        }
+        ["v1", "repos", _, _, "issues", _, "events"] => {
+            "/v1/repos/{owner}/{repo}/issues/{number}/events"
         }
         ["v1", "events"] => "/v1/events",
         ["v1", "deliveries"] => "/v1/deliveries",

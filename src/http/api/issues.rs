@@ -5,13 +5,15 @@
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use bytes::Bytes;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::sandboxes::parse_issue_id;
 use crate::http::Shared;
 use crate::http::auth::Caller;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::http::wire::{self, Failed, FoundAnswer, Listed, TimelineBody};
+use crate::http::wire::{self, Failed, FoundAnswer, TimelineBody};
 use crate::types::{Alias, IssueNumber, Repository};
 
 /// The sandbox of an issue; `data` is null where it has none.
@@ -61,7 +63,16 @@ pub async fn numbered_sandbox(
     path: web::Path<(String, String, String)>,
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
-    let (owner, name, number) = path.into_inner();
+    let (repository, number) = parse_numbered(path.into_inner())?;
+    if let Some(answer) = shared.edge.feed.live.numbered(&caller.account, &repository, number) {
+        return Ok(super::ready(answer));
+    }
+    by_alias(&shared, &caller, &Alias::Numbered(repository, number)).await
+}
+
+fn parse_numbered(
+    (owner, name, number): (String, String, String),
+) -> Result<(Repository, IssueNumber), ApiError> {
     let repository = Repository::parse(&format!("{owner}/{name}"))
         .map_err(|wrong| ApiError::invalid_id("repository", &wrong))?;
     let number = number
@@ -70,10 +81,7 @@ pub async fn numbered_sandbox(
         .filter(|number| *number > 0 && i64::try_from(*number).is_ok())
         .map(IssueNumber)
         .ok_or_else(|| ApiError::field("number", "must be a whole number from 1"))?;
-    if let Some(answer) = shared.edge.feed.live.numbered(&caller.account, &repository, number) {
-        return Ok(super::ready(answer));
-    }
-    by_alias(&shared, &caller, &Alias::Numbered(repository, number)).await
+    Ok((repository, number))
 }
 
 /// By an alias that the live map does not know: it may be an older one of a live home.
@@ -101,7 +109,7 @@ async fn by_alias(
         ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
     ),
     responses(
-        (status = 200, body = Listed<TimelineBody>),
+        (status = 200, body = Timeline),
         (status = 400, body = Failed, description = "invalid_request"),
         (status = 503, body = Failed, description = "store_failed"),
     )
@@ -113,18 +121,73 @@ pub async fn timeline(
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
+    let alias = Alias::Issue(parse_issue_id(&path)?);
+    timeline_of(&shared, &caller, &request, &alias).await
+}
+
+/// The same, found by repository and number: also of an issue that only waits for its sandbox.
+#[utoipa::path(
+    tag = "issues",
+    params(
+        ("owner" = String, Path, description = "The repository's owner"),
+        ("repo" = String, Path, description = "The repository's name"),
+        ("number" = u64, Path, description = "The issue's number"),
+        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
+        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+    ),
+    responses(
+        (status = 200, body = Timeline),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 503, body = Failed, description = "store_failed"),
+    )
+)]
+#[get("/v1/repos/{owner}/{repo}/issues/{number}/events")]
+pub async fn numbered_timeline(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<(String, String, String)>,
+) -> Result<HttpResponse, ApiError> {
+    let (repository, number) = parse_numbered(path.into_inner())?;
+    timeline_of(&shared, &caller, &request, &Alias::Numbered(repository, number)).await
+}
+
+/// A page of an issue's timeline.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(rename_all = "camelCase")]
+pub struct Timeline {
+    /// Always true.
+    success: bool,
+    /// The issue's id; null where no such issue is known.
+    issue_id: Option<String>,
+    /// What is on this page.
+    data: Vec<TimelineBody>,
+    /// The `cursor` of the next page; null on the last.
+    next_cursor: Option<String>,
+    /// How many there are on all pages.
+    total: u64,
+}
+
+async fn timeline_of(
+    shared: &Shared,
+    caller: &Caller,
+    request: &HttpRequest,
+    alias: &Alias,
+) -> Result<HttpResponse, ApiError> {
     let mut query = Query::parse(request.query_string());
     let page = super::page(&mut query)?;
     query.finish()?;
-    let alias = Alias::Issue(parse_issue_id(&path)?);
     let store = &shared.edge.store;
-    let (data, next_cursor, total) = match store.resolve(&caller.account, &alias).await? {
-        Some(home) => {
-            let found = store.timeline(home, &page).await?;
-            (found.items.into_iter().map(TimelineBody::from).collect(), found.next, found.total)
-        }
-        None => (Vec::new(), None, 0),
-    };
-    let listed = Listed { success: true, data, next_cursor, total, event_cursor: None };
-    Ok(HttpResponse::Ok().json(listed))
+    let mut answer =
+        Timeline { success: true, issue_id: None, data: Vec::new(), next_cursor: None, total: 0 };
+    if let Some(home) = store.resolve(&caller.account, alias).await? {
+        let found = store.timeline(home, &page).await?;
+        let issue = store.load(home).await?;
+        answer.issue_id = issue.map(|issue| issue.facts.issue_id.to_string());
+        answer.data = found.items.into_iter().map(TimelineBody::from).collect();
+        answer.next_cursor = found.next;
+        answer.total = found.total;
+    }
+    Ok(HttpResponse::Ok().json(answer))
 }
