@@ -11,6 +11,7 @@
 
 mod act;
 mod client;
+mod completions;
 mod config;
 mod confirm;
 mod connect;
@@ -121,6 +122,11 @@ enum Verb {
     /// Look at the configuration
     #[command(subcommand)]
     Config(config::ConfigVerb),
+    /// Write the completions for a shell to standard output
+    Completions(completions::CompletionsArgs),
+    /// Write the manual to standard output
+    #[command(hide = true)]
+    Man(completions::ManArgs),
     /// Show the version
     Version(version::VersionArgs),
 }
@@ -148,7 +154,9 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
         Verb::Serve(args) => serve::run(&place, args, env),
         Verb::Demo(args) => demo::run(args, env),
         Verb::Config(verb) => config::run(&place, verb, env),
-        Verb::Version(args) => version::run(args),
+        Verb::Completions(args) => completions::completions(args),
+        Verb::Man(args) => completions::man(args),
+        Verb::Version(args) => version::run(args, env),
         Verb::Ensure(args) => remote(&place, env, async |s| ensure::run(s, args).await),
         Verb::Get(args) => remote(&place, env, async |s| get::run(s, args).await),
         Verb::Ls(args) => remote(&place, env, async |s| ls::run(s, args).await),

@@ -67,6 +67,9 @@ fn deliveries_of_an_issue_are_asked_for_by_its_id() {
         line if line.starts_with("GET /v1/sandboxes/") => {
             refusal(404, "sandbox_not_found", "none", "x")
         }
+        "GET /v1/repos/octo/hello/issues/9/events?limit=1" => {
+            json_reply(200, &json!({"success": true, "issueId": "999", "data": [], "total": 0}))
+        }
         _ => json_reply(200, &json!({"success": true, "data": [], "total": 0})),
     });
     assert_eq!(stub.run(&["deliveries", "octo/hello#7"]), ran(0, "", "no deliveries\n"));
@@ -74,7 +77,12 @@ fn deliveries_of_an_issue_are_asked_for_by_its_id() {
     // Its sandboxes may be gone; what came for it is not.
     assert_eq!(stub.run(&["deliveries", "gone-1"]).code, 0);
     assert_eq!(stub.lines().last().expect("asked"), "GET /v1/deliveries?issueId=gone-1&limit=50");
-    assert_eq!(stub.run(&["deliveries", "octo/hello#8"]).code, 3);
+    // Its first sandbox may still be waited for.
+    assert_eq!(stub.run(&["deliveries", "octo/hello#9"]).code, 0);
+    assert_eq!(stub.lines().last().expect("asked"), "GET /v1/deliveries?issueId=999&limit=50");
+    let unknown = stub.run(&["deliveries", "octo/hello#8"]);
+    assert_eq!(unknown.code, 3);
+    assert!(unknown.err.starts_with("error: nothing is known of octo/hello#8\n"), "{unknown:?}");
 }
 
 fn hold(id: &str) -> Value {

@@ -99,7 +99,7 @@ fn what_is_not_there_ends_with_three() {
     let hint = |issue: &str| {
         format!(
             "error: {issue} has no sandbox\n  hint: issuebox ensure {issue} gives it one, \
-             issuebox ls shows those there are\n"
+             issuebox events {issue} says whether it waits for one\n"
         )
     };
     for verb in [&["get"][..], &["stop"], &["rm", "--yes"], &["wait", "--for=running"]] {
@@ -219,6 +219,75 @@ fn removing_is_asked_for_twice_where_nobody_can_be_asked() {
     let removed = stub.run(&["rm", "known", "--yes", "--wait=5"]);
     assert_eq!(removed, ran(0, "claude-issue-known deleted\n", ""));
     assert_eq!(stub.lines()[1], "DELETE /v1/sandboxes/id-of-known?wait=5");
+}
+
+#[test]
+fn removing_by_force_says_what_it_gives_up() {
+    let stub = Stub::start(one_known);
+    let refused = stub.run(&["rm", "known", "--force"]);
+    assert_eq!(
+        refused,
+        ran(
+            2,
+            "",
+            "error: removing known by force gives up the record of what may still run at the \
+             provider, and there is nobody to ask\n  hint: add --yes where that is meant\n"
+        )
+    );
+    assert_eq!(stub.lines(), Vec::<String>::new());
+    assert_eq!(stub.run(&["rm", "known", "--force", "--yes"]).code, 0);
+    assert_eq!(stub.lines()[1], "DELETE /v1/sandboxes/id-of-known?force=true");
+}
+
+#[test]
+fn every_verb_that_reads_tells_programs_in_json_and_yaml() {
+    let stub = Stub::start(|asked| {
+        let item = json!({"text": "yes", "number": 1, "none": null, "list": ["a: b", "\u{1b}[2J"],
+            "nested": {"id": "007"}});
+        let path = asked.line.split('?').next().unwrap_or_default();
+        let data = match path {
+            "GET /v1/issues/known/sandbox" | "GET /v1/sandboxes/id-of-known" => {
+                return success(&sandbox("known", Some("running")));
+            }
+            _ => json!([item]),
+        };
+        json_reply(200, &json!({"success": true, "data": data, "total": 1, "sweeps": []}))
+    });
+    for verb in [&["ls"][..], &["get", "known"], &["deliveries"], &["holds"], &["drift"]] {
+        let told = |format| stub.run(&[verb, &["-o", format]].concat());
+        let json: Value = serde_json::from_str(&told("json").out).expect("JSON");
+        let yaml = told("yaml");
+        assert_eq!((yaml.code, yaml.err.as_str()), (0, ""), "{verb:?}");
+        if verb == ["get", "known"] {
+            assert!(yaml.out.contains("\nissueId: known\n"), "{}", yaml.out);
+            continue;
+        }
+        assert_eq!(json[0]["text"], "yes", "{verb:?}");
+        // Words that YAML would take for something else are quoted.
+        for line in ["text: \"yes\"", "number: 1", "none: null", "id: \"007\"", "\\e[2J"] {
+            assert!(yaml.out.contains(line), "{verb:?}: {line} is missing in {}", yaml.out);
+        }
+    }
+}
+
+#[test]
+fn completions_and_manual_name_every_verb() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let made = Ran::of(&mut stub::program(&["completions", shell]));
+        assert_eq!((made.code, made.err.as_str()), (0, ""), "{shell}");
+        for word in ["deliveries", "token-file"] {
+            assert!(made.out.contains(word), "{shell}: {word} is missing");
+        }
+    }
+    let first = Ran::of(&mut stub::program(&["man"]));
+    assert!(first.out.contains(".TH issuebox 1"), "{}", first.out);
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir_path = dir.path().to_str().expect("UTF-8");
+    assert_eq!(Ran::of(&mut stub::program(&["man", "--dir", dir_path])).code, 0);
+    for name in ["issuebox", "issuebox-ls", "issuebox-drift-adopt", "issuebox-config-check"] {
+        let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).expect(name);
+        assert!(page.contains(&format!(".TH {name} 1")), "{page}");
+    }
 }
 
 #[test]

@@ -52,6 +52,8 @@ pub(super) enum Act {
     Start,
     Retry,
     Delete,
+    /// Delete, and give the record up where the provider does not confirm it.
+    ForceDelete,
 }
 
 impl Act {
@@ -61,6 +63,7 @@ impl Act {
             Self::Start => Call::post(&["sandboxes", id, "start"]),
             Self::Retry => Call::post(&["sandboxes", id, "retry"]),
             Self::Delete => Call::delete(&["sandboxes", id]),
+            Self::ForceDelete => Call::delete(&["sandboxes", id]).query("force", Some("true")),
         }
     }
 
@@ -69,7 +72,7 @@ impl Act {
         match self {
             Self::Stop => "stopped",
             Self::Start | Self::Retry => "running",
-            Self::Delete => "deleted",
+            Self::Delete | Self::ForceDelete => "deleted",
         }
     }
 }
@@ -115,12 +118,12 @@ async fn one(
     };
     let sandbox: Sandbox = wire::read(answer.data())?;
     match args.shape.shown() {
-        Shown::Table => {
+        Shown::Table(_) => {
             let line = table::line(&session.screen, &sandbox);
             session.screen.line(&line)?;
         }
         Shown::Ids => session.screen.line(&sandbox.id)?,
-        Shown::Json => session.screen.json(answer.data())?,
+        Shown::Data(notation) => session.screen.data(notation, answer.data())?,
     }
     match wait {
         Some(seconds) => reached(&sandbox, act.goal(), seconds).map_err(Into::into),

@@ -65,7 +65,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub fn get(path: &[&str]) -> Self {
+    pub fn get(path: &[impl AsRef<str>]) -> Self {
         Self::new(Method::GET, path)
     }
 
@@ -82,8 +82,9 @@ impl Call {
     }
 
     /// `path` below `/v1`, segment by segment.
-    fn new(method: Method, path: &[&str]) -> Self {
-        let encoded = path.iter().map(|part| utf8_percent_encode(part, PATH_SEGMENT).to_string());
+    fn new(method: Method, path: &[impl AsRef<str>]) -> Self {
+        let encoded =
+            path.iter().map(|part| utf8_percent_encode(part.as_ref(), PATH_SEGMENT).to_string());
         let path = format!("/v1/{}", encoded.collect::<Vec<_>>().join("/"));
         Self { method, path, query: Vec::new(), body: None, wait: Duration::ZERO }
     }

@@ -76,23 +76,24 @@ fn show(
     all: Vec<Value>,
     total: u64,
 ) -> anyhow::Result<()> {
-    if shown == Shown::Json {
-        session.screen.json(&Value::Array(all))?;
-        return Ok(());
-    }
+    let width = match shown {
+        Shown::Data(notation) => return session.screen.data(notation, &Value::Array(all)),
+        Shown::Table(width) => Some(width),
+        Shown::Ids => None,
+    };
     let deliveries: Vec<Delivery> = all.iter().map(wire::read).collect::<Result<_, _>>()?;
-    if shown == Shown::Ids {
+    let Some(width) = width else {
         for id in deliveries.iter().filter_map(|one| one.delivery.as_deref()) {
             session.screen.line(&crate::types::inert(id))?;
         }
         return Ok(());
-    }
+    };
     if deliveries.is_empty() {
         // Not a result: a program that reads standard output gets nothing.
         eprintln!("no deliveries");
         return Ok(());
     }
-    let list = table::deliveries(&session.screen, &deliveries, SystemClock.now());
+    let list = table::deliveries(&session.screen, width, &deliveries, SystemClock.now());
     session.screen.line(&list)?;
     if (deliveries.len() as u64) < total {
         eprintln!("note: {} of {total}; --limit shows more", deliveries.len());

@@ -115,14 +115,14 @@ async fn list(session: &mut Session<'_>, shown: Shown) -> anyhow::Result<ExitCod
         }
     };
     match shown {
-        Shown::Json => session.screen.json(&Value::Array(all))?,
-        Shown::Ids | Shown::Table => {
+        Shown::Data(notation) => session.screen.data(notation, &Value::Array(all))?,
+        Shown::Ids | Shown::Table(_) => {
             let now = SystemClock.now();
             for value in &all {
                 let item: Item = wire::read(value)?;
                 let text = match shown {
                     Shown::Ids => inert(&item.id).into_owned(),
-                    Shown::Json | Shown::Table => sheet(&session.screen, &item, now),
+                    Shown::Data(_) | Shown::Table(_) => sheet(&session.screen, &item, now),
                 };
                 session.screen.line(&text)?;
             }
@@ -217,11 +217,12 @@ async fn decide(
     let call = Call::post(&["system", "drift", &args.id, remedy]);
     let answer = session.client.call(call).await.map_err(told)?;
     let line = match args.shape.shown() {
-        Shown::Json => {
-            return Ok(session.screen.json(answer.data()).map(|()| ExitCode::SUCCESS)?);
+        Shown::Data(notation) => {
+            session.screen.data(notation, answer.data())?;
+            return Ok(ExitCode::SUCCESS);
         }
         Shown::Ids => id,
-        Shown::Table => format!("{id}  {remedy} accepted; issuebox drift shows what is left"),
+        Shown::Table(_) => format!("{id}  {remedy} accepted; issuebox drift shows what is left"),
     };
     session.screen.line(&line)?;
     Ok(ExitCode::SUCCESS)

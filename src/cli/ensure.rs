@@ -47,9 +47,9 @@ pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::
     let ensured: Ensured = wire::read(&answer.body)?;
     let sandbox: Sandbox = wire::read(answer.data())?;
     match args.shape.shown() {
-        Shown::Json => session.screen.json(&answer.body)?,
+        Shown::Data(notation) => session.screen.data(notation, &answer.body)?,
         Shown::Ids => session.screen.line(&sandbox.id)?,
-        Shown::Table => {
+        Shown::Table(_) => {
             let line = table::line(&session.screen, &sandbox);
             let why = format!("{}: {}", inert(&ensured.outcome), inert(&ensured.reason));
             let why = session.screen.faint(&why);

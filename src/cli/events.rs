@@ -49,7 +49,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: EventsArgs) -> anyhow::
         let issue_id = target.known_issue_id(&session.client).await?;
         follower.told = timeline(session, &issue_id, follower.shown).await?;
         if follower.told.is_empty() && !args.follow {
-            return Err(target.not_found().into());
+            return Err(target.unknown().into());
         }
         follower.issue_id = Some(issue_id);
     }
@@ -88,9 +88,13 @@ async fn timeline(
     for value in newest_first.iter().rev() {
         let entry: TimelineEntry = wire::read(value)?;
         let line = match shown {
-            Shown::Json => value.to_string(),
+            Shown::Data(notation) => {
+                session.screen.record(notation, value)?;
+                told.push(entry);
+                continue;
+            }
             Shown::Ids => entry.at.clone(),
-            Shown::Table => {
+            Shown::Table(_) => {
                 let moved = moved(&session.screen, entry.from.as_deref(), entry.to.as_deref());
                 told_line(&session.screen, &entry.at, &moved, &entry.reason, &entry.cause)
             }
@@ -177,9 +181,11 @@ impl Follower {
             return Ok(());
         }
         let line = match self.shown {
-            Shown::Json => event.data.clone(),
+            Shown::Data(notation) => {
+                return screen.record(notation, &wire::read_event(&event.data)?);
+            }
             Shown::Ids => sandbox.id.clone(),
-            Shown::Table => {
+            Shown::Table(_) => {
                 let moved = moved(screen, changed.from.as_deref(), changed.to.as_deref());
                 let what = match &self.issue_id {
                     Some(_) => moved,

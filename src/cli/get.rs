@@ -25,15 +25,15 @@ pub(super) struct GetArgs {
 pub(super) async fn run(session: &mut Session<'_>, args: GetArgs) -> anyhow::Result<ExitCode> {
     let sandbox = args.issue.sandbox(&session.client).await?;
     match args.shape.shown() {
-        Shown::Table => {
+        Shown::Table(_) => {
             let sheet = table::sheet(&session.screen, &sandbox, SystemClock.now());
             session.screen.line(&sheet)?;
             tell_troubles(&session.client).await;
         }
         Shown::Ids => session.screen.line(&sandbox.id)?,
-        Shown::Json => {
+        Shown::Data(notation) => {
             let answer = session.client.call(Call::get(&["sandboxes", &sandbox.id])).await?;
-            session.screen.json(answer.data())?;
+            session.screen.data(notation, answer.data())?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -116,15 +116,15 @@ pub(super) async fn hold(session: &mut Session<'_>, args: HoldArgs) -> anyhow::R
         call = call.json(json!({"reason": reason}));
     }
     let answer = session.client.call(call).await?;
-    if args.shape.shown() == Shown::Json {
-        session.screen.json(answer.data())?;
+    if let Shown::Data(notation) = args.shape.shown() {
+        session.screen.data(notation, answer.data())?;
         return Ok(ExitCode::SUCCESS);
     }
     let hold: Hold = wire::read(answer.data())?;
     let id = inert(&hold.id);
     let line = match args.shape.shown() {
         Shown::Ids => id.into_owned(),
-        Shown::Table | Shown::Json => format!("{id} is held"),
+        Shown::Table(_) | Shown::Data(_) => format!("{id} is held"),
     };
     session.screen.line(&line)?;
     Ok(ExitCode::SUCCESS)
@@ -136,16 +136,16 @@ pub(super) async fn release(
 ) -> anyhow::Result<ExitCode> {
     let parts = args.what.path(session).await?;
     let answer = session.client.call(Call::delete(&below_holds(&parts))).await?;
-    if args.shape.shown() == Shown::Json {
-        session.screen.json(answer.data())?;
+    if let Shown::Data(notation) = args.shape.shown() {
+        session.screen.data(notation, answer.data())?;
         return Ok(ExitCode::SUCCESS);
     }
     let Released { id, released } = wire::read(answer.data())?;
     let id = inert(&id);
     let line = match (args.shape.shown(), released) {
         (Shown::Ids, _) => id.into_owned(),
-        (Shown::Table | Shown::Json, true) => format!("{id} is released"),
-        (Shown::Table | Shown::Json, false) => format!("{id} was not held"),
+        (Shown::Table(_) | Shown::Data(_), true) => format!("{id} is released"),
+        (Shown::Table(_) | Shown::Data(_), false) => format!("{id} was not held"),
     };
     session.screen.line(&line)?;
     Ok(ExitCode::SUCCESS)
@@ -167,8 +167,8 @@ pub(super) async fn list(session: &mut Session<'_>, args: HoldsArgs) -> anyhow::
             break;
         }
     }
-    if args.shape.shown() == Shown::Json {
-        session.screen.json(&Value::Array(all))?;
+    if let Shown::Data(notation) = args.shape.shown() {
+        session.screen.data(notation, &Value::Array(all))?;
         return Ok(ExitCode::SUCCESS);
     }
     let holds: Vec<Hold> = all.iter().map(wire::read).collect::<Result<_, _>>()?;

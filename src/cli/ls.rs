@@ -58,7 +58,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: LsArgs) -> anyhow::Resu
     }
     let shown = args.shape.shown();
     show(session, shown, all)?;
-    if shown == Shown::Table {
+    if let Shown::Table(_) = shown {
         tell_troubles(&session.client).await;
     }
     Ok(ExitCode::SUCCESS)
@@ -81,20 +81,23 @@ async fn page(
 }
 
 fn show(session: &mut Session<'_>, shown: Shown, all: Vec<Value>) -> anyhow::Result<()> {
-    if shown == Shown::Json {
-        session.screen.json(&Value::Array(all))?;
-        return Ok(());
-    }
+    let width = match shown {
+        Shown::Data(notation) => return session.screen.data(notation, &Value::Array(all)),
+        Shown::Table(width) => Some(width),
+        Shown::Ids => None,
+    };
     let sandboxes: Vec<Sandbox> = all.iter().map(wire::read).collect::<Result<_, _>>()?;
-    if shown == Shown::Ids {
+    let Some(width) = width else {
         for sandbox in &sandboxes {
             session.screen.line(&sandbox.id)?;
         }
-    } else if sandboxes.is_empty() {
+        return Ok(());
+    };
+    if sandboxes.is_empty() {
         // Not a result: a program that reads standard output gets nothing.
         eprintln!("no sandboxes; issuebox ensure ISSUE makes one");
     } else {
-        let list = table::list(&session.screen, &sandboxes, SystemClock.now());
+        let list = table::list(&session.screen, width, &sandboxes, SystemClock.now());
         session.screen.line(&list)?;
     }
     Ok(())

@@ -22,27 +22,49 @@ pub(super) struct Shape {
 // Plain comments: documentation would make every verb's help a page of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
-    // For people.
+    // For people, as wide as their terminal.
     #[default]
     Table,
+    // For people, with all there is.
+    Wide,
     // For programs, as the API says it.
     Json,
+    // The same.
+    Yaml,
 }
 
 /// What was asked for, of the two above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
-    Table,
-    Json,
+    Table(Width),
+    Data(Notation),
     Ids,
+}
+
+/// How much of it people are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    /// What fits the terminal.
+    Fitting,
+    /// All, in lines of whatever length.
+    Whole,
+}
+
+/// How programs are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notation {
+    Json,
+    Yaml,
 }
 
 impl Shape {
     pub const fn shown(self) -> Shown {
         match (self.quiet, self.output) {
             (true, _) => Shown::Ids,
-            (false, Format::Table) => Shown::Table,
-            (false, Format::Json) => Shown::Json,
+            (false, Format::Table) => Shown::Table(Width::Fitting),
+            (false, Format::Wide) => Shown::Table(Width::Whole),
+            (false, Format::Json) => Shown::Data(Notation::Json),
+            (false, Format::Yaml) => Shown::Data(Notation::Yaml),
         }
     }
 }
@@ -51,13 +73,16 @@ impl Shape {
 pub(super) struct Screen {
     pub out: io::Stdout,
     pub colours: bool,
+    /// How many columns it has; `None` where it is no terminal.
+    pub columns: Option<usize>,
 }
 
 impl Screen {
     pub fn new(env: &Environment) -> Self {
         let out = io::stdout();
         let colours = takes_colours(out.is_terminal(), env);
-        Self { out, colours }
+        let size = terminal_size::terminal_size_of(&out);
+        Self { out, colours, columns: size.map(|(columns, _rows)| usize::from(columns.0)) }
     }
 
     /// Writes a line.
@@ -65,9 +90,22 @@ impl Screen {
         writeln!(self.out, "{line}")
     }
 
-    /// Writes a JSON value for people to read and programs to parse.
-    pub fn json(&mut self, value: &Value) -> io::Result<()> {
-        writeln!(self.out, "{value:#}")
+    /// Writes what programs parse and people can read.
+    pub fn data(&mut self, notation: Notation, value: &Value) -> anyhow::Result<()> {
+        match notation {
+            Notation::Json => writeln!(self.out, "{value:#}")?,
+            Notation::Yaml => self.out.write_all(yaml(value)?.as_bytes())?,
+        }
+        Ok(())
+    }
+
+    /// Writes one of many as they come: a line of JSON, or a document of YAML.
+    pub fn record(&mut self, notation: Notation, value: &Value) -> anyhow::Result<()> {
+        match notation {
+            Notation::Json => writeln!(self.out, "{value}")?,
+            Notation::Yaml => write!(self.out, "---\n{}", yaml(value)?)?,
+        }
+        Ok(())
     }
 
     /// Text in the colour of a phase, where colours are taken.
@@ -97,6 +135,15 @@ impl Screen {
     fn styled(&self, style: Style, text: &str) -> String {
         if self.colours { text.style(style).to_string() } else { text.to_owned() }
     }
+}
+
+/// As YAML, with a line feed at the end.
+fn yaml(value: &Value) -> anyhow::Result<String> {
+    let mut text = serde_saphyr::to_string(value)?;
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(text)
 }
 
 /// Whether standard error takes colours.

@@ -13,6 +13,10 @@ use super::confirm::{Question, confirm};
 pub(super) struct RmArgs {
     #[command(flatten)]
     acting: Acting,
+    /// Give the record up although the provider does not confirm that the sandbox is gone: what
+    /// still runs there runs on until a sweep removes it
+    #[arg(long)]
+    force: bool,
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
@@ -22,11 +26,27 @@ pub(super) async fn run(session: &mut Session<'_>, args: RmArgs) -> anyhow::Resu
     if !args.yes {
         let names: Vec<String> = args.acting.issues.iter().map(ToString::to_string).collect();
         let names = names.join(", ");
-        confirm(&Question {
-            asked: &format!("Remove {names} with its workspace?"),
-            unasked: &format!("removing {names} loses the workspace"),
-            refused: "nothing was removed",
-        })?;
+        let (asked, unasked) = if args.force {
+            (
+                format!(
+                    "Remove {names} by force? The record is given up, whether or not the provider \
+                     confirms that the sandbox is gone. What still runs there runs on, beside the \
+                     issue's next sandbox, until a sweep removes it."
+                ),
+                format!(
+                    "removing {names} by force gives up the record of what may still run at the \
+                     provider"
+                ),
+            )
+        } else {
+            (
+                format!("Remove {names} with its workspace?"),
+                format!("removing {names} loses the workspace"),
+            )
+        };
+        let refused = "nothing was removed";
+        confirm(&Question { asked: &asked, unasked: &unasked, refused })?;
     }
-    act::run(session, Act::Delete, args.acting).await
+    let act = if args.force { Act::ForceDelete } else { Act::Delete };
+    act::run(session, act, args.acting).await
 }

@@ -5,71 +5,118 @@ use comfy_table::{Table, presets};
 
 use crate::types::{Timestamp, inert};
 
-use super::output::Screen;
+use super::output::{Screen, Width};
 use super::wire::{Delivery, Hold, Sandbox};
 
-/// Longest title or reason in a table, in characters.
+/// Longest title or reason in a table that is not shown on a terminal, in characters.
 const TITLE_LEN_MAX: usize = 48;
+/// A title or reason is never cut below this, whatever the terminal: the lines wrap instead.
+const TITLE_LEN_MIN: usize = 24;
+/// What is between columns.
+const GAP: usize = 2;
 
 /// A list of sandboxes, the phase in front.
-pub(super) fn list(screen: &Screen, sandboxes: &[Sandbox], now: Timestamp) -> String {
-    let mut table = plain_table();
-    table.set_header(["PHASE", "ISSUE", "TITLE", "AGE", "SANDBOX"]);
-    for sandbox in sandboxes {
-        table.add_row([
-            sandbox.phase_word().to_owned(),
+pub(super) fn list(screen: &Screen, width: Width, sandboxes: &[Sandbox], now: Timestamp) -> String {
+    let row = |sandbox: &Sandbox| {
+        let mut row = vec![
+            inert(sandbox.phase_word()).into_owned(),
             inert(&sandbox.issue()).into_owned(),
-            shortened(&inert(sandbox.issue_title.as_deref().unwrap_or("-"))),
+            inert(sandbox.issue_title.as_deref().unwrap_or("-")).into_owned(),
             age(&sandbox.created_at, now),
             inert(&sandbox.name).into_owned(),
-        ]);
-    }
-    laid_out(screen, table)
+        ];
+        if width == Width::Whole {
+            row.extend([
+                age(&sandbox.phase_since, now),
+                inert(&sandbox.provider).into_owned(),
+                inert(&sandbox.template).into_owned(),
+                inert(&sandbox.id).into_owned(),
+                inert(sandbox.reason.as_deref().unwrap_or("-")).into_owned(),
+            ]);
+        }
+        row
+    };
+    let header = ["PHASE", "ISSUE", "TITLE", "AGE", "SANDBOX"];
+    let more = ["SINCE", "PROVIDER", "TEMPLATE", "ID", "REASON"];
+    let more = if width == Width::Whole { &more[..] } else { &[] };
+    laid_out(screen, width, &[&header, more].concat(), Some(2), sandboxes.iter().map(row).collect())
 }
 
 /// A list of deliveries, what became of them in front.
-pub(super) fn deliveries(screen: &Screen, deliveries: &[Delivery], now: Timestamp) -> String {
-    let mut table = plain_table();
-    table.set_header(["STATUS", "AGE", "EVENT", "ISSUE", "REASON", "DELIVERY"]);
-    for delivery in deliveries {
+pub(super) fn deliveries(
+    screen: &Screen,
+    width: Width,
+    deliveries: &[Delivery],
+    now: Timestamp,
+) -> String {
+    let row = |delivery: &Delivery| {
         let event = delivery.event.as_deref().unwrap_or("-");
         let event = match &delivery.action {
             Some(action) => format!("{event}.{action}"),
             None => event.to_owned(),
         };
-        table.add_row([
+        vec![
             inert(&delivery.status).into_owned(),
             age(&delivery.received_at, now),
             inert(&event).into_owned(),
             inert(delivery.issue_id.as_deref().unwrap_or("-")).into_owned(),
-            shortened(&inert(&delivery.reason)),
+            inert(&delivery.reason).into_owned(),
             inert(delivery.delivery.as_deref().unwrap_or("-")).into_owned(),
-        ]);
-    }
-    laid_out(screen, table)
+        ]
+    };
+    let header = ["STATUS", "AGE", "EVENT", "ISSUE", "REASON", "DELIVERY"];
+    laid_out(screen, width, &header, Some(4), deliveries.iter().map(row).collect())
 }
 
 /// A list of holds.
 pub(super) fn holds(screen: &Screen, holds: &[Hold], now: Timestamp) -> String {
-    let mut table = plain_table();
-    table.set_header(["HELD", "AGE", "BY", "REASON"]);
-    for hold in holds {
+    let row = |hold: &Hold| {
         let reason = Some(hold.reason.as_str()).filter(|reason| !reason.is_empty());
-        table.add_row([
+        vec![
             inert(&hold.id).into_owned(),
             age(&hold.since, now),
             inert(&hold.by).into_owned(),
             inert(reason.unwrap_or("-")).into_owned(),
-        ]);
-    }
-    laid_out(screen, table)
+        ]
+    };
+    let header = ["HELD", "AGE", "BY", "REASON"];
+    laid_out(screen, Width::Whole, &header, None, holds.iter().map(row).collect())
 }
 
-fn laid_out(screen: &Screen, mut table: Table) -> String {
+/// A table, with what stands in the column `longest` cut to what its place has room for.
+fn laid_out(
+    screen: &Screen,
+    width: Width,
+    header: &[&str],
+    longest: Option<usize>,
+    mut rows: Vec<Vec<String>>,
+) -> String {
+    if let (Width::Fitting, Some(at)) = (width, longest) {
+        let len_max = screen.columns.map_or(TITLE_LEN_MAX, |columns| {
+            columns.saturating_sub(width_beside(header, at, &rows)).max(TITLE_LEN_MIN)
+        });
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(at)) {
+            *cell = shortened(cell, len_max);
+        }
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header.iter().copied());
+    table.add_rows(rows);
     for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
+        column.set_padding((0, u16::try_from(GAP).expect("a few columns")));
     }
     screen.coloured_by_first_word(&table.to_string())
+}
+
+/// How many columns all but one take, with the gaps between all.
+fn width_beside(header: &[&str], at: usize, rows: &[Vec<String>]) -> usize {
+    let width_of = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain(header.get(column).map(|name| name.len())).max().unwrap_or(0)
+    };
+    let others = (0..header.len()).filter(|column| *column != at).map(width_of).sum::<usize>();
+    others + GAP * header.len().saturating_sub(1)
 }
 
 /// All there is to say of one sandbox.
@@ -120,17 +167,11 @@ pub(super) fn line(screen: &Screen, sandbox: &Sandbox) -> String {
     line
 }
 
-fn plain_table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table
-}
-
-fn shortened(text: &str) -> String {
-    if text.chars().count() <= TITLE_LEN_MAX {
+fn shortened(text: &str, len_max: usize) -> String {
+    if text.chars().count() <= len_max {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(TITLE_LEN_MAX - 1).collect();
+    let kept: String = text.chars().take(len_max - 1).collect();
     format!("{}…", kept.trim_end())
 }
 

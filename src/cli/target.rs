@@ -76,11 +76,8 @@ impl Target {
     pub async fn find(&self, client: &Client) -> Result<Option<Sandbox>, Failure> {
         match self {
             Self::Numbered(repository, number) => {
-                let (owner, name) =
-                    repository.as_str().split_once('/').unwrap_or((repository.as_str(), ""));
-                let number = number.to_string();
-                let path = ["repos", owner, name, "issues", &number, "sandbox"];
-                wire::read(client.call(Call::get(&path)).await?.data())
+                let call = Call::get(&path_of(repository, *number, "sandbox"));
+                wire::read(client.call(call).await?.data())
             }
             Self::Word(word) => {
                 if IssueId::parse(word).is_ok() {
@@ -107,25 +104,54 @@ impl Target {
         self.find(client).await?.ok_or_else(|| self.not_found())
     }
 
-    /// The issue's id: that of its sandbox, else as it was written where it can be one. The
-    /// issue's sandboxes may all be gone; what is known of the issue is not.
+    /// The issue's id: that of its sandbox, else as it was written where it can be one, else what
+    /// the server knows the issue by. Its sandboxes may all be gone, or it may wait for its first
+    /// one; what is known of the issue is not gone.
     ///
     /// # Errors
-    /// [`Failure::NotFound`] where there is neither.
+    /// [`Failure::NotFound`] where there is none of these.
     pub async fn known_issue_id(&self, client: &Client) -> Result<String, Failure> {
         if let Some(sandbox) = self.find(client).await? {
             return Ok(sandbox.issue_id);
         }
-        self.issue_id().map(|id| id.to_string()).ok_or_else(|| self.not_found())
+        let known = match self {
+            Self::Numbered(repository, number) => {
+                let call = Call::get(&path_of(repository, *number, "events"));
+                let answer = client.call(call.query("limit", Some(1))).await?;
+                answer.body["issueId"].as_str().map(str::to_owned)
+            }
+            Self::Word(_) => self.issue_id().map(|id| id.to_string()),
+        };
+        known.ok_or_else(|| self.unknown())
+    }
+
+    /// That nothing is known of such an issue.
+    pub fn unknown(&self) -> Failure {
+        Failure::NotFound {
+            message: format!("nothing is known of {self}"),
+            hint: format!(
+                "issuebox ensure {self} gives it a sandbox, issuebox ls shows those there are"
+            ),
+        }
     }
 
     /// That there is no such sandbox.
     pub fn not_found(&self) -> Failure {
         Failure::NotFound {
             message: format!("{self} has no sandbox"),
-            hint: format!("issuebox ensure {self} gives it one, issuebox ls shows those there are"),
+            hint: format!(
+                "issuebox ensure {self} gives it one, issuebox events {self} says whether it waits \
+                 for one"
+            ),
         }
     }
+}
+
+/// The path of what belongs to an issue that is known by repository and number.
+fn path_of(repository: &Repository, number: IssueNumber, what: &str) -> [String; 6] {
+    let whole = repository.as_str();
+    let (owner, name) = whole.split_once('/').unwrap_or((whole, ""));
+    ["repos", owner, name, "issues", &number.to_string(), what].map(str::to_owned)
 }
 
 #[cfg(test)]

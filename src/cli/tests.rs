@@ -45,6 +45,12 @@ fn every_verb_of_the_contract_is_there() {
         &["holds", "-q"],
         &["config", "check"],
         &["version", "-o", "json"],
+        &["ls", "-o", "wide"],
+        &["get", "a", "-o", "yaml"],
+        &["rm", "a", "--force"],
+        &["completions", "bash"],
+        &["man"],
+        &["man", "--dir", "d"],
         &["ls", "--server", "http://127.0.0.1:1", "--token-file", "f"],
         &["--server", "http://127.0.0.1:1", "ls"],
     ] {
@@ -116,7 +122,7 @@ fn now() -> Timestamp {
 }
 
 fn screen(colours: bool) -> Screen {
-    Screen { out: std::io::stdout(), colours }
+    Screen { out: std::io::stdout(), colours, columns: None }
 }
 
 fn samples() -> [wire::Sandbox; 3] {
@@ -136,7 +142,7 @@ fn samples() -> [wire::Sandbox; 3] {
 
 #[test]
 fn a_list_is_calm_and_inert() {
-    insta::assert_snapshot!(table::list(&screen(false), &samples(), now()), @r"
+    insta::assert_snapshot!(table::list(&screen(false), output::Width::Fitting, &samples(), now()), @r"
     PHASE    ISSUE                   TITLE                                            AGE  SANDBOX
     running  pear-garden/orchard#12  Sign-in loops                                    14m  claude-issue-2874100012
     failed   test-123                -                                                10d  claude-issue-test-123
@@ -146,7 +152,7 @@ fn a_list_is_calm_and_inert() {
 
 #[test]
 fn colours_change_nothing_but_the_colours() {
-    let coloured = table::list(&screen(true), &samples(), now());
+    let coloured = table::list(&screen(true), output::Width::Fitting, &samples(), now());
     assert!(coloured.contains("\u{1b}[32mrunning\u{1b}["), "{coloured:?}");
     let mut plain = String::new();
     let mut rest = coloured.as_str();
@@ -155,7 +161,7 @@ fn colours_change_nothing_but_the_colours() {
         rest = code.split_once('m').map_or("", |(_, rest)| rest);
     }
     plain.push_str(rest);
-    assert_eq!(plain, table::list(&screen(false), &samples(), now()));
+    assert_eq!(plain, table::list(&screen(false), output::Width::Fitting, &samples(), now()));
 }
 
 #[test]
@@ -206,4 +212,26 @@ fn ages_are_in_their_largest_unit() {
     assert_eq!(age("2026-03-01T09:14:16Z"), "23h");
     assert_eq!(age("2026-02-01T09:14:15Z"), "29d");
     assert_eq!(age("yesterday"), "?");
+}
+
+#[test]
+fn a_list_takes_the_room_that_its_terminal_has() {
+    let title = "t".repeat(80);
+    let one = || [sandbox(&serde_json::json!({ "issueTitle": title }))];
+    let lines = |columns, width| {
+        let screen = Screen { columns, ..screen(false) };
+        let list = table::list(&screen, width, &one(), now());
+        list.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let shown = |columns| lines(columns, output::Width::Fitting).remove(1);
+    assert_eq!(shown(None).matches('t').count(), 47, "as much as ever where it is no terminal");
+    assert!(shown(Some(200)).contains(&title));
+    let fitted = shown(Some(110));
+    assert!(fitted.chars().count() == 110 && fitted.contains("t…"), "{fitted:?}");
+    assert_eq!(shown(Some(20)).matches('t').count(), 23, "never less than says something");
+    let whole = lines(Some(20), output::Width::Whole);
+    assert!(whole[0].contains("REASON"), "{whole:?}");
+    for part in [title.as_str(), "0190c1d2-0000-7000-8000-000000000001", "it is up", "local"] {
+        assert!(whole[1].contains(part), "{part} is missing in {whole:?}");
+    }
 }

@@ -1,12 +1,12 @@
 //! `issuebox version`.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
 
-use super::output::{Shape, Shown};
+use super::connect::Environment;
+use super::output::{Screen, Shape, Shown};
 
 #[derive(Debug, Args)]
 pub(super) struct VersionArgs {
@@ -14,13 +14,13 @@ pub(super) struct VersionArgs {
     shape: Shape,
 }
 
-pub(super) fn run(args: VersionArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: VersionArgs, env: &Environment) -> anyhow::Result<ExitCode> {
     let version = env!("CARGO_PKG_VERSION");
-    let text = match args.shape.shown() {
-        Shown::Table => format!("issuebox {version}"),
-        Shown::Json => json!({ "version": version }).to_string(),
-        Shown::Ids => version.to_owned(),
-    };
-    writeln!(std::io::stdout(), "{text}")?;
+    let mut screen = Screen::new(env);
+    match args.shape.shown() {
+        Shown::Table(_) => screen.line(&format!("issuebox {version}"))?,
+        Shown::Data(notation) => screen.record(notation, &json!({ "version": version }))?,
+        Shown::Ids => screen.line(version)?,
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -88,14 +88,14 @@ pub(super) async fn run(session: &mut Session<'_>, args: WaitArgs) -> anyhow::Re
     }
     reached(&sandbox, goal, args.timeout)?;
     match args.shape.shown() {
-        Shown::Table => {
+        Shown::Table(_) => {
             let line = table::line(&session.screen, &sandbox);
             session.screen.line(&line)?;
         }
         Shown::Ids => session.screen.line(&sandbox.id)?,
-        Shown::Json => {
+        Shown::Data(notation) => {
             let answer = session.client.call(Call::get(&["sandboxes", &sandbox.id])).await?;
-            session.screen.json(answer.data())?;
+            session.screen.data(notation, answer.data())?;
         }
     }
     Ok(ExitCode::SUCCESS)

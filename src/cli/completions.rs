@@ -1,0 +1,71 @@
+//! `issuebox completions` and `man`: what packages install beside the program, made from the same
+//! description of the arguments that reads them.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Command, CommandFactory};
+use clap_complete::Shell;
+
+use super::Cli;
+
+#[derive(Debug, Args)]
+pub(super) struct CompletionsArgs {
+    /// For which shell
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ManArgs {
+    /// Write a page for each verb into DIR, instead of the first page to standard output
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+pub(super) fn completions(args: CompletionsArgs) -> anyhow::Result<ExitCode> {
+    // Made whole before it is written: the generator panics where nobody reads.
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "issuebox", &mut text);
+    std::io::stdout().write_all(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn man(args: ManArgs) -> anyhow::Result<ExitCode> {
+    let mut command = Cli::command();
+    command.build();
+    match args.dir {
+        None => std::io::stdout().write_all(&page(&command, "issuebox")?)?,
+        Some(dir) => {
+            std::fs::create_dir_all(&dir)
+                .with_context(|| format!("{} cannot be made", dir.display()))?;
+            for (name, text) in pages(&command)? {
+                let path = dir.join(format!("{name}.1"));
+                std::fs::write(&path, text)
+                    .with_context(|| format!("{} cannot be written", path.display()))?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Every page, by the name that `man` finds it under: `issuebox-drift-adopt`.
+fn pages(command: &Command) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    let mut pages = Vec::new();
+    let mut todo = vec![(command.clone(), command.get_name().to_owned())];
+    while let Some((command, name)) = todo.pop() {
+        pages.push((name.clone(), page(&command, &name)?));
+        let below =
+            command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
+        todo.extend(below.map(|c| (c.clone(), format!("{name}-{}", c.get_name()))));
+    }
+    Ok(pages)
+}
+
+fn page(command: &Command, name: &str) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command.clone()).title(name).render(&mut text)?;
+    Ok(text)
+}
