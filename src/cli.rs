@@ -22,6 +22,7 @@ mod ensure;
 mod events;
 mod exec;
 mod failure;
+mod files;
 mod get;
 mod hold;
 mod ls;
@@ -105,6 +106,9 @@ enum Verb {
     Rm(rm::RmArgs),
     /// Run a command in a sandbox
     Exec(exec::ExecArgs),
+    /// Look into a workspace, and take files out of it and into it
+    #[command(subcommand)]
+    Files(files::FilesVerb),
     /// Show what happened to an issue, or follow what happens to all
     Events(events::EventsArgs),
     /// Show what came from GitHub, and what came of it
@@ -165,6 +169,7 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
         Verb::Retry(args) => remote(&place, env, async |s| retry::run(s, args).await),
         Verb::Rm(args) => remote(&place, env, async |s| rm::run(s, args).await),
         Verb::Exec(args) => remote(&place, env, async |s| exec::run(s, args).await),
+        Verb::Files(verb) => remote(&place, env, async |s| files::run(s, verb).await),
         Verb::Events(args) => remote(&place, env, async |s| events::run(s, args).await),
         Verb::Hold(mut args) => {
             let place = args.what.take_bare_server(place);
@@ -197,7 +202,10 @@ fn remote(
     let client = connect::connect(place, env)?;
     let mut session = Session { client, screen: Screen::new(env), env };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(verb(&mut session))
+    let ended = runtime.block_on(verb(&mut session));
+    // Standard input may still be waited for, on a thread that nothing can end.
+    runtime.shutdown_background();
+    ended
 }
 
 #[cfg(test)]

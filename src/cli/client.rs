@@ -4,12 +4,16 @@
 //! right. Redirects are not followed, so that the token stays with the server it was meant for.
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use bytes::BytesMut;
+use futures_util::stream;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Method, RequestBuilder, Response, Url, redirect};
 use serde_json::Value;
+use tokio::io::AsyncReadExt;
 
 use crate::types::Secret;
 
@@ -27,6 +31,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 const EVENT_STREAM: &str = "text/event-stream";
 /// Largest answer that is read, in bytes: 200 sandboxes with long titles fit many times.
 const ANSWER_LEN_MAX: usize = 32 * 1024 * 1024;
+
+/// How much of a file is read at once, in bytes.
+const PIECE_LEN: usize = 64 * 1024;
 
 /// What stands in a path as it is; everything else is encoded.
 const PATH_SEGMENT: &AsciiSet =
@@ -60,6 +67,8 @@ pub(super) struct Call {
     method: Method,
     path: String,
     query: Vec<(&'static str, String)>,
+    /// A parameter whose value need not be text, encoded.
+    query_bytes: Option<String>,
     body: Option<Value>,
     wait: Duration,
 }
@@ -86,7 +95,14 @@ impl Call {
         let encoded =
             path.iter().map(|part| utf8_percent_encode(part.as_ref(), PATH_SEGMENT).to_string());
         let path = format!("/v1/{}", encoded.collect::<Vec<_>>().join("/"));
-        Self { method, path, query: Vec::new(), body: None, wait: Duration::ZERO }
+        Self {
+            method,
+            path,
+            query: Vec::new(),
+            query_bytes: None,
+            body: None,
+            wait: Duration::ZERO,
+        }
     }
 
     /// Adds a query parameter where there is something to say.
@@ -94,6 +110,12 @@ impl Call {
         if let Some(value) = value {
             self.query.push((name, value.to_string()));
         }
+        self
+    }
+
+    /// Adds a parameter whose value is bytes. Only one of them can be given.
+    pub fn query_bytes(mut self, name: &str, value: &[u8]) -> Self {
+        self.query_bytes = Some(format!("?{name}={}", percent_encode(value, NON_ALPHANUMERIC)));
         self
     }
 
@@ -170,8 +192,55 @@ impl Client {
         Ok(EventStream { bytes: response, decoder: Decoder::default(), ready: VecDeque::new() })
     }
 
+    /// Makes a call whose answer is bytes, and writes them as they come.
+    ///
+    /// # Errors
+    /// As for [`Client::call`]; also where the bytes cannot be written, or break off.
+    pub async fn download(&self, call: Call, out: &mut impl io::Write) -> anyhow::Result<()> {
+        let sent = tokio::time::timeout(ANSWER_TIMEOUT, self.request(&call).send()).await;
+        let mut response = match sent {
+            Ok(answered) => answered.map_err(|e| self.unreachable(e))?,
+            Err(_elapsed) => return Err(self.silent().into()),
+        };
+        let status = response.status();
+        if !status.is_success() {
+            let bytes = self.read(response).await?;
+            let body = serde_json::from_slice(&bytes).ok();
+            return Err(self.refusal(status.as_u16(), body.as_ref()).into());
+        }
+        loop {
+            let chunk = tokio::time::timeout(SILENCE_MAX, response.chunk()).await;
+            let chunk = chunk.map_err(|_elapsed| self.silent())?;
+            let Some(bytes) = chunk.map_err(|e| self.unreachable(e))? else { return Ok(()) };
+            out.write_all(&bytes)?;
+        }
+    }
+
+    /// Makes a call whose body is what can be read from a file until it ends; the answer's status.
+    /// How long that takes is up to whoever fills the file.
+    ///
+    /// # Errors
+    /// As for [`Client::call`].
+    pub async fn upload(&self, call: Call, file: std::fs::File) -> Result<u16, Failure> {
+        let file = tokio::fs::File::from_std(file);
+        let pieces = stream::try_unfold(file, |mut file| async move {
+            let mut piece = BytesMut::with_capacity(PIECE_LEN);
+            let read = file.read_buf(&mut piece).await?;
+            Ok::<_, io::Error>((read > 0).then(|| (piece.freeze(), file)))
+        });
+        let request = self.request(&call).body(reqwest::Body::wrap_stream(pieces));
+        let response = request.send().await.map_err(|e| self.unreachable(e))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(status.as_u16());
+        }
+        let bytes = self.read(response).await?;
+        Err(self.refusal(status.as_u16(), serde_json::from_slice(&bytes).ok().as_ref()))
+    }
+
     fn request(&self, call: &Call) -> RequestBuilder {
-        let url = format!("{}{}", self.server, call.path);
+        let more = call.query_bytes.as_deref().unwrap_or_default();
+        let url = format!("{}{}{more}", self.server, call.path);
         let request = self
             .http
             .request(call.method.clone(), url)

@@ -5,6 +5,7 @@ use comfy_table::{Table, presets};
 
 use crate::types::{Timestamp, inert};
 
+use super::files::Entry;
 use super::output::{Screen, Width};
 use super::wire::{Delivery, Hold, Sandbox};
 
@@ -81,6 +82,22 @@ pub(super) fn holds(screen: &Screen, holds: &[Hold], now: Timestamp) -> String {
     };
     let header = ["HELD", "AGE", "BY", "REASON"];
     laid_out(screen, Width::Whole, &header, None, holds.iter().map(row).collect())
+}
+
+/// What a directory holds.
+pub(super) fn files(screen: &Screen, width: Width, entries: &[Entry], now: Timestamp) -> String {
+    let row = |entry: &Entry| {
+        let size = if entry.kind == "file" { entry.size.to_string() } else { "-".to_owned() };
+        vec![
+            inert(&entry.kind).into_owned(),
+            inert(&entry.mode).into_owned(),
+            size,
+            age(&entry.modified_at, now),
+            inert(&entry.path()).into_owned(),
+        ]
+    };
+    let header = ["KIND", "MODE", "SIZE", "AGE", "PATH"];
+    laid_out(screen, width, &header, None, entries.iter().map(row).collect())
 }
 
 /// A table, with what stands in the column `longest` cut to what its place has room for.

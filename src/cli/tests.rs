@@ -49,6 +49,10 @@ fn every_verb_of_the_contract_is_there() {
         &["get", "a", "-o", "yaml"],
         &["rm", "a", "--force"],
         &["completions", "bash"],
+        &["files", "ls", "a"],
+        &["files", "ls", "a", "src", "--depth", "3", "-o", "yaml"],
+        &["files", "cat", "octo/hello#1", "src/main.rs"],
+        &["files", "put", "a", "x", "/etc/hostname"],
         &["man"],
         &["man", "--dir", "d"],
         &["ls", "--server", "http://127.0.0.1:1", "--token-file", "f"],
@@ -85,6 +89,9 @@ fn wrong_arguments_are_refused() {
         &["hold", "--repository", "octo"],
         &["release", "a", "--reason", "x"],
         &["config"],
+        &["files"],
+        &["files", "cat", "a"],
+        &["files", "ls", "a", "--depth", "33"],
         &["ls", "--token", "secret"],
     ] {
         assert!(parse(args).is_err(), "{args:?} must be refused");
