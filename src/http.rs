@@ -37,6 +37,7 @@ mod server;
 mod sessions;
 mod shared;
 mod sse;
+mod survey;
 mod webhooks;
 pub mod wire;
 

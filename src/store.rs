@@ -35,8 +35,8 @@ pub use stray::Stray;
 use crate::issue::{FanOut, Issue, Scope};
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId,
-    IssueId, IssueNumber, Phase, ProviderName, Repository, Sandbox, SandboxId, TimelineEntry,
-    Timestamp,
+    IssueId, IssueNumber, Phase, ProviderName, Repository, Sandbox, SandboxId, TemplateName,
+    TimelineEntry, Timestamp,
 };
 
 /// What is durable. See the [module](self) for the contract.
@@ -337,6 +337,8 @@ pub struct SandboxFilter {
     pub repository: Option<Repository>,
     /// Of the home with this alias.
     pub home: Option<HomeId>,
+    /// Made from this template.
+    pub template: Option<TemplateName>,
     /// With this external id.
     pub external_id: Option<ExternalId>,
     /// Whose name, issue title, repository or id contains this text, whatever its case.

@@ -490,8 +490,6 @@ async fn what_goes_well_goes_as_described() {
     server.post("/v1/sandboxes?wait=5", json!({"issueId": "3"})).await;
     let retried = server.post("/v1/sandboxes/claude-issue-3/retry", Value::Null).await;
     seen.insert(("POST /v1/sandboxes/{id}/retry".into(), retried.status));
-    let list = send(server.client.get(server.url("/list")).header("cookie", &cookie)).await;
-    seen.insert(("GET /list".into(), list.status));
     // An event stream does not end; its head says enough.
     let events = server.request(Method::GET, "/v1/events").send().await.expect("an answer");
     seen.insert(("GET /v1/events".into(), events.status().as_u16()));

@@ -301,6 +301,13 @@ impl Engine {
         self.core.executor.providers()
     }
 
+    /// The templates of the configuration, by name.
+    pub fn templates(&self) -> Vec<Template> {
+        let mut all: Vec<_> = self.templates.values().cloned().collect();
+        all.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
+        all
+    }
+
     /// What can be measured of it as it is now.
     pub fn figures(&self) -> Figures {
         let executor = &self.core.executor;

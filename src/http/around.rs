@@ -21,6 +21,10 @@ use super::routes;
 /// The header that carries a request's id back.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// A request's id, among its extensions.
+#[derive(Clone, Debug)]
+pub struct RequestId(pub Arc<str>);
+
 /// The middleware around all routes.
 ///
 /// # Errors
@@ -38,7 +42,8 @@ pub async fn around<B: MessageBody + 'static>(
         // HEAD is GET without the body, which actix-web leaves out when it writes the answer.
         request.head_mut().method = Method::GET;
     }
-    let mut response = match gate(&shared, &request, &id) {
+    request.extensions_mut().insert(RequestId(Arc::clone(&id)));
+    let mut response = match gate(&shared, &request, &id).await {
         Ok(()) => next.call(request).await?.map_into_boxed_body(),
         Err(refused) => request.into_response(refused.error_response()),
     };
@@ -60,7 +65,7 @@ pub async fn around<B: MessageBody + 'static>(
 }
 
 /// What is checked before any route is looked for.
-fn gate(shared: &Shared, request: &ServiceRequest, id: &Arc<str>) -> Result<(), ApiError> {
+async fn gate(shared: &Shared, request: &ServiceRequest, id: &Arc<str>) -> Result<(), ApiError> {
     if let Some(encoding) = request.headers().get(header::CONTENT_ENCODING)
         && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
     {
@@ -68,7 +73,7 @@ fn gate(shared: &Shared, request: &ServiceRequest, id: &Arc<str>) -> Result<(), 
             .hint("send the body without Content-Encoding"));
     }
     if request.path().starts_with("/v1/") || request.path() == "/v1" {
-        let caller = auth::authenticate(shared, request.request(), id)?;
+        let caller = auth::authenticate(shared, request.request(), id).await?;
         request.extensions_mut().insert(caller);
     }
     Ok(())

@@ -81,7 +81,7 @@ impl FromRequest for Caller {
 /// # Errors
 /// 401 without a valid token or session, 403 for a change by a session from elsewhere, 429 for
 /// an address that gave too many wrong tokens.
-pub fn authenticate(
+pub async fn authenticate(
     shared: &Shared,
     request: &HttpRequest,
     request_id: &Arc<str>,
@@ -95,7 +95,7 @@ pub fn authenticate(
         check_token(shared, client_address(shared, request), bearer(given))?;
         return Ok(caller("admin"));
     }
-    let session = session(shared, request).ok_or_else(unauthorized)?;
+    let session = session(shared, request).await?.ok_or_else(unauthorized)?;
     if *request.method() != Method::GET {
         let token = request.headers().get(FORM_TOKEN_HEADER).and_then(|v| v.to_str().ok());
         check_change(shared, request, &session, token.unwrap_or_default())?;
@@ -136,9 +136,15 @@ pub fn check_token(
 }
 
 /// The session that the request's cookie names, if it has not ended.
-pub fn session(shared: &Shared, request: &HttpRequest) -> Option<SessionKey> {
-    let cookie = request.cookie(SESSION_COOKIE)?;
-    shared.sessions.find(cookie.value(), shared.edge.clock.now())
+///
+/// # Errors
+/// 503 where the store cannot be read.
+pub async fn session(
+    shared: &Shared,
+    request: &HttpRequest,
+) -> Result<Option<SessionKey>, ApiError> {
+    let Some(cookie) = request.cookie(SESSION_COOKIE) else { return Ok(None) };
+    Ok(shared.sessions.find(cookie.value(), shared.edge.clock.now()))
 }
 
 /// Whether a change by a session was really asked by its page.

@@ -268,6 +268,17 @@ impl LiveMap {
         })
     }
 
+    /// Shows every live sandbox of an account, in no order. A step that is taken in meanwhile may
+    /// be seen or not.
+    pub fn each(&self, account: &AccountName, mut see: impl FnMut(&Arc<Sandbox>)) {
+        for entry in &self.homes {
+            if let Some(live) = entry.live.as_ref().filter(|live| live.sandbox.account == *account)
+            {
+                see(&live.sandbox);
+            }
+        }
+    }
+
     /// How many sandboxes are live.
     pub fn len(&self) -> usize {
         self.by_sandbox.len()

@@ -57,7 +57,6 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(health::metrics)
         .service(health::openapi)
         .service(page::home)
-        .service(page::fragment)
         .service(page::login)
         .service(page::logout)
         .service(page::asset);
@@ -146,7 +145,17 @@ pub fn label(path: &str) -> &'static str {
         ["metrics"] => "/metrics",
         ["openapi.json"] => "/openapi.json",
         [""] => "/",
-        ["list"] => "/list",
+        ["sandboxes", _] => "/sandboxes/{id}",
+        ["sandboxes", _, _] => "/sandboxes/{id}/{action}",
+        ["deliveries"] => "/deliveries",
+        ["providers"] => "/providers",
+        ["drift"] => "/drift",
+        ["drift", _, _] => "/drift/{driftId}/{remedy}",
+        ["holds"] => "/holds",
+        ["holds", "release"] => "/holds/release",
+        ["overview"] => "/overview",
+        ["connect"] => "/connect",
+        ["connect", _] => "/connect/{step}",
         ["login"] => "/login",
         ["logout"] => "/logout",
         ["assets", _] => "/assets/{name}",

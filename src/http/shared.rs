@@ -10,15 +10,17 @@ use utoipa::openapi::OpenApi;
 use crate::engine::{SandboxRef, WaitFor, Waited};
 use crate::sandbox::{Health, Isolation};
 use crate::store::StoreError;
-use crate::types::{IssueId, ProviderName, SandboxId, Timestamp};
+use crate::types::{AccountName, IssueId, ProviderName, SandboxId, Timestamp};
 
 use super::Edge;
 use super::attempts::Attempts;
 use super::auth::Caller;
 use super::body::Budget;
 use super::error::ApiError;
+use super::events::Position;
 use super::refused::RefusedRing;
 use super::sessions::Sessions;
+use super::survey::Survey;
 
 /// How long an answer about health is good: `/readyz` is open to everyone, and must not let
 /// everyone keep the providers and the disk busy.
@@ -36,6 +38,7 @@ pub struct Shared {
     pub refused: RefusedRing,
     health: Recent<Arc<Vec<(ProviderName, Health)>>>,
     store: Recent<Result<(), StoreError>>,
+    survey: Recent<(Position, Arc<Survey>)>,
 }
 
 /// Something that does not work or needs a person. Anybody may read it: it names no issue.
@@ -73,6 +76,7 @@ impl Shared {
             refused: RefusedRing::new(edge.started_at),
             health: Recent(Mutex::new(None)),
             store: Recent(Mutex::new(None)),
+            survey: Recent(Mutex::new(None)),
             edge,
         }
     }
@@ -103,6 +107,21 @@ impl Shared {
         answer
     }
 
+    /// What the live sandboxes of the one account are. Looked through again once something
+    /// happened, or a second is over.
+    pub fn survey(&self) -> Arc<Survey> {
+        let (now, events) = (self.edge.clock.now(), self.edge.feed.events.now());
+        if let Some((at, recent)) = self.survey.get(now)
+            && at == events
+        {
+            return recent;
+        }
+        let account = AccountName::default_account();
+        let answer = Arc::new(Survey::of(&self.edge.feed.live, &account, now));
+        self.survey.set(now, &(events, Arc::clone(&answer)));
+        answer
+    }
+
     /// The providers that nothing is asked of because they cannot be reached, with that in words.
     pub fn unreachable(&self) -> Vec<(ProviderName, String)> {
         let now = self.edge.clock.now();
@@ -112,15 +131,23 @@ impl Shared {
             .collect()
     }
 
-    /// What does not work or needs a person, though the server works.
-    pub async fn degraded(&self) -> Vec<Degraded> {
+    /// The providers that cannot work, with that in words.
+    pub async fn troubled_providers(&self) -> Vec<(ProviderName, String)> {
         let health = self.provider_health().await;
         let unreachable = self.unreachable();
         let in_trouble = health.iter().filter_map(|(name, health)| {
             let breaker = unreachable.iter().find(|(of, _)| of == name).map(|(_, why)| why.clone());
             let trouble = health.trouble.as_ref().map(|trouble| format!("{name}: {trouble}"));
-            Some(Degraded { what: name.to_string(), reason: breaker.or(trouble)? })
+            Some((name.clone(), breaker.or(trouble)?))
         });
+        in_trouble.collect()
+    }
+
+    /// What does not work or needs a person, though the server works.
+    pub async fn degraded(&self) -> Vec<Degraded> {
+        let in_trouble = self.troubled_providers().await.into_iter();
+        let in_trouble =
+            in_trouble.map(|(name, reason)| Degraded { what: name.to_string(), reason });
         let alarms = self.edge.engine.drift_alarms().into_iter().map(|item| Degraded {
             what: format!("{}: {}", item.provider, item.kind.as_str()),
             reason: format!("{}: {}", item.provider, item.reason),

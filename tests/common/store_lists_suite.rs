@@ -4,7 +4,9 @@
 
 use issuebox::issue::{Issue, IssueState, Known, Step, Verb};
 use issuebox::store::{SandboxFilter, StoreError, Write};
-use issuebox::types::{ExternalId, HomeId, Phase, ProviderName, Repository, SandboxId};
+use issuebox::types::{
+    ExternalId, HomeId, Phase, ProviderName, Repository, SandboxId, TemplateName,
+};
 
 use crate::store_issues::{at, creating, entry, only, running};
 use crate::store_suite::{World, account, ask, ended, list, store_first};
@@ -141,8 +143,9 @@ pub async fn every_filter_must_hold(world: &dyn World) {
     let all = SandboxFilter::default;
     let with_deleted = || SandboxFilter { include_deleted: true, ..all() };
     let repository = |name| Some(Repository::trusted(name));
+    let template = |name| Some(TemplateName::trusted(name));
     let external = |issue: &Issue| issue.state.external_id().cloned();
-    let cases: [(SandboxFilter, &[&SandboxId]); 12] = [
+    let cases: [(SandboxFilter, &[&SandboxId]); 14] = [
         (all(), &[&three, &two_id, &one]),
         (with_deleted(), &[&gone_id, &three, &two_id, &one]),
         (SandboxFilter { phase: Some(Phase::Running), ..all() }, &[&two_id]),
@@ -153,6 +156,11 @@ pub async fn every_filter_must_hold(world: &dyn World) {
             SandboxFilter { repository: repository("octo/hello"), ..with_deleted() },
             &[&gone_id, &three, &one],
         ),
+        (
+            SandboxFilter { template: template("default"), ..with_deleted() },
+            &[&gone_id, &three, &two_id, &one],
+        ),
+        (SandboxFilter { template: template("large"), ..with_deleted() }, &[]),
         (SandboxFilter { home: Some(two.home), ..all() }, &[&two_id]),
         (SandboxFilter { home: Some(gone.home), ..with_deleted() }, &[&gone_id]),
         (SandboxFilter { external_id: external(&two), ..all() }, &[&two_id]),

@@ -13,7 +13,9 @@ use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::wire::{self, Failed, Listed, SandboxBody};
 use crate::store::SandboxFilter;
-use crate::types::{Alias, ExternalId, IssueId, Phase, ProviderName, Repository, Sandbox};
+use crate::types::{
+    Alias, ExternalId, IssueId, Phase, ProviderName, Repository, Sandbox, TemplateName,
+};
 
 /// Longest accepted title, template and search text, in bytes.
 const TEXT_LEN_MAX: usize = 1_024;
@@ -69,6 +71,7 @@ pub fn parse_repository(text: &str) -> Result<Repository, ApiError> {
         ("provider" = Option<String>, Query, description = "Of this provider"),
         ("repository" = Option<String>, Query, description = "Of this repository, `owner/name`"),
         ("issueId" = Option<String>, Query, description = "Of this issue"),
+        ("template" = Option<String>, Query, description = "Made from this template"),
         ("externalId" = Option<String>, Query, description = "With this id at its provider"),
         ("q" = Option<String>, Query,
          description = "Whose name, issue title, repository or id contains this"),
@@ -127,6 +130,7 @@ pub fn read_filter(query: &mut Query) -> Result<SandboxFilter, ApiError> {
         provider: query.text("provider")?.map(ProviderName::trusted),
         repository: repository.as_deref().map(parse_repository).transpose()?,
         home: None,
+        template: query.text("template")?.map(TemplateName::trusted),
         external_id: query.text("externalId")?.map(ExternalId::trusted),
         text: bounded("q", query.text("q")?)?,
         include_deleted: query.flag("deleted")?,

@@ -1,65 +1,101 @@
-//! The list of sandboxes: counts by phase, rows, and what to do where there is none.
+//! The list of sandboxes: counts by phase, filters, rows, and what to do where there is none.
 //!
 //! Each part that the script may replace alone carries a `data-key`; none lies within another.
 
 use std::sync::Arc;
 
+use actix_web::{HttpRequest, HttpResponse, get, web};
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::engine::DriftItem;
+use crate::http::Shared;
+use crate::http::api::sandboxes::read_filter;
+use crate::http::query::Query;
+use crate::http::survey::Survey;
 use crate::sandbox::Health;
-use crate::store::Page;
+use crate::store::{Page, PageAsk, SandboxFilter};
 use crate::types::{Phase, ProviderName, Sandbox, Timestamp, inert};
 
-use super::time::ago;
+use super::error::PageError;
+use super::shell::{Frame, Section};
+use super::time::since;
+use super::visitor::Visitor;
 
-/// What the list shows.
-pub struct ListView {
-    /// As of when.
-    pub now: Timestamp,
-    /// How the server is reached.
-    pub base_url: String,
-    /// Only this phase.
-    pub phase: Option<Phase>,
-    /// Only what contains this.
-    pub search: Option<String>,
-    /// Whether the newest are shown.
-    pub is_first_page: bool,
-    /// How many are in each phase, of all.
-    pub counts: Vec<(Phase, u64)>,
-    /// What is on this page.
-    pub found: Page<Sandbox>,
-    /// Where the event stream goes on from this list.
-    pub event_cursor: String,
-    /// How the providers are.
-    pub health: Arc<Vec<(ProviderName, Health)>>,
-    /// The providers that nothing is asked of because they cannot be reached, with that in words.
-    pub unreachable: Vec<(ProviderName, String)>,
-    /// What records and providers disagree on and a person must see to.
-    pub alarms: Vec<DriftItem>,
-    /// The label that starts a sandbox; empty where none does.
-    pub trigger_label: String,
+/// Sandboxes on one page.
+const ROWS_MAX: usize = 50;
+
+/// The list of sandboxes, or the log-in where there is no session.
+#[utoipa::path(
+    tag = "page",
+    responses(
+        (status = 200, body = String, content_type = "text/html"),
+        (status = 400, body = String, content_type = "text/html"),
+        (status = 503, body = String, content_type = "text/html"),
+    )
+)]
+#[get("/")]
+pub async fn home(
+    shared: web::Data<Shared>,
+    visitor: Visitor,
+    request: HttpRequest,
+) -> Result<HttpResponse, PageError> {
+    let mut query = Query::parse(request.query_string());
+    let cursor = query.text("cursor")?;
+    let is_first_page = cursor.is_none();
+    let filter = read_filter(&mut query)?;
+    query.finish()?;
+    let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, "Sandboxes").await;
+    let ask = PageAsk { limit: ROWS_MAX, cursor };
+    let found = shared.edge.store.sandboxes(&visitor.caller.account, &filter, &ask).await?;
+    let templates = shared.edge.engine.templates();
+    let view = ListView {
+        now: shared.edge.clock.now(),
+        base_url: super::base_url(&shared, &request),
+        filter,
+        is_first_page,
+        survey: Arc::clone(&frame.attention().survey),
+        found,
+        health: shared.provider_health().await,
+        templates: templates.into_iter().map(|template| template.name.to_string()).collect(),
+        trigger_label: shared.edge.triggers.label.clone(),
+    };
+    Ok(super::html(&frame.render(&render(&view))))
 }
 
-/// How many alarms are shown each with its words; more are counted.
-const ALARMS_MAX: usize = 5;
+/// What the list shows.
+struct ListView {
+    /// As of when.
+    now: Timestamp,
+    /// How the server is reached.
+    base_url: String,
+    /// What it is narrowed to.
+    filter: SandboxFilter,
+    /// Whether the newest are shown.
+    is_first_page: bool,
+    /// All live sandboxes, whatever the filter.
+    survey: Arc<Survey>,
+    /// What is on this page.
+    found: Page<Sandbox>,
+    /// How the providers are.
+    health: Arc<Vec<(ProviderName, Health)>>,
+    /// The names of the templates.
+    templates: Vec<String>,
+    /// The label that starts a sandbox; empty where none does.
+    trigger_label: String,
+}
 
 /// The whole list.
-pub fn render(view: &ListView) -> Markup {
-    let live: u64 = view.counts.iter().map(|(_, count)| count).sum();
-    let is_filtered = view.phase.is_some() || view.search.is_some();
+fn render(view: &ListView) -> Markup {
     html! {
-        section #live data-cursor=(view.event_cursor) aria-label="Sandboxes" {
-            div .head {
-                h1 { "Sandboxes" }
-                (search(view))
-            }
-            (tabs(view, live))
-            (troubles(view))
+        div .head {
+            h1 { "Sandboxes" }
+            (filters(view))
+        }
+        section #live data-live aria-label="Sandboxes" {
+            (tabs(view))
             @if view.found.items.is_empty() {
-                div .empty data-key="empty" {
-                    @if is_filtered || !view.is_first_page {
+                div .empty .card data-key="empty" {
+                    @if is_narrowed(&view.filter) || !view.is_first_page {
                         p { "No sandbox matches." }
                         p { a href="/" { "Show all" } }
                     } @else {
@@ -76,37 +112,75 @@ pub fn render(view: &ListView) -> Markup {
     }
 }
 
-fn search(view: &ListView) -> Markup {
+fn is_narrowed(filter: &SandboxFilter) -> bool {
+    *filter != SandboxFilter::default()
+}
+
+fn filters(view: &ListView) -> Markup {
+    let SandboxFilter { phase, provider, repository, template, text, include_deleted, .. } =
+        &view.filter;
+    let providers = view.health.iter().map(|(name, _)| name.to_string());
+    let chosen = |of: Option<String>| of.unwrap_or_default();
     html! {
-        form .search role="search" method="get" action="/" data-key="search" {
-            @if let Some(phase) = view.phase {
-                input type="hidden" name="phase" value=(phase);
-            }
-            input type="search" name="q" value=[view.search.as_deref()] maxlength="200"
-                placeholder="Search" aria-label="Search by title, repository, name or id";
+        form .filters role="search" method="get" action="/" {
+            @if let Some(phase) = phase { input type="hidden" name="phase" value=(phase); }
+            @if *include_deleted { input type="hidden" name="deleted" value="true"; }
+            input #search type="search" name="q" value=[text.as_deref()] maxlength="200"
+                placeholder="Search" aria-label="Search by title, repository, name or id" aria-keyshortcuts="/";
+            (choice("repository", "All repositories", view.survey.repositories.iter().cloned(),
+                &chosen(repository.as_ref().map(ToString::to_string))))
+            (choice("provider", "All providers", providers,
+                &chosen(provider.as_ref().map(ToString::to_string))))
+            (choice("template", "All templates", view.templates.iter().cloned(),
+                &chosen(template.as_ref().map(ToString::to_string))))
+            noscript { button type="submit" { "Filter" } }
         }
     }
 }
 
-fn tabs(view: &ListView, live: u64) -> Markup {
+/// A choice that is asked for at once where the script runs.
+fn choice(name: &str, all: &str, offered: impl Iterator<Item = String>, chosen: &str) -> Markup {
+    let mut offered: Vec<String> = offered.collect();
+    if !chosen.is_empty() && !offered.iter().any(|one| one.eq_ignore_ascii_case(chosen)) {
+        offered.push(chosen.to_owned());
+    }
+    // With one to choose from there is nothing to choose.
+    let is_needed = offered.len() > 1 || !chosen.is_empty();
+    html! {
+        @if is_needed {
+            select name=(name) aria-label=(name) data-submit {
+                option value="" { (all) }
+                @for one in &offered {
+                    option value=(one) selected[one.eq_ignore_ascii_case(chosen)] { (inert(one)) }
+                }
+            }
+        }
+    }
+}
+
+fn tabs(view: &ListView) -> Markup {
+    let now = &view.filter;
     let link = |phase: Option<Phase>, word: &str, count: u64| {
-        let href = address(phase, view.search.as_deref(), None);
-        let current = (phase == view.phase).then_some("page");
+        let href = address(&SandboxFilter { phase, include_deleted: false, ..now.clone() }, None);
+        let is_current = phase == now.phase && !now.include_deleted;
         html! {
-            a href=(href) aria-current=[current] data-key={ "tab-" (word) } {
+            a href=(href) aria-current=[is_current.then_some("page")] data-key={ "tab-" (word) } {
                 (word) " " span .count { (count) }
             }
         }
     };
     html! {
         nav .tabs aria-label="By phase" {
-            (link(None, "all", live))
+            (link(None, "all", view.survey.total))
             @for phase in Phase::ALL {
-                @let count = view.counts.iter().find(|(p, _)| p == phase).map_or(0, |(_, n)| *n);
-                @if count > 0 || view.phase == Some(*phase) {
+                @let count = view.survey.in_phase(*phase);
+                @if count > 0 || now.phase == Some(*phase) {
                     (link(Some(*phase), phase.as_str(), count))
                 }
             }
+            @let past = SandboxFilter { phase: None, include_deleted: true, ..now.clone() };
+            a href=(address(&past, None)) aria-current=[now.include_deleted.then_some("page")]
+                data-key="tab-past" { "with deleted" }
         }
     }
 }
@@ -114,24 +188,14 @@ fn tabs(view: &ListView, live: u64) -> Markup {
 fn row(sandbox: &Sandbox, now: Timestamp) -> Markup {
     let phase = sandbox.phase.map_or("deleted", Phase::as_str);
     let title = sandbox.issue_title.as_deref().unwrap_or(&sandbox.name);
-    let title = inert(title);
-    // What is not https is not linked: an address may be of a scheme that runs something.
-    let url = sandbox.issue_url.as_deref().filter(|url| url.starts_with("https://"));
+    let at = sandbox.deleted_at.unwrap_or(sandbox.phase_since);
     html! {
         li .row .(phase) data-key=(sandbox.id) {
             span .mark aria-hidden="true" {}
             div .what {
-                p .title {
-                    @match url {
-                        Some(url) => a href=(url) rel="noopener noreferrer" { bdi { (title) } },
-                        None => bdi { (title) },
-                    }
-                }
+                p .title { a href={ "/sandboxes/" (sandbox.id) } data-row { bdi { (inert(title)) } } }
                 p .of {
-                    @if let Some(repository) = &sandbox.repository {
-                        span { (inert(repository.as_str()))
-                            @if let Some(number) = sandbox.issue_number { "#" (number) } }
-                    }
+                    (issue_link(sandbox))
                     @if sandbox.issue_title.is_some() || sandbox.repository.is_some() {
                         span .name { (inert(&sandbox.name)) }
                     }
@@ -144,39 +208,26 @@ fn row(sandbox: &Sandbox, now: Timestamp) -> Markup {
                 }
             }
             p .phase { (phase) }
-            (since(sandbox.phase_since, now))
+            (since(at, now))
         }
     }
 }
 
-fn since(at: Timestamp, now: Timestamp) -> Markup {
+/// Where the issue is, as a link to GitHub where there is one.
+pub fn issue_link(sandbox: &Sandbox) -> Markup {
+    // What is not https is not linked: an address may be of a scheme that runs something.
+    let url = sandbox.issue_url.as_deref().filter(|url| url.starts_with("https://"));
+    let Some(repository) = &sandbox.repository else { return html! {} };
+    let place = html! {
+        (inert(repository.as_str()))
+        @if let Some(number) = sandbox.issue_number { "#" (number) }
+    };
     html! {
-        time datetime=(at) title=(at) { (ago(now.since(at))) }
-    }
-}
-
-/// What stands in the way, before anybody asks why nothing happens.
-fn troubles(view: &ListView) -> Markup {
-    html! {
-        @for (name, health) in view.health.iter() {
-            @if let Some((_, sentence)) = view.unreachable.iter().find(|(of, _)| of == name) {
-                p .trouble role="alert" data-key={ "trouble-" (name) } {
-                    strong { bdi { (inert(sentence)) } }
-                }
-            } @else if let Some(trouble) = &health.trouble {
-                p .trouble role="alert" data-key={ "trouble-" (name) } {
-                    strong { (inert(name.as_str())) " cannot work now. " } bdi { (inert(trouble)) }
-                }
+        span {
+            @match url {
+                Some(url) => a .out href=(url) rel="noopener noreferrer" { (place) },
+                None => (place),
             }
-        }
-        @for alarm in view.alarms.iter().take(ALARMS_MAX) {
-            p .trouble role="alert" data-key={ "drift-" (inert(&alarm.id)) } {
-                strong { (inert(&alarm.id)) ": " } bdi { (inert(&alarm.reason)) }
-                " See " code { "issuebox drift" } "."
-            }
-        }
-        @if let Some(more) = view.alarms.len().checked_sub(ALARMS_MAX + 1) {
-            p .trouble role="alert" data-key="drift-more" { (more + 1) " more of the kind." }
         }
     }
 }
@@ -213,24 +264,14 @@ fn beginning(view: &ListView) -> Markup {
 
 fn foot(view: &ListView) -> Markup {
     let older = view.found.next.as_deref();
+    let shown = view.found.items.len();
     html! {
         footer .foot data-key="foot" {
-            p .providers {
-                @for (name, health) in view.health.iter() {
-                    @let is_out = view.unreachable.iter().any(|(of, _)| of == name);
-                    span .(if is_out || health.trouble.is_some() { "down" } else { "up" }) {
-                        (inert(name.as_str())) " · isolation " (health.isolation.kind)
-                    }
-                }
-            }
+            p { @if shown > 0 { (shown) " of " (view.found.total) } }
             @if older.is_some() || !view.is_first_page {
                 nav .pages aria-label="Pages" {
-                    @if !view.is_first_page {
-                        a href=(address(view.phase, view.search.as_deref(), None)) { "Newest" }
-                    }
-                    @if older.is_some() {
-                        a href=(address(view.phase, view.search.as_deref(), older)) { "Older" }
-                    }
+                    @if !view.is_first_page { a href=(address(&view.filter, None)) { "Newest" } }
+                    @if older.is_some() { a href=(address(&view.filter, older)) rel="next" { "Older" } }
                 }
             }
         }
@@ -238,8 +279,17 @@ fn foot(view: &ListView) -> Markup {
 }
 
 /// The page with these filters.
-fn address(phase: Option<Phase>, search: Option<&str>, cursor: Option<&str>) -> String {
-    let parts = [("phase", phase.map(Phase::as_str)), ("q", search), ("cursor", cursor)];
+fn address(filter: &SandboxFilter, cursor: Option<&str>) -> String {
+    let SandboxFilter { phase, provider, repository, template, text, include_deleted, .. } = filter;
+    let parts = [
+        ("phase", phase.map(Phase::as_str)),
+        ("q", text.as_deref()),
+        ("repository", repository.as_ref().map(|one| one.as_str())),
+        ("provider", provider.as_ref().map(|one| one.as_str())),
+        ("template", template.as_ref().map(|one| one.as_str())),
+        ("deleted", include_deleted.then_some("true")),
+        ("cursor", cursor),
+    ];
     let query: Vec<String> = parts
         .into_iter()
         .filter_map(|(name, value)| {
@@ -250,83 +300,4 @@ fn address(phase: Option<Phase>, search: Option<&str>, cursor: Option<&str>) -> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::http::wire::tests::sample;
-
-    fn view(items: Vec<Sandbox>) -> ListView {
-        ListView {
-            now: Timestamp::from_unix_ms(1_769_860_800_000 + 125_000),
-            base_url: "http://127.0.0.1:8787".into(),
-            phase: None,
-            search: None,
-            is_first_page: true,
-            counts: vec![(Phase::Running, items.len() as u64)],
-            found: Page { total: items.len() as u64, items, next: None },
-            event_cursor: "run-1".into(),
-            health: Arc::default(),
-            unreachable: Vec::new(),
-            alarms: Vec::new(),
-            trigger_label: "agent".into(),
-        }
-    }
-
-    #[test]
-    fn a_row_shows_phase_reason_issue_repository_and_since() {
-        let page = render(&view(vec![sample("5")])).0;
-        for part in ["running", "it is up", "A &quot;title&quot;", "Octo/hello#7", ">2 min</time>"]
-        {
-            assert!(page.contains(part), "{part} is missing in {page}");
-        }
-        assert!(page.contains(r#"datetime="2026-01-31T12:00:00.000Z""#));
-    }
-
-    #[test]
-    fn hostile_text_is_shown_and_does_nothing() {
-        let hostile = Sandbox {
-            issue_title: Some("<script>alert(1)</script>\u{202e}\u{1b}[31m\"'".into()),
-            issue_url: Some("javascript:alert(1)".into()),
-            reason: "<img src=x onerror=alert(1)>".into(),
-            ..sample("5")
-        };
-        let page = render(&view(vec![hostile])).0;
-        for bad in ["<script", "<img", "\u{202e}", "\u{1b}", "javascript:"] {
-            assert!(!page.contains(bad), "{bad:?} is live in {page}");
-        }
-        assert!(page.contains("&lt;script&gt;"));
-    }
-
-    #[test]
-    fn no_part_that_is_exchanged_lies_within_another() {
-        let page = render(&view(vec![sample("5"), sample("6")])).0;
-        let (mut open, mut within) = (Vec::new(), 0);
-        for tag in page.split('<').skip(1).map(|tag| tag.split('>').next().unwrap_or_default()) {
-            let name = tag.split(' ').next().unwrap_or_default();
-            if name.starts_with('/') {
-                within -= usize::from(open.pop() == Some(true));
-            } else if name != "input" {
-                let is_part = tag.contains("data-key");
-                assert!(!is_part || within == 0, "{tag} lies within another part");
-                within += usize::from(is_part);
-                open.push(is_part);
-            }
-        }
-        assert!(open.is_empty(), "the tags are balanced");
-    }
-
-    #[test]
-    fn an_empty_list_says_how_to_begin() {
-        let page = render(&view(Vec::new())).0;
-        assert!(page.contains("http://127.0.0.1:8787/webhooks/github"));
-        assert!(page.contains("/v1/issues/test-123/sandbox"));
-        let filtered = ListView { search: Some("x".into()), ..view(Vec::new()) };
-        assert!(render(&filtered).0.contains("No sandbox matches."));
-    }
-
-    #[test]
-    fn links_keep_the_filters() {
-        let link = address(Some(Phase::Failed), Some("a&b"), Some("c=1"));
-        assert_eq!(link, "/?phase=failed&q=a%26b&cursor=c%3D1");
-        assert_eq!(address(None, None, None), "/");
-    }
-}
+mod tests;

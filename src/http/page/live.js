@@ -1,14 +1,15 @@
-// Keeps the list current: when the event stream tells of a change, the same list is asked for
-// again and only the parts that differ are exchanged. Nothing here makes HTML out of data.
+// Keeps the page current: when the event stream tells of a change, the same page is asked for again
+// and only the parts that differ are exchanged. Nothing here makes HTML out of data.
 "use strict";
 
 (() => {
-  const section = () => document.getElementById("live");
+  const main = document.getElementById("main");
   const status = document.getElementById("status");
-  if (!section() || !status) return;
+  if (!main || !status) return;
 
-  const say = (state, word) => {
+  const say = (state, word, title) => {
     status.dataset.state = state;
+    status.title = title || "";
     const at = status.querySelector(".word");
     if (at.textContent !== word) at.textContent = word;
   };
@@ -26,70 +27,101 @@
   const tick = () => {
     for (const time of document.querySelectorAll("time[datetime]")) {
       const at = new Date(time.dateTime);
-      time.textContent = ago(Date.now() - at);
+      const text = ago(Date.now() - at);
+      if (time.textContent !== text) time.textContent = text;
       time.title = at.toLocaleString();
     }
   };
 
-  // Two parts are the same when they differ in nothing but how long ago something was.
+  // Two parts are the same when they differ in nothing but how long ago something was, and in what
+  // a person opened or chose.
   const shape = (part) => {
     const copy = part.cloneNode(true);
     copy.classList.remove("changed");
+    copy.removeAttribute("open");
     for (const time of copy.querySelectorAll("time")) {
       time.textContent = "";
       time.removeAttribute("title");
     }
+    for (const row of copy.querySelectorAll(".at")) row.classList.remove("at");
     return copy.outerHTML;
   };
 
-  const exchange = (fresh) => {
-    const old = section();
+  const FOCUSABLE = "a[href], button, input:not([type=hidden]), select, textarea, summary";
+
+  // Where the focus is: which part, and which of its things.
+  const focusIn = (region) => {
+    const active = document.activeElement;
+    const part = region.contains(active) ? active.closest("[data-key]") : null;
+    if (!part) return null;
+    const all = part.matches(FOCUSABLE) ? [part] : [...part.querySelectorAll(FOCUSABLE)];
+    return { key: part.dataset.key, index: all.indexOf(active) };
+  };
+
+  const focusAgain = (region, was) => {
+    if (!was || region.contains(document.activeElement)) return;
+    const part = region.querySelector(`[data-key="${CSS.escape(was.key)}"]`);
+    if (!part) return;
+    const all = part.matches(FOCUSABLE) ? [part] : [...part.querySelectorAll(FOCUSABLE)];
+    (all[was.index] || all[0])?.focus({ preventScroll: true });
+  };
+
+  const exchange = (old, fresh) => {
     const kept = new Map();
     for (const part of old.querySelectorAll("[data-key]")) kept.set(part.dataset.key, part);
-    const focused = document.activeElement?.closest("[data-key]")?.dataset.key;
+    const focused = focusIn(old);
     for (const part of fresh.querySelectorAll("[data-key]")) {
       const before = kept.get(part.dataset.key);
-      // What is being typed stays as it is.
-      const isSearch = part.dataset.key === "search";
-      if (before && (isSearch || shape(before) === shape(part))) {
+      if (before && shape(before) === shape(part)) {
         // Moved elements begin their animation again.
         before.classList.remove("changed");
         part.replaceWith(before);
-      } else if (part.matches("li.row")) {
-        part.classList.add("changed");
+      } else {
+        if (before?.open) part.open = true;
+        if (part.matches("li")) part.classList.add("changed");
       }
     }
     old.replaceWith(fresh);
-    tick();
-    if (focused && !fresh.contains(document.activeElement)) {
-      const again = fresh.querySelector(`[data-key="${CSS.escape(focused)}"]`);
-      (again?.matches("a") ? again : again?.querySelector("a, input"))?.focus({ preventScroll: true });
-    }
+    focusAgain(fresh, focused);
   };
+
+  const signature = shape;
+  let failing = false;
+  let lastGood = Date.now();
 
   let asking = false;
   let again = false;
+  let pause = 250;
   const refresh = async () => {
     if (asking) {
       again = true;
       return;
     }
     asking = true;
+    const began = performance.now();
     try {
-      const answer = await fetch("/list" + location.search, { cache: "no-store" });
-      if (answer.status === 401) {
+      const answer = await fetch(location.pathname + location.search, { cache: "no-store" });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (answer.status === 401 || page.querySelector("form.login")) {
         location.reload();
         return;
       }
       if (answer.ok) {
-        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        const fresh = page.getElementById("live");
-        if (fresh) exchange(document.adoptNode(fresh));
+        for (const old of document.querySelectorAll("[data-live]")) {
+          const fresh = page.getElementById(old.id);
+          if (fresh && signature(fresh) !== signature(old)) exchange(old, document.adoptNode(fresh));
+        }
+        tick();
       }
+      failing = !answer.ok;
+      if (answer.ok) lastGood = Date.now();
     } catch {
-      say("off", "Offline");
+      failing = true;
     } finally {
       asking = false;
+      // A page that takes long to exchange is exchanged less often: the tab stays responsive.
+      pause = Math.max(250, 4 * (performance.now() - began));
+      show();
       if (again) {
         again = false;
         soon();
@@ -97,34 +129,154 @@
     }
   };
 
-  // Many changes at once are one look: at most four a second.
+  // Many changes at once are one look.
   let due = 0;
   const soon = () => {
-    if (!due) due = setTimeout(() => { due = 0; refresh(); }, 250);
+    if (!due) due = setTimeout(() => { due = 0; refresh(); }, pause);
   };
 
-  const cursor = encodeURIComponent(section().dataset.cursor);
-  const follow = (from) => {
-    const events = new EventSource("/v1/events" + from);
+  // The stream. While nobody looks at the tab it is given up, since a browser has only a few
+  // connections for one server.
+  let events = null;
+  let connected = false;
+  let cursor = main.dataset.cursor;
+  const show = () => {
+    const since = "Last looked " + new Date(lastGood).toLocaleTimeString();
+    if (connected && !failing) say("on", "Live", "Changes are shown as they happen");
+    else if (failing) say("off", "Not live", since + "; trying again");
+    else say("off", "Reconnecting", since);
+  };
+  const concerns = (event) => {
+    const { watch, issue } = main.dataset;
+    if (!watch) return true;
+    try {
+      const { sandbox } = JSON.parse(event.data);
+      return sandbox.id === watch || sandbox.issueId === issue;
+    } catch {
+      return true;
+    }
+  };
+  const follow = () => {
+    const from = cursor ? "?cursor=" + encodeURIComponent(cursor) : "";
+    const stream = new EventSource("/v1/events" + from);
+    events = stream;
     let wasLost = false;
-    events.addEventListener("open", () => {
-      say("on", "Live");
-      if (wasLost) soon();
+    stream.addEventListener("open", () => {
+      connected = true;
+      if (wasLost || failing) soon();
       wasLost = false;
+      show();
     });
-    events.addEventListener("sandbox.changed", soon);
-    events.addEventListener("gap", soon);
-    events.addEventListener("error", () => {
+    stream.addEventListener("sandbox.changed", (event) => {
+      cursor = event.lastEventId;
+      if (concerns(event)) soon();
+    });
+    stream.addEventListener("gap", soon);
+    stream.addEventListener("error", () => {
+      if (events !== stream) return;
       wasLost = true;
-      say("off", "Reconnecting");
-      if (events.readyState === EventSource.CLOSED) {
-        // Refused for good, perhaps because the session ended: the list says so.
-        refresh();
-        setTimeout(() => follow(""), 5000);
+      connected = false;
+      show();
+      if (stream.readyState === EventSource.CLOSED) {
+        // Refused for good, perhaps because the session ended: the page says so.
+        events = null;
+        cursor = "";
+        setTimeout(() => { if (!events && !document.hidden) { refresh(); follow(); } }, 2000);
       }
     });
   };
-  follow("?cursor=" + cursor);
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      events?.close();
+      events = null;
+      connected = false;
+      show();
+    } else if (!events) {
+      follow();
+      soon();
+    }
+  });
+  if (!document.hidden) follow();
+
+  // What no event tells of, and a stream that died without a word: look now and then.
+  const every = 1000 * Number(main.dataset.poll || 30);
+  setInterval(() => { if (!document.hidden) soon(); }, every);
+  setInterval(() => { if (failing && !document.hidden) soon(); }, 2000);
+
   tick();
   setInterval(tick, 5000);
+
+  // A choice is a question at once.
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();
+  });
+
+  // Empty fields do not belong into an address.
+  document.addEventListener("submit", (event) => {
+    if (event.target.method === "get") {
+      for (const field of event.target.elements) if (!field.value) field.disabled = true;
+    }
+  });
+  addEventListener("pageshow", () => {
+    for (const field of document.querySelectorAll("form[method=get] :disabled")) field.disabled = false;
+  });
+
+  // Copies what stands beside the button.
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    const text = document.getElementById(button.dataset.copy)?.textContent ?? "";
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
+      button.textContent = "Select and copy";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+
+  // Keys.
+  const help = document.getElementById("help");
+  const places = { s: "/", d: "/deliveries", p: "/providers", r: "/drift", h: "/holds", o: "/overview" };
+  let going = false;
+  const step = (by) => {
+    const rows = [...document.querySelectorAll("[data-row]")];
+    if (!rows.length) return;
+    const at = rows.indexOf(document.activeElement);
+    const next = at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + by));
+    rows[next].focus();
+    rows[next].scrollIntoView({ block: "nearest" });
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const typing = event.target.matches?.("input, select, textarea");
+    if (typing) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    if (going) {
+      going = false;
+      const place = places[event.key];
+      if (place) { event.preventDefault(); location.assign(place); }
+      return;
+    }
+    switch (event.key) {
+      case "/": {
+        const search = document.getElementById("search");
+        if (search) { event.preventDefault(); search.focus(); search.select(); }
+        break;
+      }
+      case "j": step(1); break;
+      case "k": step(-1); break;
+      case "g": going = true; break;
+      case "?": help?.open ? help.close() : help?.showModal(); break;
+      case "Escape":
+        for (const open of document.querySelectorAll("details.action[open]")) {
+          open.open = false;
+          open.querySelector("summary").focus();
+        }
+        break;
+    }
+  });
 })();

@@ -1,48 +1,229 @@
-//! What is around the list: the head, the bar at the top, the log-in.
+//! What is around every page: the head, the bar at the top, the navigation, what needs attention.
+//!
+//! What the script keeps current are the *regions*: elements with an id and `data-live`. It asks
+//! for the same page again and exchanges them part by part (`data-key`).
 
 use maud::{DOCTYPE, Markup, html};
 
+use crate::http::Shared;
+
 use super::assets::{ICON, SCRIPT, STYLE};
-use super::list::{self, ListView};
+use super::attention::{self, Attention};
+use super::form::FORM_TOKEN;
+use super::visitor::Visitor;
 
-/// The page with its list.
-pub fn home(view: &ListView, form_token: &str) -> Markup {
-    let bar = html! {
-        span #status .status role="status" { span .beacon aria-hidden="true" {} span .word { "Not live" } }
-        form method="post" action="/logout" {
-            input type="hidden" name="formToken" value=(form_token);
-            button .quiet type="submit" { "Log out" }
-        }
-    };
-    let main = html! {
-        (list::render(view))
-        noscript { p .note { "Without its script this page does not update itself: load it again." } }
-    };
-    document("Sandboxes", &bar, &main, true)
+/// The sections of the page, in the order of the navigation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    Sandboxes,
+    Deliveries,
+    Providers,
+    Drift,
+    Holds,
+    Overview,
 }
 
-/// The log-in, and why the last one failed.
-pub fn login(failed: Option<&str>) -> Markup {
-    let main = html! {
-        form .login method="post" action="/login" {
-            h1 { "Log in" }
-            p .lead { "With the server's admin token. It is in the data directory, in the file "
-                code { "admin-token" } ", unless the configuration says otherwise." }
-            @if let Some(why) = failed {
-                p #why .wrong role="alert" { (why) }
+impl Section {
+    const ALL: [Self; 6] = [
+        Self::Sandboxes,
+        Self::Deliveries,
+        Self::Providers,
+        Self::Drift,
+        Self::Holds,
+        Self::Overview,
+    ];
+
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Sandboxes => "/",
+            Self::Deliveries => "/deliveries",
+            Self::Providers => "/providers",
+            Self::Drift => "/drift",
+            Self::Holds => "/holds",
+            Self::Overview => "/overview",
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Sandboxes => "Sandboxes",
+            Self::Deliveries => "Deliveries",
+            Self::Providers => "Providers",
+            Self::Drift => "Drift",
+            Self::Holds => "Holds",
+            Self::Overview => "Overview",
+        }
+    }
+
+    /// How many there are of what is on it, where that is worth a look.
+    fn badge(self, attention: &Attention) -> Option<u64> {
+        let count = match self {
+            Self::Sandboxes => attention.survey.total,
+            Self::Drift => attention.drift_count,
+            Self::Holds => attention.holds.len() as u64,
+            Self::Providers => attention.providers.len() as u64,
+            Self::Deliveries | Self::Overview => 0,
+        };
+        (count > 0).then_some(count)
+    }
+
+    /// Whether what is counted is a trouble.
+    const fn is_trouble(self) -> bool {
+        match self {
+            Self::Drift | Self::Holds | Self::Providers => true,
+            Self::Sandboxes | Self::Deliveries | Self::Overview => false,
+        }
+    }
+}
+
+/// What keeps a page current.
+#[derive(Clone, Debug)]
+pub enum Watch {
+    /// Every change of a sandbox.
+    All,
+    /// The changes of one sandbox, by its id, and those of its successors, by its issue's.
+    One {
+        /// The sandbox.
+        sandbox: String,
+        /// Its issue.
+        issue: String,
+    },
+}
+
+/// What is around one page.
+pub struct Frame {
+    title: String,
+    section: Option<Section>,
+    form_token: String,
+    event_cursor: String,
+    watch: Watch,
+    poll_secs: Option<u32>,
+    attention: Attention,
+}
+
+impl Frame {
+    /// The frame of a page that is about to be read: everything on it is at least as new as where
+    /// its events go on.
+    pub async fn begin(
+        shared: &Shared,
+        visitor: &Visitor,
+        section: impl Into<Option<Section>>,
+        title: impl Into<String>,
+    ) -> Self {
+        let events = &shared.edge.feed.events;
+        let event_cursor = events.cursor(events.now());
+        Self {
+            title: title.into(),
+            section: section.into(),
+            form_token: visitor.session.form_token().to_owned(),
+            event_cursor,
+            watch: Watch::All,
+            poll_secs: None,
+            attention: Attention::look(shared).await,
+        }
+    }
+
+    /// Only these changes concern it.
+    pub fn watching(mut self, watch: Watch) -> Self {
+        self.watch = watch;
+        self
+    }
+
+    /// It shows something that no event tells of, so it is looked at again this often.
+    pub fn polled(mut self, secs: u32) -> Self {
+        self.poll_secs = Some(secs);
+        self
+    }
+
+    /// What needs attention.
+    pub fn attention(&self) -> &Attention {
+        &self.attention
+    }
+
+    /// The hidden field that every form that changes something must have.
+    pub fn token(&self) -> Markup {
+        token_field(&self.form_token)
+    }
+
+    /// The whole page.
+    pub fn render(&self, main: &Markup) -> Markup {
+        let (watched, issue) = match &self.watch {
+            Watch::All => (None, None),
+            Watch::One { sandbox, issue } => (Some(sandbox.as_str()), Some(issue.as_str())),
+        };
+        let bar = html! {
+            span #status .status role="status" title="Whether this page keeps itself current" {
+                span .beacon aria-hidden="true" {} span .word { "Not live" }
             }
-            // For password managers, which keep a password by its user.
-            input type="text" name="username" value="admin" autocomplete="username" hidden;
-            label for="token" { "Admin token" }
-            input #token type="password" name="token" required autofocus autocomplete="current-password"
-                spellcheck="false" aria-describedby=[failed.map(|_| "why")];
-            button .primary type="submit" { "Log in" }
-        }
-    };
-    document("Log in", &html! {}, &main, false)
+            form method="post" action="/logout" {
+                (self.token())
+                button .quiet type="submit" { "Log out" }
+            }
+        };
+        let body = html! {
+            (navigation(self.section, &self.attention))
+            main #main data-cursor=(self.event_cursor) data-watch=[watched] data-issue=[issue]
+                data-poll=[self.poll_secs] {
+                (attention::strip(&self.attention))
+                (main)
+                noscript {
+                    p .note { "Without its script this page does not update itself: load it again." }
+                }
+            }
+            (help())
+        };
+        document(&self.title, &bar, &body, true)
+    }
 }
 
-fn document(title: &str, bar: &Markup, main: &Markup, with_script: bool) -> Markup {
+/// The hidden field with a form token.
+pub fn token_field(form_token: &str) -> Markup {
+    html! { input type="hidden" name=(FORM_TOKEN) value=(form_token); }
+}
+
+fn navigation(section: Option<Section>, attention: &Attention) -> Markup {
+    html! {
+        nav #nav .nav aria-label="Sections" data-live {
+            @for one in Section::ALL {
+                @let current = (section == Some(one)).then_some("page");
+                a href=(one.path()) aria-current=[current] data-key={ "nav-" (one.word()) } {
+                    (one.word())
+                    @if let Some(count) = one.badge(attention) {
+                        " " span .badge .trouble[one.is_trouble()] { (count) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the keys do; opened by `?`.
+fn help() -> Markup {
+    html! {
+        dialog #help aria-labelledby="help-title" {
+            h2 #help-title { "Keys" }
+            dl .keys {
+                dt { kbd { "/" } } dd { "search" }
+                dt { kbd { "j" } " " kbd { "k" } } dd { "next and previous row" }
+                dt { kbd { "Enter" } } dd { "open the row" }
+                dt { kbd { "g" } " then " kbd { "s" } " " kbd { "d" } " " kbd { "p" } " " kbd { "r" }
+                    " " kbd { "h" } " " kbd { "o" } }
+                dd { "go to sandboxes, deliveries, providers, drift, holds, overview" }
+                dt { kbd { "?" } } dd { "this help" }
+                dt { kbd { "Esc" } } dd { "close" }
+            }
+            form method="dialog" { button type="submit" { "Close" } }
+        }
+    }
+}
+
+/// A page without navigation: the log-in, an error.
+pub fn bare(title: &str, main: &Markup) -> Markup {
+    let main = html! { main #main { (main) } };
+    document(title, &html! {}, &main, false)
+}
+
+fn document(title: &str, bar: &Markup, body: &Markup, with_script: bool) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -66,7 +247,7 @@ fn document(title: &str, bar: &Markup, main: &Markup, with_script: bool) -> Mark
                     }
                     div .right { (bar) }
                 }
-                main #main { (main) }
+                (body)
             }
         }
     }

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use maud::{Markup, html};
+
+use crate::types::Timestamp;
+
 /// Such as `12 s`, `3 min`, `2 h` or `5 d`.
 pub fn ago(span: Duration) -> String {
     match span.as_secs() {
@@ -11,6 +15,11 @@ pub fn ago(span: Duration) -> String {
         secs @ 3_600..86_400 => format!("{} h", secs / 3_600),
         secs => format!("{} d", secs / 86_400),
     }
+}
+
+/// A time as how long ago it was, with the time itself to be hovered over.
+pub fn since(at: Timestamp, now: Timestamp) -> Markup {
+    html! { time datetime=(at) title=(at) { (ago(now.since(at))) } }
 }
 
 #[cfg(test)]

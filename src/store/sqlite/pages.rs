@@ -94,6 +94,8 @@ impl Conditions {
             provider,
             repository,
             home,
+            // Where it stands depends on the table.
+            template: _,
             external_id,
             text,
             include_deleted: _,
@@ -133,6 +135,10 @@ impl Source {
             None => conditions.and("i.phase IS NOT NULL", []),
         }
         conditions.filter(filter);
+        if let Some(template) = &filter.template {
+            let name = Value::Text(template.to_string());
+            conditions.and("i.body ->> '$.record.template.name' = ?", [name]);
+        }
         Self { table: "issue", columns: rows::ISSUE_COLUMNS, read: rows::live_sandbox, conditions }
     }
 
@@ -143,6 +149,9 @@ impl Source {
         }
         let mut conditions = Conditions::of_account(account);
         conditions.filter(filter);
+        if let Some(template) = &filter.template {
+            conditions.and("i.body ->> '$.template' = ?", [Value::Text(template.to_string())]);
+        }
         let (columns, read) = (rows::ENDED_COLUMNS, rows::ended);
         Some(Self { table: "ended", columns, read, conditions })
     }

@@ -1,0 +1,134 @@
+//! What needs a person, before anything else: failed and stuck sandboxes, providers that cannot
+//! work, what records and providers disagree on, and what is held.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+
+use crate::engine::DriftItem;
+use crate::http::Shared;
+use crate::http::survey::{Group, Survey};
+use crate::types::{Hold, Phase, ProviderName, Sandbox, inert};
+
+use super::time::ago;
+
+/// How many lines of one kind are shown; more are counted.
+const LINES_MAX: usize = 3;
+
+/// What needs a person.
+pub struct Attention {
+    /// What the live sandboxes are.
+    pub survey: Arc<Survey>,
+    /// Providers that cannot work, with that in words.
+    pub providers: Vec<(ProviderName, String)>,
+    /// What records and providers disagree on and nothing that is done by itself makes right.
+    pub alarms: Vec<DriftItem>,
+    /// How much they disagree on in all.
+    pub drift_count: u64,
+    /// What is held.
+    pub holds: Vec<Hold>,
+    /// As of when.
+    now: crate::types::Timestamp,
+}
+
+impl Attention {
+    /// Looks what there is.
+    pub async fn look(shared: &Shared) -> Self {
+        let engine = &shared.edge.engine;
+        Self {
+            survey: shared.survey(),
+            providers: shared.troubled_providers().await,
+            alarms: engine.drift_alarms(),
+            drift_count: engine
+                .figures()
+                .sweeps
+                .iter()
+                .flat_map(|s| s.counts.iter())
+                .map(|(_, n)| *n as u64)
+                .sum(),
+            holds: engine.holds(),
+            now: shared.edge.clock.now(),
+        }
+    }
+}
+
+/// The strip at the top of every page; empty where nothing needs attention.
+pub fn strip(attention: &Attention) -> Markup {
+    let Attention { survey, providers, alarms, drift_count, holds, now } = attention;
+    html! {
+        section #attention .attention data-live aria-label="Needs attention" {
+            @for (name, sentence) in providers.iter().take(LINES_MAX) {
+                (line("provider-", name.as_str(), "bad", "/providers", html! {
+                    bdi { (inert(sentence)) }
+                }))
+            }
+            @for alarm in alarms.iter().take(LINES_MAX) {
+                (line("drift-", &alarm.id, "bad", "/drift", html! {
+                    (inert(alarm.provider.as_str())) ": " bdi { (inert(&alarm.reason)) }
+                }))
+            }
+            @if alarms.is_empty() && *drift_count > 0 {
+                (line("drift", "", "mild", "/drift", html! {
+                    @if *drift_count == 1 { "One thing differs" } @else { (drift_count) " things differ" }
+                    " between our records and the providers"
+                }))
+            }
+            (group("failed", &survey.failed, "bad", "/?phase=failed", |sandbox| html! {
+                @match &sandbox.failure {
+                    Some(failure) => { "failed at " (failure.step) ": " bdi { (inert(&failure.message)) } }
+                    None => "failed"
+                }
+            }))
+            (group("stuck", &survey.stuck, "mild", "/", |sandbox| html! {
+                "has been " (sandbox.phase.map_or("deleted", Phase::as_str)) " for "
+                (ago(now.since(sandbox.phase_since)))
+                @if let Some(failure) = &sandbox.failure { ": " bdi { (inert(&failure.message)) } }
+            }))
+            @for hold in holds.iter().take(LINES_MAX) {
+                (line("hold-", &format!("{} {}", hold.scope.kind(), hold.scope.folded()), "mild", "/holds", html! {
+                    bdi { (inert(&upper(&hold.scope.to_string()))) } " is held"
+                    @if !hold.reason.is_empty() { ": " bdi { (inert(&hold.reason)) } }
+                }))
+            }
+            @if let Some(more) = holds.len().checked_sub(LINES_MAX).filter(|more| *more > 0) {
+                (line("hold-more", "", "mild", "/holds", html! { (more) " more holds" }))
+            }
+        }
+    }
+}
+
+/// Up to some of a group by name, the others counted.
+fn group(
+    kind: &str,
+    group: &Group,
+    tone: &str,
+    all: &str,
+    say: impl Fn(&Sandbox) -> Markup,
+) -> Markup {
+    html! {
+        @for sandbox in group.named.iter().take(LINES_MAX) {
+            (line(kind, sandbox.id.as_str(), tone, &format!("/sandboxes/{}", sandbox.id), html! {
+                span .name { (inert(&sandbox.name)) } " " (say(sandbox))
+            }))
+        }
+        @let named = group.named.len().min(LINES_MAX) as u64;
+        @if group.count > named {
+            (line(kind, "-more", tone, all, html! { (group.count - named) " more " (kind) }))
+        }
+    }
+}
+
+fn line(kind: &str, id: &str, tone: &str, href: &str, text: Markup) -> Markup {
+    html! {
+        a .line .(tone) href=(href) data-key={ "at-" (kind) (inert(id)) } {
+            span .sign aria-hidden="true" {}
+            span .text { (text) }
+            span .go aria-hidden="true" { "→" }
+        }
+    }
+}
+
+fn upper(sentence: &str) -> String {
+    let mut chars = sentence.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}

@@ -1,0 +1,275 @@
+//! One sandbox: what it is and why, what happened to it, and what can be done about it.
+
+mod actions;
+mod facts;
+mod timeline;
+
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
+use maud::{Markup, html};
+
+use crate::engine::SandboxRef;
+use crate::http::Shared;
+use crate::http::api::sandboxes::bounded;
+use crate::http::error::{ApiError, Code};
+use crate::http::query::Query;
+use crate::http::shared::sandbox_ref;
+use crate::store::{Page, PageAsk};
+use crate::types::{
+    AccountName, Alias, FailureCode, Hold, HoldScope, IssueId, Phase, Sandbox, TimelineEntry,
+    Timestamp, inert,
+};
+
+use super::error::PageError;
+use super::exec;
+use super::form;
+use super::list::issue_link;
+use super::shell::{Frame, Section, Watch};
+use super::time::since;
+use super::visitor::Visitor;
+
+pub use actions::Action;
+use facts::Limits;
+
+/// Steps of a timeline on one page.
+const STEPS_MAX: usize = 50;
+
+/// One sandbox, also a deleted one.
+#[get("/sandboxes/{id}")]
+pub async fn show(
+    shared: web::Data<Shared>,
+    visitor: Visitor,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Result<HttpResponse, PageError> {
+    let mut query = Query::parse(request.query_string());
+    let done = query.text("done")?.as_deref().and_then(Action::parse);
+    let cursor = query.text("cursor")?;
+    query.finish()?;
+    let account = &visitor.caller.account;
+    let sandbox = load(&shared, account, &sandbox_ref(&id)).await?;
+    let watch = Watch::One { sandbox: sandbox.id.to_string(), issue: sandbox.issue_id.to_string() };
+    let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, sandbox.name.clone())
+        .await
+        .watching(watch);
+    // Read again behind the frame's cursor, so that no change falls in between.
+    let sandbox = load(&shared, account, &SandboxRef::Id(sandbox.id)).await?;
+    let store = &shared.edge.store;
+    let ask = PageAsk { limit: STEPS_MAX, cursor };
+    let timeline = store.timeline(sandbox.home, &ask).await?;
+    let newest = store.newest_sandbox(sandbox.home).await?;
+    let successor = newest.filter(|newest| newest.id != sandbox.id);
+    let view = View {
+        now: shared.edge.clock.now(),
+        holds: covering(&frame.attention().holds, &sandbox),
+        limits: facts::limits(&shared, &sandbox).await,
+        done,
+        successor,
+        timeline,
+        is_first_page: ask.cursor.is_none(),
+        sandbox,
+    };
+    Ok(super::html(&frame.render(&render(&view, &frame))))
+}
+
+/// Does what a form asks for, and shows the sandbox again.
+#[post("/sandboxes/{id}/{action}")]
+pub async fn command(
+    shared: web::Data<Shared>,
+    visitor: Visitor,
+    request: HttpRequest,
+    path: web::Path<(String, String)>,
+    payload: web::Payload,
+) -> Result<HttpResponse, PageError> {
+    let (id, word) = path.into_inner();
+    let action = Action::parse(&word)
+        .ok_or_else(|| ApiError::new(Code::RouteNotFound, "there is no such action"))?;
+    let mut form = form::read_change(&shared, &request, &visitor, payload).await?;
+    let reason = bounded("reason", form.text("reason")?)?.unwrap_or_default();
+    form.finish()?;
+    let sandbox = load(&shared, &visitor.caller.account, &sandbox_ref(&id)).await?;
+    let shown = action.carry_out(&shared, &visitor, &sandbox, reason).await?;
+    Ok(super::see(&format!("/sandboxes/{shown}?done={}", action.as_str())))
+}
+
+/// The sandbox that is meant.
+///
+/// # Errors
+/// 404 where there is none, 503 where the store cannot be read.
+pub async fn load(
+    shared: &Shared,
+    account: &AccountName,
+    of: &SandboxRef,
+) -> Result<Sandbox, ApiError> {
+    let store = &shared.edge.store;
+    let found = match of {
+        SandboxRef::Id(id) => store.sandbox(account, id).await?,
+        SandboxRef::Name(name) => {
+            let issue = IssueId::from_sandbox_name(name).ok_or_else(ApiError::sandbox_not_found)?;
+            match store.resolve(account, &Alias::Issue(issue)).await? {
+                Some(home) => store.newest_sandbox(home).await?,
+                None => None,
+            }
+        }
+    };
+    found.ok_or_else(ApiError::sandbox_not_found)
+}
+
+/// The holds that cover a sandbox.
+fn covering(holds: &[Hold], sandbox: &Sandbox) -> Vec<Hold> {
+    let covers = |hold: &&Hold| match &hold.scope {
+        HoldScope::Server => true,
+        HoldScope::Account(account) => *account == sandbox.account,
+        HoldScope::Repository(held) => {
+            sandbox.repository.as_ref().is_some_and(|of| of.folded() == held.folded())
+        }
+        HoldScope::Issue(issue) => *issue == sandbox.issue_id,
+    };
+    holds.iter().filter(covers).cloned().collect()
+}
+
+/// What the page shows.
+struct View {
+    now: Timestamp,
+    sandbox: Sandbox,
+    /// The newest sandbox of the same issue, where this one is not it.
+    successor: Option<Sandbox>,
+    holds: Vec<Hold>,
+    limits: Limits,
+    /// What the visitor just did.
+    done: Option<Action>,
+    timeline: Page<TimelineEntry>,
+    is_first_page: bool,
+}
+
+fn render(view: &View, frame: &Frame) -> Markup {
+    let View { sandbox, now, .. } = view;
+    html! {
+        p .back { a href="/" { "← Sandboxes" } }
+        section #live data-live aria-label="The sandbox" {
+            (head(sandbox, *now))
+            (notices(view))
+            (actions::forms(view, frame))
+        }
+        div .columns {
+            section #facts data-live aria-label="Facts" {
+                (facts::card(sandbox, &view.limits, *now))
+            }
+            div .stack {
+                section #history data-live aria-label="History" { (timeline::card(view)) }
+                (work(sandbox, frame))
+            }
+        }
+    }
+}
+
+fn head(sandbox: &Sandbox, now: Timestamp) -> Markup {
+    let phase = sandbox.phase.map_or("deleted", Phase::as_str);
+    let at = sandbox.deleted_at.unwrap_or(sandbox.phase_since);
+    let title = sandbox.issue_title.as_deref().unwrap_or(&sandbox.name);
+    html! {
+        header .one .(phase) data-key="head" {
+            h1 { bdi { (inert(title)) } }
+            p .of {
+                (issue_link(sandbox))
+                span .name { (inert(&sandbox.name)) }
+                @if sandbox.generation.0 > 1 { span { "generation " (sandbox.generation) } }
+            }
+            p .now {
+                span .mark aria-hidden="true" {}
+                strong .phase { (phase) }
+                span .why { bdi { (inert(&sandbox.reason)) } }
+                (since(at, now))
+            }
+        }
+    }
+}
+
+/// What a person should know before doing anything.
+fn notices(view: &View) -> Markup {
+    let View { sandbox, successor, holds, done, .. } = view;
+    html! {
+        @if let Some(done) = done {
+            p .notice .good role="status" data-key="done" { (done.what_next(sandbox)) }
+        }
+        @if let Some(failure) = &sandbox.failure {
+            div .notice .bad role="alert" data-key="failure" {
+                p { strong { (upper_step(failure.step.as_str())) " failed: " }
+                    bdi { (inert(&failure.message)) } }
+                p { (what_to_do(failure.code, sandbox.phase)) }
+            }
+        }
+        @for hold in holds {
+            p .notice .mild data-key={ "hold-" (hold.scope.kind()) } {
+                (inert(&hold.scope.to_string())) " is held by " (inert(&hold.by))
+                @if !hold.reason.is_empty() { ": " bdi { (inert(&hold.reason)) } }
+                ". Nothing is made, started or resumed until it is "
+                a href="/holds" { "released" } "."
+            }
+        }
+        @if let Some(successor) = successor {
+            p .notice data-key="successor" {
+                "This is generation " (sandbox.generation) ". The issue's newest is "
+                a href={ "/sandboxes/" (successor.id) } { "generation " (successor.generation) } "."
+            }
+        }
+    }
+}
+
+fn upper_step(step: &str) -> String {
+    let mut chars = step.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// What a person does about a failure.
+const fn what_to_do(code: FailureCode, phase: Option<Phase>) -> &'static str {
+    if matches!(phase, Some(Phase::Deleting)) {
+        return "It is tried again by itself until the provider confirms that it is gone. Force the \
+                delete only where the provider will never answer: what it still has is then removed \
+                by the sweeps.";
+    }
+    match code {
+        FailureCode::ProviderUnavailable => {
+            "Look at the page “Providers”; retry once its provider can be reached."
+        }
+        FailureCode::ProviderRefused => {
+            "Retrying changes nothing before the cause does: its provider said no. Change the \
+             template or the provider's limits, then retry."
+        }
+        FailureCode::ProviderBroken => {
+            "Retry it. If it fails again, look into the provider's own log."
+        }
+        FailureCode::NameTaken => {
+            "Somebody else's object has its name at the provider. Rename or remove that one, then \
+             retry."
+        }
+        FailureCode::ObjectLost => {
+            "Its object is gone from the provider, and its workspace with it. Retry makes a new \
+             one; delete ends it."
+        }
+        FailureCode::ProviderUnknown => {
+            "The configuration no longer has its provider. Configure it again and restart, or \
+             delete the sandbox."
+        }
+        FailureCode::KilledOutside => {
+            "Something outside stopped it. Retry brings it up again with its workspace."
+        }
+        FailureCode::DuplicateObject => {
+            "The provider has two objects for this issue. The page “Drift” shows both: keep one."
+        }
+        FailureCode::DeadlineExceeded => {
+            "It took longer than allowed. Retry it, or raise the step's timeout in the \
+             configuration."
+        }
+    }
+}
+
+/// What is done inside of it: commands and files.
+fn work(sandbox: &Sandbox, frame: &Frame) -> Markup {
+    html! {
+        @if sandbox.phase.is_some() {
+            (exec::card(sandbox, frame))
+        } @else {
+            p .note { "What was in it is gone; its history stays." }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What can be done about a sandbox: one form each, which asks once more and names the thing.
+
+use maud::{Markup, html};
+
+use crate::engine::{EnsureIssue, IssueKey};
+use crate::http::Shared;
+use crate::http::error::ApiError;
+use crate::http::page::shell::Frame;
+use crate::http::page::visitor::Visitor;
+use crate::issue::Command;
+use crate::types::{HoldScope, Phase, Sandbox, SandboxId, inert};
+
+use super::View;
+
+/// Something that a person can do about a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Take it down.
+    Stop,
+    /// Bring it up.
+    Start,
+    /// Try again after *failed*.
+    Retry,
+    /// Remove it.
+    Delete,
+    /// Give the record up.
+    ForceDelete,
+    /// Make the issue's next sandbox, where this one is gone.
+    Ensure,
+    /// Let nothing begin for its issue.
+    Hold,
+    /// Let it begin again.
+    Release,
+}
+
+impl Action {
+    const ALL: [Self; 8] = [
+        Self::Stop,
+        Self::Start,
+        Self::Retry,
+        Self::Delete,
+        Self::ForceDelete,
+        Self::Ensure,
+        Self::Hold,
+        Self::Release,
+    ];
+
+    /// The word in addresses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Start => "start",
+            Self::Retry => "retry",
+            Self::Delete => "delete",
+            Self::ForceDelete => "force-delete",
+            Self::Ensure => "ensure",
+            Self::Hold => "hold",
+            Self::Release => "release",
+        }
+    }
+
+    /// Reads the word back.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.as_str() == word)
+    }
+
+    /// What stands on its button.
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Stop => "Stop",
+            Self::Start => "Start",
+            Self::Retry => "Retry",
+            Self::Delete => "Delete",
+            Self::ForceDelete => "Force delete",
+            Self::Ensure => "Make the next one",
+            Self::Hold => "Hold",
+            Self::Release => "Release",
+        }
+    }
+
+    /// What it leads to, before it is done.
+    const fn consequence(self) -> &'static str {
+        match self {
+            Self::Stop => "Its processes end; its workspace is kept.",
+            Self::Start => "It is brought up with its workspace.",
+            Self::Retry => "What failed is tried again; it stays the same sandbox.",
+            Self::Delete => "Its processes end and its workspace is removed, for good.",
+            Self::ForceDelete => {
+                "The record is given up although the provider has not confirmed that the object is \
+                 gone. History says so, and the sweeps go on removing it."
+            }
+            Self::Ensure => "The issue gets its next sandbox, with an empty workspace.",
+            Self::Hold => "Nothing is made, started or resumed for its issue until it is released.",
+            Self::Release => "What waited for it goes on.",
+        }
+    }
+
+    const fn is_dangerous(self) -> bool {
+        match self {
+            Self::Delete | Self::ForceDelete => true,
+            Self::Stop | Self::Start | Self::Retry | Self::Ensure | Self::Hold | Self::Release => {
+                false
+            }
+        }
+    }
+
+    /// What happens next, once it is accepted.
+    pub const fn what_next(self, sandbox: &Sandbox) -> &'static str {
+        match (self, sandbox.phase) {
+            (Self::Stop, Some(Phase::Stopped)) => "It is stopped.",
+            (Self::Stop, _) => "Stop accepted: it goes down as soon as nothing else is under way.",
+            (Self::Start, Some(Phase::Running)) => "It is running.",
+            (Self::Start, _) => "Start accepted: its provider brings it up now.",
+            (Self::Retry, Some(Phase::Running)) => "The retry went well: it is running.",
+            (Self::Retry, _) => "Retry accepted: what failed is tried again now.",
+            (Self::Delete | Self::ForceDelete, None) => "It is gone; its history stays.",
+            (Self::Delete, Some(_)) => {
+                "Delete accepted: its provider removes it now. That is final."
+            }
+            (Self::ForceDelete, Some(_)) => "The record is being given up.",
+            (Self::Ensure, _) => "This is the issue's sandbox now.",
+            (Self::Hold, _) => "Its issue is held.",
+            (Self::Release, _) => "The hold on its issue is released.",
+        }
+    }
+
+    /// Which there are for a sandbox, the likeliest first.
+    fn offered(view: &View) -> Vec<Self> {
+        let sandbox = &view.sandbox;
+        let mut all = match sandbox.phase {
+            Some(Phase::Running | Phase::Creating | Phase::Starting) => vec![Self::Stop],
+            Some(Phase::Stopped | Phase::Stopping) => vec![Self::Start],
+            Some(Phase::Failed) => vec![Self::Retry],
+            Some(Phase::Deleting) if sandbox.failure.is_some() => vec![Self::ForceDelete],
+            Some(Phase::Deleting) => Vec::new(),
+            None if view.successor.is_none() => vec![Self::Ensure],
+            None => Vec::new(),
+        };
+        if sandbox.phase.is_some() {
+            let is_held = view.holds.iter().any(|hold| matches!(hold.scope, HoldScope::Issue(_)));
+            all.push(if is_held { Self::Release } else { Self::Hold });
+        }
+        if !matches!(sandbox.phase, Some(Phase::Deleting) | None) {
+            all.push(Self::Delete);
+        }
+        all
+    }
+
+    /// Does it. Returns the sandbox that is to be shown.
+    ///
+    /// # Errors
+    /// As for the same call under `/v1`.
+    pub async fn carry_out(
+        self,
+        shared: &Shared,
+        visitor: &Visitor,
+        sandbox: &Sandbox,
+        reason: String,
+    ) -> Result<SandboxId, ApiError> {
+        let (engine, caller) = (&shared.edge.engine, &visitor.caller);
+        let command = match self {
+            Self::Stop => Command::Stop,
+            Self::Start => Command::Start,
+            Self::Retry => Command::Retry,
+            Self::Delete => Command::Delete,
+            Self::ForceDelete => Command::ForceDelete,
+            Self::Ensure => {
+                let ask = EnsureIssue {
+                    issue: IssueKey { id: Some(sandbox.issue_id.clone()), numbered: None },
+                    template: None,
+                    mode: None,
+                    title: None,
+                    cause: caller.cause(),
+                };
+                return Ok(engine.ensure(&caller.account, ask).await?.sandbox.id);
+            }
+            Self::Hold => {
+                let scope = HoldScope::Issue(sandbox.issue_id.clone());
+                engine.hold(&caller.account, scope, reason, caller.name.to_owned()).await?;
+                return Ok(sandbox.id.clone());
+            }
+            Self::Release => {
+                engine.release(&HoldScope::Issue(sandbox.issue_id.clone())).await?;
+                return Ok(sandbox.id.clone());
+            }
+        };
+        let of = crate::engine::SandboxRef::Id(sandbox.id.clone());
+        let commanded = engine.command(&caller.account, &of, command, caller.cause()).await?;
+        Ok(commanded.sandbox.id)
+    }
+}
+
+/// A form for each thing that can be done.
+pub(super) fn forms(view: &View, frame: &Frame) -> Markup {
+    let sandbox = &view.sandbox;
+    html! {
+        div .actions role="group" aria-label="What can be done" {
+            @for action in Action::offered(view) {
+                details .action .danger[action.is_dangerous()] name="action" data-key={ "do-" (action.as_str()) } {
+                    summary .button { (action.label()) "…" }
+                    form .card method="post" action={ "/sandboxes/" (sandbox.id) "/" (action.as_str()) } {
+                        (frame.token())
+                        p { strong { (action.label()) " " span .name { (inert(&sandbox.name)) } "?" } }
+                        p .lead { (action.consequence()) }
+                        @if action == Action::Hold {
+                            label { "Why, for whoever is refused"
+                                input type="text" name="reason" maxlength="500"; }
+                        }
+                        button .primary .danger[action.is_dangerous()] type="submit" {
+                            (action.label()) " " (inert(&sandbox.name))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

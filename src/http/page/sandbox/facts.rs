@@ -1,0 +1,107 @@
+//! What a sandbox is: where it comes from, what it should come to, what it may use.
+
+use maud::{Markup, html};
+
+use crate::http::Shared;
+use crate::http::page::time::since;
+use crate::sandbox::Isolation;
+use crate::types::{Resources, Sandbox, Timestamp, inert};
+
+/// What is allowed to a sandbox and how that holds.
+pub(super) struct Limits {
+    /// How its provider keeps it apart; `None` where that is not configured any more.
+    isolation: Option<Isolation>,
+    /// What its template says now; `None` where that is not configured any more.
+    resources: Option<Resources>,
+}
+
+/// What is allowed to this sandbox.
+pub(super) async fn limits(shared: &Shared, sandbox: &Sandbox) -> Limits {
+    let health = shared.provider_health().await;
+    let of = health.iter().find(|(name, _)| *name == sandbox.provider);
+    let templates = shared.edge.engine.templates();
+    let template = templates.into_iter().find(|template| template.name == sandbox.template);
+    Limits {
+        isolation: of.map(|(_, health)| health.isolation.clone()),
+        resources: template.map(|template| template.resources),
+    }
+}
+
+impl Limits {
+    /// How this limit holds.
+    fn holds(&self, limit: &str) -> Option<&'static str> {
+        let limits = &self.isolation.as_ref()?.limits;
+        limits.iter().find(|(name, _)| *name == limit).map(|(_, how)| *how)
+    }
+}
+
+/// The facts in a card.
+pub(super) fn card(sandbox: &Sandbox, limits: &Limits, now: Timestamp) -> Markup {
+    html! {
+        div .card .facts data-key="facts" {
+            h2 { "What it is" }
+            dl {
+                (fact("Wanted", html! { (sandbox.wanted) }))
+                (fact("Attempts", html! { (sandbox.attempt) }))
+                (fact("Created", since(sandbox.created_at, now)))
+                (fact("Last activity", since(sandbox.last_activity_at, now)))
+                @if let Some(at) = sandbox.deleted_at { (fact("Gone", since(at, now))) }
+                (fact("Provider", html! { a href="/providers" { (inert(sandbox.provider.as_str())) } }))
+                (fact("Template", html! { (inert(sandbox.template.as_str())) }))
+                (fact("Record", html! { (sandbox.mode) }))
+                (fact("Generation", html! { (sandbox.generation) }))
+                (fact("Issue id", code(sandbox.issue_id.as_str())))
+                (fact("Sandbox id", code(sandbox.id.as_str())))
+                (fact("At the provider", match &sandbox.external_id {
+                    Some(id) => code(id.as_str()),
+                    None => html! { span .soft { "not known yet" } },
+                }))
+                (fact("Endpoints", html! { span .soft { "none: no port is published" } }))
+            }
+            h2 { "Limits in force" }
+            (limits_list(limits))
+        }
+    }
+}
+
+fn limits_list(limits: &Limits) -> Markup {
+    let Some(isolation) = &limits.isolation else {
+        return html! { p .soft { "Its provider is not configured any more." } };
+    };
+    let asked = |limit: &str| {
+        let resources = limits.resources.as_ref()?;
+        match limit {
+            "cpu" => Some(format!("{} CPU", resources.cpu)),
+            "memory" => Some(format!("{} MiB", resources.memory_mb)),
+            "processes" => Some(resources.processes.to_string()),
+            "disk" => Some(format!("{} MiB", resources.disk_mb)),
+            _ => None,
+        }
+    };
+    html! {
+        dl {
+            (fact("Isolation", html! { (isolation.kind) }))
+            @for (limit, _) in &isolation.limits {
+                (fact(limit, html! {
+                    @if let Some(asked) = asked(limit) { (asked) ", " }
+                    (how(limits.holds(limit).unwrap_or("none")))
+                }))
+            }
+            (fact("System calls", html! { (how(isolation.seccomp)) }))
+            (fact("Network", html! { (isolation.network) }))
+        }
+    }
+}
+
+/// How a limit holds, in words that can be read on their own.
+fn how(holds: &'static str) -> &'static str {
+    if holds == "none" { "not enforced" } else { holds }
+}
+
+fn fact(name: &str, value: Markup) -> Markup {
+    html! { div { dt { (name) } dd { (value) } } }
+}
+
+fn code(text: &str) -> Markup {
+    html! { code { (inert(text)) } }
+}

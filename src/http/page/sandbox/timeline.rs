@@ -1,0 +1,72 @@
+//! What happened to a sandbox's issue, step by step: from where to where, why, and who did it.
+
+use maud::{Markup, html};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::http::page::time::since;
+use crate::types::{IssueId, Phase, TimelineEntry, Timestamp, inert};
+
+use super::View;
+
+/// The timeline in a card.
+pub(super) fn card(view: &View) -> Markup {
+    let older = view.timeline.next.as_deref();
+    let base = format!("/sandboxes/{}", view.sandbox.id);
+    html! {
+        div .card .history {
+            h2 { "What happened" }
+            @if view.timeline.items.is_empty() {
+                p .soft { "Nothing is on record any more." }
+            }
+            ol .timeline role="list" {
+                @for entry in &view.timeline.items {
+                    (step(entry, &view.sandbox.issue_id, view.now))
+                }
+            }
+            @if older.is_some() || !view.is_first_page {
+                nav .pages aria-label="Pages of what happened" {
+                    @if !view.is_first_page { a href=(base) { "Newest" } }
+                    @if let Some(older) = older {
+                        a href={ (base) "?cursor=" (utf8_percent_encode(older, NON_ALPHANUMERIC)) } { "Older" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn step(entry: &TimelineEntry, issue: &IssueId, now: Timestamp) -> Markup {
+    let phase = entry.to.map_or("deleted", Phase::as_str);
+    let moved = entry.from != entry.to;
+    html! {
+        li .step .(phase) data-key={ "step-" (entry.at) "-" (phase) "-" (inert(&entry.reason)) } {
+            span .mark aria-hidden="true" {}
+            div {
+                p {
+                    @if moved { strong .phase { (phase) } " " }
+                    bdi { (inert(&entry.reason)) }
+                }
+                p .by {
+                    (cause(&entry.cause, issue))
+                    @if entry.generation.0 > 1 { span { "generation " (entry.generation) } }
+                }
+            }
+            (since(entry.at, now))
+        }
+    }
+}
+
+/// Who or what it was; a delivery as a link to it.
+fn cause(cause: &str, issue: &IssueId) -> Markup {
+    let delivery = cause.strip_prefix("delivery ");
+    html! {
+        @match delivery {
+            Some(id) => {
+                a href={ "/deliveries?issueId=" (issue) "#d-" (inert(id)) } title=(inert(id)) {
+                    "delivery " (inert(id.get(..8).unwrap_or(id)))
+                }
+            }
+            None => span { (inert(cause)) },
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Logging in and out.
+
+use actix_web::cookie::{Cookie, SameSite, time::Duration as CookieAge};
+use actix_web::http::StatusCode;
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse, ResponseError, post, web};
+use maud::{Markup, html};
+
+use crate::http::Shared;
+use crate::http::auth::{check_change, check_origin, check_token, client_address, session};
+use crate::http::error::{ApiError, Code};
+use crate::http::sessions::{SESSION_COOKIE, SESSION_LIFETIME};
+use crate::http::wire::Failed;
+
+use super::form::{self, FORM_TOKEN, is_local_path};
+use super::{respond, shell};
+
+/// The log-in, why the last one failed, and where it leads to.
+pub fn log_in_page(failed: Option<&str>, next: &str) -> Markup {
+    let main = html! {
+        form .login .card method="post" action="/login" {
+            h1 { "Log in" }
+            p .lead { "With the server's admin token. It is in the data directory, in the file "
+                code { "admin-token" } ", unless the configuration says otherwise." }
+            @if let Some(why) = failed {
+                p #why .wrong role="alert" { (why) }
+            }
+            input type="hidden" name="next" value=(next);
+            // For password managers, which keep a password by its user.
+            input type="text" name="username" value="admin" autocomplete="username" hidden;
+            label for="token" { "Admin token" }
+            input #token type="password" name="token" required autofocus autocomplete="current-password"
+                spellcheck="false" aria-describedby=[failed.map(|_| "why")];
+            button .primary type="submit" { "Log in" }
+        }
+    };
+    shell::bare("Log in", &main)
+}
+
+/// Begins a session with the token.
+#[utoipa::path(
+    tag = "page",
+    request_body(content = String, content_type = "application/x-www-form-urlencoded"),
+    responses(
+        (status = 303, description = "to the page, with the session's cookie"),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 401, body = String, content_type = "text/html"),
+        (status = 403, body = String, content_type = "text/html"),
+        (status = 429, body = String, content_type = "text/html"),
+    )
+)]
+#[post("/login")]
+pub async fn login(
+    shared: web::Data<Shared>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let mut form = form::read(&shared, &request, payload).await?;
+    let token = form.text("token")?;
+    let next = form.text("next")?.filter(|next| is_local_path(next)).unwrap_or_else(|| "/".into());
+    let address = client_address(&shared, &request);
+    let checked = check_origin(&shared, &request)
+        .and_then(|()| check_token(&shared, address, token.as_deref()));
+    if let Err(refused) = checked {
+        let mut answer = HttpResponse::build(refused.status_code());
+        if let Some(wait) = refused.error_response().headers().get(header::RETRY_AFTER) {
+            answer.insert_header((header::RETRY_AFTER, wait.clone()));
+        }
+        let why = match refused.code() {
+            Code::Unauthorized => "That is not the admin token.",
+            _ => refused.message(),
+        };
+        return Ok(respond(answer, &log_in_page(Some(why), &next)));
+    }
+    let secret = shared.sessions.begin(&*shared.edge.ids, shared.edge.clock.now());
+    let age = i64::try_from(SESSION_LIFETIME.as_secs()).expect("some hours");
+    let cookie = session_cookie(&shared, secret, CookieAge::seconds(age));
+    Ok(go_with(&next, cookie))
+}
+
+/// Ends the session.
+#[utoipa::path(
+    tag = "page",
+    request_body(content = String, content_type = "application/x-www-form-urlencoded"),
+    responses(
+        (status = 303, description = "to the page"),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 403, body = Failed, description = "forbidden"),
+    )
+)]
+#[post("/logout")]
+pub async fn logout(
+    shared: web::Data<Shared>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let token = form::read(&shared, &request, payload).await?.text(FORM_TOKEN)?;
+    if let Some(session) = session(&shared, &request).await? {
+        check_change(&shared, &request, &session, token.as_deref().unwrap_or_default())?;
+        shared.sessions.end(&session);
+    }
+    Ok(go_with("/", session_cookie(&shared, String::new(), CookieAge::ZERO)))
+}
+
+fn session_cookie(shared: &Shared, value: String, age: CookieAge) -> Cookie<'static> {
+    let is_https = shared.edge.public_url.as_deref().is_some_and(|url| url.starts_with("https:"));
+    Cookie::build(SESSION_COOKIE, value)
+        .path("/")
+        .http_only(true)
+        .same_site(SameSite::Strict)
+        .secure(is_https)
+        .max_age(age)
+        .finish()
+}
+
+fn go_with(place: &str, cookie: Cookie<'static>) -> HttpResponse {
+    HttpResponse::build(StatusCode::SEE_OTHER)
+        .insert_header((header::LOCATION, place))
+        .cookie(cookie)
+        .finish()
+}

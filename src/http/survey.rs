@@ -1,0 +1,168 @@
+//! What all live sandboxes are, looked through at once: what the page offers as filters, and what
+//! of it needs a person. Read from the live map, so it asks neither actors nor the store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::types::{AccountName, Phase, Sandbox, Timestamp};
+
+use super::live::LiveMap;
+
+/// How long something may be under way before somebody should look. Longer than a create may take
+/// by default, together with what comes before it.
+pub const STUCK_AFTER: Duration = Duration::from_secs(180);
+/// How many of a kind are named; more are counted.
+pub const NAMED_MAX: usize = 5;
+/// Repositories that are offered to choose from, those with the most sandboxes first.
+const REPOSITORIES_MAX: usize = 100;
+
+/// All live sandboxes of an account, at a moment.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// How many there are.
+    pub total: u64,
+    /// How many are in each phase, those without any left out.
+    pub phases: Vec<(Phase, u64)>,
+    /// The repositories that have some, by name.
+    pub repositories: Vec<String>,
+    /// Those that failed, the latest first.
+    pub failed: Group,
+    /// Those with something under way for longer than [`STUCK_AFTER`], or whose delete meets
+    /// resistance; the longest first.
+    pub stuck: Group,
+}
+
+/// Sandboxes of a kind: all counted, some named.
+#[derive(Debug, Default)]
+pub struct Group {
+    /// How many.
+    pub count: u64,
+    /// At most [`NAMED_MAX`] of them.
+    pub named: Vec<Arc<Sandbox>>,
+}
+
+impl Group {
+    /// Takes one in; `before` says which of two is named first.
+    fn add(&mut self, sandbox: &Arc<Sandbox>, before: fn(&Sandbox, &Sandbox) -> bool) {
+        self.count += 1;
+        let at = self.named.partition_point(|named| before(named, sandbox));
+        if at < NAMED_MAX {
+            self.named.insert(at, Arc::clone(sandbox));
+            self.named.truncate(NAMED_MAX);
+        }
+    }
+}
+
+impl Survey {
+    /// Looks through the live sandboxes of an account.
+    pub fn of(live: &LiveMap, account: &AccountName, now: Timestamp) -> Self {
+        let mut survey = Self::default();
+        let mut phases = [0_u64; Phase::ALL.len()];
+        let mut repositories: HashMap<String, (u64, String)> = HashMap::new();
+        live.each(account, |sandbox| {
+            let Some(phase) = sandbox.phase else { return };
+            survey.total += 1;
+            phases[phase as usize] += 1;
+            if let Some(repository) = &sandbox.repository {
+                let name = || (0, repository.as_str().to_owned());
+                repositories.entry(repository.folded()).or_insert_with(name).0 += 1;
+            }
+            if phase == Phase::Failed {
+                survey.failed.add(sandbox, |a, b| later(a.phase_since, a, b.phase_since, b));
+            } else if is_stuck(sandbox, phase, now) {
+                survey.stuck.add(sandbox, |a, b| later(b.phase_since, b, a.phase_since, a));
+            }
+        });
+        let counts = Phase::ALL.iter().copied().zip(phases);
+        survey.phases = counts.filter(|(_, count)| *count > 0).collect();
+        let mut repositories: Vec<_> = repositories.into_values().collect();
+        repositories.sort_by(|a, b| b.cmp(a));
+        repositories.truncate(REPOSITORIES_MAX);
+        survey.repositories = repositories.into_iter().map(|(_, name)| name).collect();
+        survey.repositories.sort();
+        survey
+    }
+
+    /// How many are in this phase.
+    pub fn in_phase(&self, phase: Phase) -> u64 {
+        self.phases.iter().find(|(of, _)| *of == phase).map_or(0, |(_, count)| *count)
+    }
+}
+
+/// Whether the first is later; of two of one time that with the greater id, so that what is named
+/// does not depend on the order of the map.
+fn later(at: Timestamp, of: &Sandbox, other_at: Timestamp, other: &Sandbox) -> bool {
+    (at, of.id.as_str()) > (other_at, other.id.as_str())
+}
+
+fn is_stuck(sandbox: &Sandbox, phase: Phase, now: Timestamp) -> bool {
+    phase.is_transitional()
+        && (sandbox.failure.is_some() || now.since(sandbox.phase_since) > STUCK_AFTER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Change;
+    use crate::http::wire::tests::sample;
+    use crate::types::{HomeId, SandboxId};
+
+    const NOW: Timestamp = Timestamp::from_unix_ms(1_769_860_800_000);
+
+    fn map(all: &[(&str, Phase, u64)]) -> LiveMap {
+        let map = LiveMap::default();
+        for (home, (issue, phase, secs)) in (1..).zip(all) {
+            let sandbox = Sandbox {
+                id: SandboxId::trusted(*issue),
+                phase: Some(*phase),
+                phase_since: NOW.before(Duration::from_secs(*secs)),
+                ..sample(issue)
+            };
+            map.apply(&Change {
+                home: HomeId(home),
+                account: AccountName::default_account(),
+                version: 1,
+                aliases: Vec::new(),
+                names_go_to: None,
+                placed_as_of: None,
+                sandbox: Some(Arc::new(sandbox)),
+                ended: None,
+                timeline: Vec::new(),
+            });
+        }
+        map
+    }
+
+    fn named(group: &Group) -> Vec<&str> {
+        group.named.iter().map(|sandbox| sandbox.id.as_str()).collect()
+    }
+
+    #[test]
+    fn what_failed_is_named_latest_first_and_what_is_stuck_longest_first() {
+        let map = map(&[
+            ("1", Phase::Failed, 30),
+            ("2", Phase::Failed, 10),
+            ("3", Phase::Creating, 179),
+            ("4", Phase::Creating, 200),
+            ("5", Phase::Deleting, 300),
+            ("6", Phase::Running, 9_999),
+        ]);
+        let survey = Survey::of(&map, &AccountName::default_account(), NOW);
+        assert_eq!((named(&survey.failed), survey.failed.count), (vec!["2", "1"], 2));
+        assert_eq!((named(&survey.stuck), survey.stuck.count), (vec!["5", "4"], 2));
+        assert_eq!((survey.total, survey.in_phase(Phase::Creating)), (6, 2));
+        assert_eq!(survey.repositories, ["Octo/hello"]);
+        let other = Survey::of(&map, &AccountName::trusted("other"), NOW);
+        assert_eq!((other.total, other.failed.count), (0, 0));
+    }
+
+    #[test]
+    fn some_are_named_and_all_are_counted() {
+        let ids: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+        let all: Vec<_> = (0..).zip(&ids).map(|(n, id)| (id.as_str(), Phase::Failed, n)).collect();
+        let survey = Survey::of(&map(&all), &AccountName::default_account(), NOW);
+        assert_eq!(named(&survey.failed), ["0", "1", "2", "3", "4"]);
+        assert_eq!(survey.failed.count, 20);
+    }
+}
