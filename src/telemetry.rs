@@ -1,4 +1,4 @@
-//! The log: one line an event, on standard error.
+//! The log: one line an event, on standard error; and [`traces`], where a collector takes them.
 //!
 //! `ISSUEBOX_LOG` filters it (`serve` logs `info` when it is unset; the syntax is `tracing-subscriber`'s, such as
 //! `issuebox=debug,info`), `ISSUEBOX_LOG_FORMAT=json` makes each line a JSON object.
@@ -7,19 +7,31 @@
 //! What a value holds stays within its line: control characters in a message or field are written
 //! as escapes, so that a title can neither forge a line nor paint a terminal. Colours are used on
 //! a terminal only, and not where `NO_COLOR` is set.
+//!
+//! # Spans
+//! What happens while an issue's actor takes an event is said within a span `event`, which names
+//! the home, the kind of event and its delivery, so that a line of the log can be traced to what
+//! caused it. Spans around it (the delivery, the request, the provider call) cost something, and are
+//! made for traces only.
+
+mod traces;
 
 use std::io::IsTerminal;
 
 use tracing::field::Field;
-use tracing::{Level, Subscriber};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use crate::types::inert;
+
+use traces::Traces;
+pub use traces::TracesError;
 
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
@@ -30,22 +42,40 @@ pub enum TelemetryError {
     /// `ISSUEBOX_LOG_FORMAT` is no format.
     #[error("ISSUEBOX_LOG_FORMAT must be json or compact, not {0:?}")]
     Format(String),
+    /// Traces cannot be sent.
+    #[error(transparent)]
+    Traces(#[from] traces::TracesError),
     /// A log was set up before in this process.
     #[error("the log cannot be set up")]
     Taken(#[from] TryInitError),
 }
 
-/// Sets up the log of this process. `filter_default` holds where `ISSUEBOX_LOG` is unset.
+/// Keeps what [`init`] set up. Dropped at the end of the process, it sends the last spans.
+#[must_use]
+#[derive(Debug)]
+pub struct Telemetry {
+    _traces: Option<Traces>,
+}
+
+/// Sets up the log of this process, and traces where a collector is named. `filter_default` holds
+/// where `ISSUEBOX_LOG` is unset.
 ///
 /// # Errors
 /// [`TelemetryError`] when a variable is wrong or a log was set up before.
-pub fn init(filter_default: &str) -> Result<(), TelemetryError> {
+pub fn init(filter_default: &str) -> Result<Telemetry, TelemetryError> {
     let variable = |name: &str| std::env::var(name).ok().filter(|word| !word.is_empty());
     let plain = !std::io::stderr().is_terminal() || variable("NO_COLOR").is_some();
     let format = Format::parse(variable("ISSUEBOX_LOG_FORMAT").as_deref(), !plain)?;
     let filter = variable("ISSUEBOX_LOG").unwrap_or_else(|| filter_default.to_owned());
-    subscriber(format, &filter, std::io::stderr)?.try_init()?;
-    Ok(())
+    let traces = Traces::begin(variable)?;
+    let lines = lines(format, &filter, std::io::stderr)?;
+    let spans = traces.as_ref().map(|traces| {
+        let ours = tracing_subscriber::filter::Targets::new()
+            .with_target(env!("CARGO_CRATE_NAME"), LevelFilter::DEBUG);
+        tracing_opentelemetry::layer().with_tracer(traces.tracer()).with_filter(ours)
+    });
+    tracing_subscriber::registry().with(lines).with(spans).try_init()?;
+    Ok(Telemetry { _traces: traces })
 }
 
 /// How a line is written.
@@ -67,27 +97,28 @@ impl Format {
     }
 }
 
-fn subscriber<W>(
+/// Where lines are written.
+fn lines<W>(
     format: Format,
     filter: &str,
     writer: W,
-) -> Result<Box<dyn Subscriber + Send + Sync>, TelemetryError>
+) -> Result<Box<dyn Layer<Registry> + Send + Sync>, TelemetryError>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let filter =
         EnvFilter::try_new(filter).map_err(|e| TelemetryError::Filter(filter.to_owned(), e))?;
-    let lines = tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(writer);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     Ok(match format {
         Format::Compact { colours } => {
             // The stock formatter writes values as they print, line breaks included.
             let fields = debug_fn(write_field).delimited(" ");
             let lines = lines.with_ansi(colours).fmt_fields(fields).compact();
-            Box::new(lines.with_env_filter(filter).finish())
+            lines.with_filter(filter).boxed()
         }
         Format::Json => {
             let lines = lines.with_ansi(false).json().flatten_event(true);
-            Box::new(lines.with_env_filter(filter).finish())
+            lines.with_filter(filter).boxed()
         }
     })
 }
@@ -125,12 +156,11 @@ mod tests {
     }
 
     fn written(format: Format, filter: &str, log: impl FnOnce()) -> String {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber =
-            subscriber(format, filter, move || writer.clone()).expect("a valid filter");
-        tracing::subscriber::with_default(subscriber, log);
-        let bytes = lines.0.lock().expect("not poisoned").clone();
+        let kept = Lines::default();
+        let writer = kept.clone();
+        let lines = super::lines(format, filter, move || writer.clone()).expect("a valid filter");
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), log);
+        let bytes = kept.0.lock().expect("not poisoned").clone();
         String::from_utf8(bytes).expect("UTF-8")
     }
 
@@ -177,7 +207,7 @@ mod tests {
     fn wrong_variables_are_named() {
         let error = Format::parse(Some("xml"), false).expect_err("no format");
         insta::assert_snapshot!(error, @r#"ISSUEBOX_LOG_FORMAT must be json or compact, not "xml""#);
-        let error = subscriber(Format::Json, "a=b=c", io::sink).err().expect("no filter");
+        let error = lines(Format::Json, "a=b=c", io::sink).err().expect("no filter");
         insta::assert_snapshot!(
             error,
             @r#"ISSUEBOX_LOG must be a filter such as info or issuebox=debug, not "a=b=c""#

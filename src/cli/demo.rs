@@ -42,7 +42,7 @@ pub(super) struct DemoArgs {
 const FIXTURE_BOT: &str = "71000150";
 
 pub(super) fn run(args: DemoArgs, env: &Environment) -> anyhow::Result<ExitCode> {
-    telemetry::init("error")?;
+    let _telemetry = telemetry::init("error")?;
     let name = format!("issuebox-demo-{}", uuid::Uuid::now_v7().simple());
     let data = std::env::temp_dir().join(name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -20,7 +20,7 @@ pub(super) struct ServeArgs {
 pub(super) fn run(place: &Place, args: ServeArgs, env: &Environment) -> anyhow::Result<ExitCode> {
     let load = || config::load(place, env, args.listen.clone());
     let loaded = load()?;
-    telemetry::init("info,actix_server=warn")?;
+    let _telemetry = telemetry::init("info,actix_server=warn")?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }

@@ -13,6 +13,7 @@
 
 mod hurried;
 mod output;
+mod span;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use actix::prelude::*;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
+use tracing::Span;
 
 use crate::issue::step::step;
 use crate::issue::{Commit, DeliveryResult, Issue, IssueEvent, Moment, Reply};
@@ -29,6 +31,7 @@ use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, San
 
 use hurried::Hurried;
 use output::{Output, answer, delivery_row, is_for_the_issue, names_held, names_left, renamed};
+use span::span_of;
 
 use super::api::Change;
 use super::core::Core;
@@ -209,7 +212,8 @@ impl StreamHandler<Envelope> for IssueActor {
             // Dropped unanswered: the sender tries once more, with a successor.
             return;
         }
-        let Envelope { message, pending } = envelope;
+        let Envelope { message, pending, span } = envelope;
+        let _within = span.entered();
         match message {
             Message::Event { event, reply, held } => {
                 self.event(*event, reply, ctx);
@@ -277,6 +281,7 @@ impl IssueActor {
         let Some(issue) = &self.issue else {
             return answer(reply, Err(Unanswered::Again));
         };
+        let _within = span_of(self.home, &event).entered();
         let claims = event.claims().to_vec();
         if issue.merged_into.is_some() && is_for_the_issue(&event) {
             // Whoever asked found this home before its names went to the other one. Told once that
@@ -393,6 +398,7 @@ impl IssueActor {
             due: issue.due_at(),
             early: early.is_some(),
             settles_hurried,
+            span: Span::current(),
         });
         if stores {
             let stored = Some(issue.clone());
@@ -460,6 +466,7 @@ impl IssueActor {
             if !self.core.restarting.is_empty() {
                 self.core.restarting.remove(&self.home);
             }
+            let _within = output.span.entered();
             if let Some(call) = output.call {
                 self.core.executor.submit(&self.core, self.home, call);
             }

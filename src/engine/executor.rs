@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::FutureExt;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument, Span};
 
 use crate::issue::event::{Answer, Done, NotAsked, Trouble};
 use crate::issue::{Cleanup, CleanupAction, IssueEvent, ProviderCall, Verb};
@@ -183,7 +184,7 @@ impl Executor {
     /// Makes a call, as soon as the home's slot is free. Its answer comes to the home's actor as
     /// an event.
     pub fn submit(&self, core: &Arc<Core>, home: HomeId, call: ProviderCall) {
-        self.hand_in(core, home, Asked { call, record: None });
+        self.hand_in(core, home, Asked { call, record: None, span: Span::current() });
     }
 
     /// The same for a create whose record is still being written: see [`hurry`].
@@ -194,7 +195,7 @@ impl Executor {
         call: ProviderCall,
         record: OnItsWay,
     ) {
-        self.hand_in(core, home, Asked { call, record: Some(record) });
+        self.hand_in(core, home, Asked { call, record: Some(record), span: Span::current() });
     }
 
     fn hand_in(&self, core: &Arc<Core>, home: HomeId, asked: Asked) {
@@ -353,16 +354,20 @@ async fn guarded<T>(
 /// Makes a call, answers, and goes on with the one that waited behind it, until none does.
 async fn make_calls(core: Arc<Core>, home: HomeId, first: Asked) {
     let mut next = Some(first);
-    while let Some(Asked { call, record }) = next.take() {
+    while let Some(Asked { call, record, span }) = next.take() {
         if core.is_stopping() {
             // Recorded as asked, like one that is handed in while the server is shutting down.
             return;
         }
         let id = CallId::of(&call);
-        let result = match record {
-            None => Some(core.executor.perform(&core, home, call).await),
-            Some(record) => hurry::hurried(&core, home, call, record).await,
+        let span = span_of(&span, home, &call);
+        let work = async {
+            match record {
+                None => Some(core.executor.perform(&core, home, call).await),
+                Some(record) => hurry::hurried(&core, home, call, record).await,
+            }
         };
+        let result = work.instrument(span.clone()).await;
         next = core.executor.slots.ended(home, result.is_some().then(|| id.clone()));
         let Some(result) = result else { continue };
         let answer = Answer { sandbox: id.sandbox.clone(), attempt: id.attempt, result };
@@ -373,6 +378,20 @@ async fn make_calls(core: Arc<Core>, home: HomeId, first: Asked) {
                 reply: None,
                 held: Some(Arc::clone(&held)),
             })
+            .instrument(span)
             .await;
     }
+}
+
+/// A call in traces: below the event that asked for it, and above the event that its answer is.
+fn span_of(asked: &Span, home: HomeId, call: &ProviderCall) -> Span {
+    tracing::debug_span!(
+        parent: asked,
+        "call",
+        otel.kind = "client",
+        home = home.0,
+        provider = %call.provider,
+        step = %call.verb.step(),
+        attempt = call.attempt.0,
+    )
 }

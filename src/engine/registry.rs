@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use tokio::sync::mpsc;
+use tracing::Span;
 
 use crate::sabotage::{Bug, on};
 use crate::types::{HomeId, Timestamp};
@@ -44,6 +45,8 @@ struct Entry {
 pub(super) struct Envelope {
     pub message: Message,
     pub pending: Pending,
+    /// Within what it was sent, for traces.
+    pub span: Span,
 }
 
 /// One counted sender.
@@ -114,7 +117,7 @@ impl Registry {
         message: Message,
     ) -> Result<ActivationNumber, SendError> {
         let (queue, pending, number) = self.handle(core, home, activation);
-        match queue.try_send(Envelope { message, pending }) {
+        match queue.try_send(Envelope { message, pending, span: Span::current() }) {
             Ok(()) => Ok(ActivationNumber(number)),
             Err(mpsc::error::TrySendError::Full(_)) => Err(SendError::Full),
             Err(mpsc::error::TrySendError::Closed(_)) => {
@@ -130,7 +133,7 @@ impl Registry {
         // a panic at each of its messages. The store's due time then brings the issue back.
         for _ in 0..8 {
             let (queue, pending, number) = self.handle(core, home, Activation::default());
-            let envelope = Envelope { message: message(), pending };
+            let envelope = Envelope { message: message(), pending, span: Span::current() };
             if queue.send(envelope).await.is_ok() {
                 return;
             }
@@ -193,7 +196,11 @@ impl Registry {
         idle.sort_unstable_by_key(|(home, ..)| *home);
         for (_, queue, pending) in idle {
             // Full or closed: then it is not idle, or gone already.
-            drop(queue.try_send(Envelope { message: Message::Passivate, pending }));
+            drop(queue.try_send(Envelope {
+                message: Message::Passivate,
+                pending,
+                span: Span::none(),
+            }));
         }
     }
 }

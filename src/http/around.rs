@@ -12,6 +12,7 @@ use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{HttpMessage, ResponseError, web};
+use tracing::Instrument;
 
 use super::Shared;
 use super::auth;
@@ -44,7 +45,16 @@ pub async fn around<B: MessageBody + 'static>(
     }
     request.extensions_mut().insert(RequestId(Arc::clone(&id)));
     let mut response = match gate(&shared, &request, &id).await {
-        Ok(()) => next.call(request).await?.map_into_boxed_body(),
+        Ok(()) => {
+            let span = tracing::debug_span!(
+                "request",
+                otel.kind = "server",
+                http.request.method = method,
+                http.route = route,
+                request.id = %id,
+            );
+            next.call(request).instrument(span).await?.map_into_boxed_body()
+        }
         Err(refused) => request.into_response(refused.error_response()),
     };
     if head_only && response.response().body().size() == BodySize::Stream {

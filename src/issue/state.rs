@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::types::{
     AccountName, Attempt, ExternalId, Failure, Generation, HomeId, IssueId, IssueNumber, Mode,
-    ObjectName, Phase, Repository, Sandbox, SandboxId, Template, Timestamp, Wanted,
+    ObjectName, Phase, ProviderStep, Repository, Sandbox, SandboxId, Template, Timestamp, Wanted,
 };
 
 /// How long after a call's deadline its answer is still waited for. The executor answers at the
@@ -241,6 +241,19 @@ pub enum Verb {
         /// The sandbox id on it: our own, or an older generation's.
         expected: SandboxId,
     },
+}
+
+impl Verb {
+    /// Which step of a sandbox's life the call is.
+    pub const fn step(&self) -> ProviderStep {
+        match self {
+            Self::Look => ProviderStep::Look,
+            Self::Create => ProviderStep::Create,
+            Self::Start => ProviderStep::Start,
+            Self::Stop => ProviderStep::Stop,
+            Self::Delete { .. } => ProviderStep::Delete,
+        }
+    }
 }
 
 /// Where a transitional phase is with its provider.

@@ -219,7 +219,7 @@ pub struct Server {
 }
 
 impl Server {
-    async fn start(command: &mut Command) -> Self {
+    pub async fn start(command: &mut Command) -> Self {
         let mut child = command.spawn().expect("it starts");
         let pid = child.id().expect("it runs");
         let log: Arc<Mutex<Vec<String>>> = Arc::default();

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tracing::Span;
 
 use crate::issue::{Cleanup, Issue, IssueEvent, ProviderCall, Reply};
 use crate::store::{DeliveryRow, DeliveryState};
@@ -30,6 +31,8 @@ pub(super) struct Output {
     pub early: bool,
     /// It is what the hurried create led to.
     pub settles_hurried: bool,
+    /// The event that it comes of, for logs and traces.
+    pub span: Span,
 }
 
 impl Output {
@@ -53,6 +56,7 @@ impl Output {
             due: None,
             early: false,
             settles_hurried: false,
+            span: Span::current(),
         }
     }
 }

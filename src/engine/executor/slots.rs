@@ -7,6 +7,7 @@
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use tracing::Span;
 
 use super::hurry::OnItsWay;
 use crate::issue::ProviderCall;
@@ -42,6 +43,8 @@ pub(super) struct Asked {
     pub call: ProviderCall,
     /// In fast mode: its record, which is still being written.
     pub record: Option<OnItsWay>,
+    /// The event that asked, for traces.
+    pub span: Span,
 }
 
 /// What holds a slot.
@@ -150,7 +153,7 @@ mod tests {
     }
 
     fn asked(sandbox: &str, attempt: u32) -> Asked {
-        Asked { call: call(sandbox, attempt), record: None }
+        Asked { call: call(sandbox, attempt), record: None, span: Span::none() }
     }
 
     fn left(asked: Option<Asked>) -> Option<u32> {

@@ -342,13 +342,7 @@ impl Inner {
 
     /// What a provider answered is taken soon. Where the home made another call since, it was not
     /// the lifecycle's: a create that is undone looks as well, while what is asked next waits.
-    pub fn check_taken(
-        &mut self,
-        call: u64,
-        home: HomeId,
-        sandbox: &SandboxId,
-        attempt: Attempt,
-    ) {
+    pub fn check_taken(&mut self, call: u64, home: HomeId, sandbox: &SandboxId, attempt: Attempt) {
         if self.ledger.last_calls.get(&home).is_some_and(|last| *last > call) {
             return;
         }

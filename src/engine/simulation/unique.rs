@@ -17,9 +17,8 @@ impl Inner {
         let clouds = self.clouds.iter().enumerate();
         let objects = clouds.flat_map(|(at, cloud)| cloud.objects.iter().map(move |o| (at, o)));
         let counts = |object: &SimObject| object.ours && !self.is_left_by_haste(&object.object);
-        let others = objects.filter(|(_, other)| {
-            counts(other) && other.object.external_id != object.external_id
-        });
+        let others = objects
+            .filter(|(_, other)| counts(other) && other.object.external_id != object.external_id);
         let beside = others.filter(|(at, other)| {
             let theirs = other.object.labels.as_ref();
             theirs.is_some_and(|theirs| !self.may_be_beside((cloud, labels), (*at, theirs)))
@@ -40,8 +39,7 @@ impl Inner {
             return true;
         }
         // Whoever makes the next one meets what was given up by force, unless that is elsewhere.
-        one_at != other_at
-            && (self.is_given_up(&one.sandbox) || self.is_given_up(&other.sandbox))
+        one_at != other_at && (self.is_given_up(&one.sandbox) || self.is_given_up(&other.sandbox))
     }
 
     /// Whether a person gave the record of this sandbox up: its object may be there until a sweep

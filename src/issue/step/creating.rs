@@ -22,7 +22,7 @@ impl Draft<'_> {
         tries_left: u32,
         result: Result<Done, Trouble>,
     ) {
-        let asked = step_of(&verb);
+        let asked = verb.step();
         match result {
             Ok(Done::Up(seen)) if is_ours(&record, &seen) => {
                 self.up(Phase::Creating, record, seen.external_id, goal, "it is up");
@@ -262,15 +262,4 @@ pub(super) fn is_ours(record: &Record, seen: &Seen) -> bool {
 pub(super) fn removal(seen: &Seen) -> Option<Verb> {
     let expected = seen.owner.as_ref()?.sandbox.clone();
     Some(Verb::Delete { external_id: seen.external_id.clone(), expected })
-}
-
-/// The step that a call is, for failures.
-pub(super) const fn step_of(verb: &Verb) -> ProviderStep {
-    match verb {
-        Verb::Look => ProviderStep::Look,
-        Verb::Create => ProviderStep::Create,
-        Verb::Start => ProviderStep::Start,
-        Verb::Stop => ProviderStep::Stop,
-        Verb::Delete { .. } => ProviderStep::Delete,
-    }
 }

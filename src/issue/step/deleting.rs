@@ -7,7 +7,7 @@ use crate::sabotage::{Bug, on};
 use crate::types::{ExternalId, Failure, ObjectState, Template};
 
 use super::answer::unexpected;
-use super::creating::{is_ours, removal, step_of};
+use super::creating::{is_ours, removal};
 use super::draft::Draft;
 
 /// How often the wait between two tries is doubled at least.
@@ -146,7 +146,7 @@ impl Draft<'_> {
     /// Something stands in the way: say so, and look again later, for ever.
     fn deleting_stuck(&mut self, deleting: Deleting, verb: &Verb, trouble: &Trouble) {
         let Deleting { record, external_id, tries_left, failure: before, next } = deleting;
-        let failure = Failure { retryable: true, ..self.failure_of(step_of(verb), trouble) };
+        let failure = Failure { retryable: true, ..self.failure_of(verb.step(), trouble) };
         let is_news = before.as_ref().map(|failure| failure.code) != Some(failure.code);
         let again = match verb {
             Verb::Delete { .. } => verb.clone(),
@@ -157,7 +157,7 @@ impl Draft<'_> {
         self.keep(IssueState::Deleting { record, external_id, step, failure, next });
         // Once for each kind of trouble: it is tried for ever.
         if is_news {
-            self.tell_try(step_of(verb), trouble);
+            self.tell_try(verb.step(), trouble);
         }
     }
 }

@@ -1,0 +1,54 @@
+//! What an actor's work is called in the log and in traces: one span for each event that it takes.
+
+use tracing::Span;
+use tracing::field::Empty;
+
+use crate::issue::IssueEvent;
+use crate::types::{DeliveryId, HomeId};
+
+/// What is said in the log while an event is taken says within which.
+pub(super) fn span_of(home: HomeId, event: &IssueEvent) -> Span {
+    let span = tracing::info_span!("event", home = home.0, kind = kind(event), delivery = Empty);
+    if let Some(delivery) = delivery(event) {
+        span.record("delivery", delivery.as_str());
+    }
+    span
+}
+
+/// What kind of event it is, in one word for logs and traces.
+const fn kind(event: &IssueEvent) -> &'static str {
+    match event {
+        IssueEvent::Ensure(_) => "ensure",
+        IssueEvent::Command(_) => "command",
+        IssueEvent::Nudge { .. } => "nudge",
+        IssueEvent::Around { .. } => "around",
+        IssueEvent::Merged { .. } => "merged",
+        IssueEvent::Worked { .. } => "worked",
+        IssueEvent::Answered(_) => "answered",
+        IssueEvent::Due { .. } => "due",
+        IssueEvent::Observed(_) => "observed",
+        IssueEvent::Adopt(_) => "adopt",
+        IssueEvent::Discard { .. } => "discard",
+        IssueEvent::Granted => "granted",
+        IssueEvent::Activated { .. } => "activated",
+    }
+}
+
+/// The delivery that told it, where one did.
+const fn delivery(event: &IssueEvent) -> Option<&DeliveryId> {
+    match event {
+        IssueEvent::Nudge { nudge, .. } => Some(&nudge.delivery),
+        IssueEvent::Around { delivery, .. } => Some(delivery),
+        IssueEvent::Ensure(_)
+        | IssueEvent::Command(_)
+        | IssueEvent::Merged { .. }
+        | IssueEvent::Worked { .. }
+        | IssueEvent::Answered(_)
+        | IssueEvent::Due { .. }
+        | IssueEvent::Observed(_)
+        | IssueEvent::Adopt(_)
+        | IssueEvent::Discard { .. }
+        | IssueEvent::Granted
+        | IssueEvent::Activated { .. } => None,
+    }
+}
