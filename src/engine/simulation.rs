@@ -63,6 +63,7 @@
 //! # That it can fail
 //! `proof` switches deliberate bugs on, one at a time (`sabotage`), and each is noticed.
 
+mod around;
 mod chance;
 mod checks;
 mod clients;
@@ -78,6 +79,7 @@ mod rest;
 mod spawner;
 mod store;
 mod time;
+mod transfers;
 mod unique;
 mod weather;
 mod world;

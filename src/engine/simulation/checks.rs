@@ -9,7 +9,7 @@ use crate::engine::handle::ENDED_TWICE;
 use crate::issue::Issue;
 use crate::issue::state::{IssueState, Step, Verb};
 use crate::sandbox::Object;
-use crate::store::{CommitError, Write};
+use crate::store::{CommitError, DeliveryState, Write};
 use crate::types::{
     Attempt, DeliveryId, ExternalId, FailureCode, Generation, HoldScope, HomeId, Mode, Phase,
     Sandbox, SandboxId, Timestamp,
@@ -44,8 +44,11 @@ pub struct Ledger {
     /// Objects that somebody removed or stopped, and homes for which somebody made one.
     pub handled: BTreeSet<ExternalId>,
     pub crowded: BTreeSet<HomeId>,
-    /// Sandboxes of fast mode whose server died, or whose create had no answer.
+    /// Sandboxes of fast mode whose server died, whose create had no answer, or which could not be
+    /// undone.
     pub hasty: BTreeSet<SandboxId>,
+    /// How often the removal of what a fast create made failed, where it has no record.
+    pub undo_failures: BTreeMap<SandboxId, u32>,
     /// Holds that are on, and since when.
     pub held: BTreeMap<String, (HoldScope, Timestamp)>,
     /// Homes to which somebody gave a command.
@@ -60,6 +63,14 @@ pub struct Ledger {
     disturbed_ms: Option<u64>,
     /// When actors ended otherwise than by passivation.
     actors_ended_ms: Vec<u64>,
+    /// Homes whose issue turned out to be in another repository, or in one of another name.
+    pub moved: BTreeSet<HomeId>,
+    /// When homes gave way to another one.
+    pub united_ms: Vec<u64>,
+    /// When something failed to be written that is no step of an issue.
+    writes_failed_ms: Vec<u64>,
+    /// When it was last durable of a home that nobody asks for its sandbox.
+    pub unasked_ms: BTreeMap<HomeId, u64>,
 }
 
 impl Ledger {
@@ -106,10 +117,22 @@ impl Inner {
     /// Whether a caller who came then may be told that it could not be done. It tries again by
     /// itself, so that the end of one actor is no excuse.
     pub fn excuses(&self, began_ms: u64, why: &str) -> bool {
-        let needed = if why == ENDED_TWICE { 2 } else { 1 };
         // One that ended just before may not have been told so yet.
         let since = began_ms.saturating_sub(TELLING_TIME_MAX_MS);
-        self.ledger.actors_ended_ms.iter().filter(|ended| **ended >= since).count() >= needed
+        let count = |at: &[u64]| at.iter().filter(|at| **at >= since).count();
+        let ledger = &self.ledger;
+        let ended = count(&ledger.actors_ended_ms);
+        if why == ENDED_TWICE {
+            ended + count(&ledger.united_ms) >= 2
+        } else {
+            ended + count(&ledger.writes_failed_ms) >= 1
+        }
+    }
+
+    /// Something that is no step of an issue could not be written.
+    pub fn write_failed(&mut self) {
+        let now = self.elapsed_ms();
+        self.ledger.writes_failed_ms.push(now);
     }
 
     /// A write was refused. The fence of versions is the last wall, which nobody ever reaches.
@@ -165,6 +188,8 @@ impl Inner {
         self.check_growth(before, after);
         self.check_blame(before, after);
         self.check_admission(before, after, write.delivery.is_some());
+        self.check_one_home(before, after);
+        self.check_place(before, after);
         let record = after.state.record();
         if let Some(record) = record {
             self.ledger.belongs(record.id.clone(), home);
@@ -390,7 +415,7 @@ impl Inner {
     /// GitHub was told that a delivery is taken in: it is durable with what came of it.
     pub fn check_acknowledged(&mut self, delivery: &DeliveryId) {
         match self.rows.deliveries.get(delivery) {
-            Some(row) if !row.reason.is_empty() => {}
+            Some(row) if !row.reason.is_empty() || row.state == DeliveryState::Pending => {}
             Some(row) => {
                 let home = row.home;
                 self.violate(home, format!("{delivery} has no reason"));

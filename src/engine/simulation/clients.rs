@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::driver::{Server, account, cause};
+use super::github::Told;
 use super::world::Inner;
 use crate::engine::actor::Message;
 use crate::engine::{EngineError, EnsureIssue, SandboxRef, WaitFor};
@@ -61,17 +62,22 @@ impl Server {
 
     pub fn deliver(&self, delivery: usize) {
         let engine = self.engine.clone();
-        let nudge = self.with(|inner| inner.github.deliveries[delivery].nudge.clone());
-        let (life, id) = (Arc::clone(&self.life), nudge.delivery.clone());
+        let (id, what) = self.with(|inner| {
+            let delivery = &inner.github.deliveries[delivery];
+            (delivery.guid().clone(), delivery.what.clone())
+        });
+        let life = Arc::clone(&self.life);
         let ask = async move {
             life.pause().await;
-            engine.deliver(&account(), nudge).await
+            match what {
+                Told::Issue(nudge) => engine.deliver(&account(), *nudge).await,
+                Told::Around(fan_out) => engine.deliver_around(*fan_out).await,
+            }
         };
         self.client(ask, move |inner, answer| {
             inner.note(None, || format!("{id} is answered: {answer:?}"));
             if answer.is_ok() {
-                inner.github.deliveries[delivery].acknowledged = true;
-                inner.check_acknowledged(&id);
+                inner.acknowledged(delivery);
             }
         });
     }
@@ -82,7 +88,8 @@ impl Server {
             let any = inner.chance.between(1, inner.weather.issues);
             let number = number.unwrap_or(any);
             let template = inner.chance.permille(200).then(|| TemplateName::trusted("other"));
-            let issue = inner.github.key(&mut inner.chance, number);
+            let words = !inner.weather.arounds;
+            let issue = inner.github.key(&mut inner.chance, number, words);
             inner.note(None, || format!("ensure {issue:?}"));
             let mode = inner.chance.permille(inner.weather.fast).then_some(Mode::Fast);
             EnsureIssue { issue, template, mode, title: None, cause: cause() }

@@ -3,54 +3,88 @@
 
 use std::time::Duration;
 
+use super::around::SimRepository;
 use super::chance::Chance;
 use super::world::Inner;
 use crate::engine::IssueKey;
-use crate::issue::Nudge;
 use crate::issue::event::{Effect, News, TriggerKind};
+use crate::issue::{FanOut, Nudge};
 use crate::types::{DeliveryId, IssueId, IssueNumber, Repository, Timestamp};
 
 /// The ids of the world's issues begin behind this, so that none is also a number.
 const FIRST_ID: u64 = 1_000;
+/// How far apart the ids and numbers are that one issue has one after the other.
+pub const MOVED: u64 = 100;
+/// The App installation that all deliveries come from.
+pub const INSTALLATION: u64 = 7;
 
 /// All issues, and every delivery that was ever made about them.
 pub struct GitHub {
+    pub repositories: Vec<SimRepository>,
     pub issues: Vec<SimIssue>,
     pub deliveries: Vec<SimDelivery>,
+    /// What its clock showed last.
+    latest: Timestamp,
 }
 
 /// One issue as it truly is.
 pub struct SimIssue {
-    number: u64,
+    /// What it was called and, at the end, is called.
+    pub names: Vec<SimName>,
     title: u64,
     pub open: bool,
     pub labelled: bool,
     pub deleted: bool,
-    updated_at: Timestamp,
+}
+
+/// What an issue is called in one repository.
+#[derive(Clone, Copy)]
+pub struct SimName {
+    pub id: u64,
+    pub repository: usize,
+    pub number: u64,
+    /// The server said that it has a delivery by which this issue is also the one before it.
+    pub is_told: bool,
 }
 
 /// One delivery.
 pub struct SimDelivery {
-    pub nudge: Nudge,
+    pub what: Told,
     /// The server said that it has it.
     pub acknowledged: bool,
 }
 
-pub fn repository() -> Repository {
-    Repository::trusted("octo/hello")
+/// What a delivery tells of.
+#[derive(Clone)]
+pub enum Told {
+    Issue(Box<Nudge>),
+    Around(Box<FanOut>),
+}
+
+impl SimDelivery {
+    pub fn guid(&self) -> &DeliveryId {
+        match &self.what {
+            Told::Issue(nudge) => &nudge.delivery,
+            Told::Around(fan_out) => &fan_out.delivery,
+        }
+    }
 }
 
 impl GitHub {
     pub fn new(issues: u64) -> Self {
         let issue = |number| SimIssue {
-            number,
+            names: vec![SimName { id: FIRST_ID + number, repository: 0, number, is_told: true }],
             title: 0,
             open: true,
             labelled: false,
             deleted: false,
-            updated_at: super::time::BEGIN,
         };
-        Self { issues: (1..=issues).map(issue).collect(), deliveries: Vec::new() }
+        Self {
+            repositories: SimRepository::all(),
+            issues: (1..=issues).map(issue).collect(),
+            deliveries: Vec::new(),
+            latest: super::time::BEGIN,
+        }
     }
 
     /// Which issue an id of it means, whoever uses it.
@@ -58,41 +92,70 @@ impl GitHub {
         let text = id.as_str();
         match text.strip_prefix("word-") {
             Some(number) => number.parse().ok(),
-            None => text.parse::<u64>().ok()?.checked_sub(FIRST_ID),
+            None => Some(text.parse::<u64>().ok()?.checked_sub(FIRST_ID)? % MOVED),
         }
     }
 
-    /// The id that GitHub gave an issue.
+    pub fn issue(&self, number: u64) -> Option<&SimIssue> {
+        self.issues.get(usize::try_from(number).ok()?.checked_sub(1)?)
+    }
+
+    /// The id that GitHub gives an issue now.
     pub fn id_of(&self, number: u64) -> IssueId {
-        IssueId::from_github(FIRST_ID + number)
+        let name = self.issue(number).and_then(|issue| issue.names.last());
+        IssueId::from_github(name.expect("it is an issue").id)
+    }
+
+    /// Whether the server said of everything that an issue was called that it is this issue.
+    pub fn is_told(&self, number: u64) -> bool {
+        self.issue(number).is_some_and(|issue| issue.names.iter().all(|name| name.is_told))
     }
 
     /// The ways in which a program may name an issue. All of them come with the repository and
-    /// number, since without those nobody could know that a word means this issue.
-    pub fn key(&self, chance: &mut Chance, number: u64) -> IssueKey {
+    /// number, since without those nobody could know that a word means this issue. Where
+    /// repositories are renamed nobody uses words: one that comes with a name which the server does
+    /// not know yet would be another issue to it.
+    pub fn key(&self, chance: &mut Chance, number: u64, words: bool) -> IssueKey {
+        let names = &self.issue(number).expect("it is an issue").names;
+        let name = if names.len() > 1 && chance.permille(400) {
+            chance.pick(names)
+        } else {
+            names.last().expect("it has a name")
+        };
         let id = match chance.below(10) {
-            0..5 => Some(IssueId::from_github(FIRST_ID + number)),
+            0..5 => Some(IssueId::from_github(name.id)),
+            _ if !words => Some(IssueId::from_github(name.id)),
             5..9 => Some(IssueId::parse(&format!("word-{number}")).expect("a valid id")),
             _ => None,
         };
+        let repository = self.repositories[name.repository].name();
         let repository = match chance.below(2) {
-            0 => repository(),
-            _ => Repository::trusted("Octo/Hello"),
+            0 => repository,
+            _ => Repository::trusted(repository.as_str().replace("octo/h", "Octo/H")),
         };
-        IssueKey { id, numbered: Some((repository, IssueNumber(number))) }
+        IssueKey { id, numbered: Some((repository, IssueNumber(name.number))) }
+    }
+
+    /// GitHub's clock is not ours, has seconds, and never shows the same one twice here.
+    pub fn clock(&mut self, now: Timestamp) -> Timestamp {
+        let shown = Timestamp::from_unix_ms(now.unix_ms() / 1000 * 1000);
+        self.latest = shown.max(self.latest.after(Duration::from_secs(1)));
+        self.latest
     }
 }
 
 impl Inner {
     /// Something happens on GitHub; the numbers of the deliveries that tell of it.
     pub fn github_acts(&mut self) -> Vec<usize> {
-        let now = self.now();
+        if self.weather.arounds && self.chance.permille(150) {
+            return self.happens_around();
+        }
         let count = self.github.issues.len() as u64;
         let at = usize::try_from(self.chance.below(count)).expect("an index");
+        if self.weather.transfers && self.chance.permille(150) {
+            return self.transfer(at);
+        }
         let issue = &mut self.github.issues[at];
-        // GitHub's clock is not ours, has seconds, and never shows the same one twice here.
-        let shown = Timestamp::from_unix_ms(now.unix_ms() / 1000 * 1000);
-        issue.updated_at = shown.max(issue.updated_at.after(Duration::from_secs(1)));
         let acts: &[(&str, Effect)] = match self.chance.below(12) {
             0..4 if !issue.labelled => {
                 issue.labelled = true;
@@ -131,39 +194,77 @@ impl Inner {
             }
             _ => &[("pinned", Effect::Update)],
         };
-        let news = News {
-            issue_id: IssueId::from_github(FIRST_ID + issue.number),
-            repository: repository(),
-            repository_id: 1,
-            number: IssueNumber(issue.number),
+        let news = self.news(at);
+        acts.iter().map(|(action, effect)| self.tells(&news, action, effect.clone())).collect()
+    }
+
+    /// What GitHub says of an issue now.
+    pub fn news(&mut self, at: usize) -> News {
+        let as_of = self.github.clock(self.now());
+        let issue = &self.github.issues[at];
+        let name = issue.names.last().expect("it has a name");
+        let repository = &self.github.repositories[name.repository];
+        News {
+            issue_id: IssueId::from_github(name.id),
+            repository: repository.name(),
+            repository_id: repository.id,
+            number: IssueNumber(name.number),
             title: format!("title {}", issue.title),
             url: None,
             open: Some(issue.open),
             labelled: Some(issue.labelled),
             assigned: None,
-            as_of: issue.updated_at,
-        };
-        let mut sent = Vec::new();
-        for (action, effect) in acts {
-            let guid = format!("guid-{}", self.fresh());
-            sent.push(self.github.deliveries.len());
-            let nudge = Nudge {
-                delivery: DeliveryId::parse(&guid).expect("a valid id"),
-                received_at: now,
-                event: "issues".into(),
-                action: (*action).to_owned(),
-                news: news.clone(),
-                formerly: None,
-                comment: None,
-                installation: None,
-                effect: effect.clone(),
-            };
-            self.note(None, || {
-                format!("GitHub: issue {} {action} ({guid}, as of {})", news.number, news.as_of)
-            });
-            self.github.deliveries.push(SimDelivery { nudge, acknowledged: false });
+            as_of,
         }
-        sent
+    }
+
+    fn tells(&mut self, news: &News, action: &str, effect: Effect) -> usize {
+        let nudge = Nudge {
+            delivery: self.fresh_guid(),
+            received_at: self.now(),
+            event: "issues".into(),
+            action: action.to_owned(),
+            news: news.clone(),
+            formerly: None,
+            comment: None,
+            installation: self.weather.arounds.then_some(INSTALLATION),
+            effect,
+        };
+        self.sends(Told::Issue(Box::new(nudge)))
+    }
+
+    pub fn fresh_guid(&mut self) -> DeliveryId {
+        DeliveryId::parse(&format!("guid-{}", self.fresh())).expect("a valid id")
+    }
+
+    /// A delivery is on its way; its number.
+    pub fn sends(&mut self, what: Told) -> usize {
+        self.note(None, || match &what {
+            Told::Issue(nudge) => {
+                let Nudge { delivery, action, news, formerly, .. } = nudge.as_ref();
+                let formerly = formerly.as_ref().map_or_else(String::new, |name| {
+                    format!(", formerly {}#{}", name.repository, name.number)
+                });
+                let News { repository, number, as_of, .. } = news;
+                format!("GitHub: {repository}#{number} {action} ({delivery}, as of {as_of}){formerly}")
+            }
+            Told::Around(fan_out) => {
+                format!("GitHub: {:?}: {:?} ({})", fan_out.scope, fan_out.news, fan_out.delivery)
+            }
+        });
+        self.github.deliveries.push(SimDelivery { what, acknowledged: false });
+        self.github.deliveries.len() - 1
+    }
+
+    /// The server said that it has this delivery.
+    pub fn acknowledged(&mut self, delivery: usize) {
+        let it = &mut self.github.deliveries[delivery];
+        it.acknowledged = true;
+        let (guid, what) = (it.guid().clone(), it.what.clone());
+        self.check_acknowledged(&guid);
+        if let Told::Issue(nudge) = what {
+            self.transfer_is_told(&nudge);
+        }
     }
 
     /// Deliveries that the server never said it has.

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use super::driver::{Server, account};
-use super::github::repository;
 use super::world::Inner;
 use crate::issue::Issue;
 use crate::issue::state::IssueState;
-use crate::types::{HoldScope, HomeId, IssueId, Phase, Repository, Timestamp};
+use crate::types::{HoldScope, HomeId, Phase, Repository, Timestamp};
 
 impl Server {
     /// Somebody puts a hold on. From when that is answered nothing that it covers may begin.
@@ -65,7 +64,10 @@ impl Inner {
         match self.chance.below(5) {
             0 | 1 => HoldScope::Server,
             2 => HoldScope::Account(account()),
-            3 => HoldScope::Repository(repository()),
+            3 => {
+                let at = usize::from(self.weather.transfers && self.chance.permille(500));
+                HoldScope::Repository(self.github.repositories[at].name())
+            }
             _ => {
                 let number = self.chance.between(1, self.weather.issues);
                 HoldScope::Issue(self.github.id_of(number))
@@ -83,18 +85,18 @@ impl Inner {
         let is_new = was != Some(&record.id);
         let resumes = before.and_then(|issue| issue.state.phase()) == Some(Phase::Stopped)
             && matches!(after.state, IssueState::Starting { .. });
-        let (began, id) = (record.phase_since, after.facts.issue_id.clone());
-        if (is_new || resumes) && self.is_held(&id, began) {
+        if (is_new || resumes) && self.is_held(after, record.phase_since) {
             self.violate(Some(after.home), "it begins although it is held");
         }
         self.check_wish(before, after, is_told);
     }
 
-    fn is_held(&self, id: &IssueId, began: Timestamp) -> bool {
+    fn is_held(&self, issue: &Issue, began: Timestamp) -> bool {
         self.ledger.held.values().any(|(scope, since)| {
             let covers = match scope {
-                HoldScope::Server | HoldScope::Account(_) | HoldScope::Repository(_) => true,
-                HoldScope::Issue(held) => held == id,
+                HoldScope::Server | HoldScope::Account(_) => true,
+                HoldScope::Repository(held) => place(issue) == Some(held.folded()),
+                HoldScope::Issue(held) => *held == issue.facts.issue_id,
             };
             covers && began > *since
         })
@@ -103,7 +105,8 @@ impl Inner {
     fn check_wish(&mut self, before: Option<&Issue>, after: &Issue, is_told: bool) {
         let ended = before.is_some_and(|issue| issue.wish.is_some()) && after.wish.is_none();
         let is_idle = matches!(after.state, IssueState::Absent | IssueState::Stopped { .. });
-        let withdrawn = is_told || self.ledger.commanded.contains(&after.home);
+        let withdrawn =
+            is_told || self.is_being_stopped(after) || self.ledger.commanded.contains(&after.home);
         if ended && is_idle && after.merged_into.is_none() && !withdrawn {
             self.violate(Some(after.home), "a wish is neither granted nor withdrawn");
         }
@@ -135,7 +138,9 @@ impl Inner {
         let quotas = self.weather.quotas;
         let live: Vec<&Issue> =
             self.rows.issues.values().filter(|issue| issue.state.phase().is_some()).collect();
-        let places: Vec<String> = live.iter().filter_map(|issue| place(issue)).collect();
+        // A live sandbox takes its place along, whether there is room or not.
+        let stays = live.iter().filter(|issue| !self.ledger.moved.contains(&issue.home));
+        let places: Vec<String> = stays.filter_map(|issue| place(issue)).collect();
         let in_place = |name: &String| places.iter().filter(|place| *place == name).count();
         let in_one_place = places.iter().map(in_place).max().unwrap_or(0);
         let exceeds = |count: usize, allowed: u64| allowed > 0 && count as u64 > allowed;

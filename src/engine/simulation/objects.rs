@@ -273,8 +273,10 @@ impl Inner {
     /// The client is gone, with the answer or without.
     pub fn close_call(&mut self, number: u64) {
         self.ledger.close(number);
-        if let Some(call) = self.calls.get_mut(&number) {
-            call.answer = None;
+        let Some(call) = self.calls.get_mut(&number) else { return };
+        if call.answer.take().is_some() {
+            let home = call.home;
+            self.undo_fails(home);
         }
     }
 
@@ -339,6 +341,9 @@ impl Inner {
         let (home, is_asked) = (call.home, call.asked_by.is_some());
         let (result, answer) = (call.result.take(), call.answer.take());
         let (Some(result), Some(answer)) = (result, answer) else { return };
+        if result.is_err() {
+            self.undo_fails(home);
+        }
         if answer.send(result).is_err() || self.alive.is_none() {
             return;
         }
@@ -519,6 +524,7 @@ impl Inner {
             return if again { Err(ProviderError::Absent) } else { Ok(Reply::Accepted) };
         }
         self.clouds[cloud].objects[at].object.state = ObjectState::Destroying;
+        self.undo_fails(home);
         if self.chance.permille(700) {
             let pause = self.chance.between(10, 20_000);
             self.after(pause, Effect::Vanish(cloud, target.external_id.clone()));

@@ -108,8 +108,11 @@ impl Inner {
     /// What is not at rest, where something is not.
     fn unrest(&self) -> Option<(Option<HomeId>, String)> {
         if let Some(at) = self.missing().first() {
-            let guid = &self.github.deliveries[*at].nudge.delivery;
+            let guid = self.github.deliveries[*at].guid();
             return Some((None, format!("{guid} is not acknowledged")));
+        }
+        if let Some(guid) = self.fan_outs.keys().next() {
+            return Some((None, format!("{guid} is not applied to all that it concerns")));
         }
         if let Some(home) = self.waits_for_nothing() {
             return Some((Some(home), "its wish waits for nothing".into()));
@@ -138,7 +141,7 @@ impl Inner {
     /// At rest: everything acknowledged is there, one object for each live record and none else.
     fn check_rest(&mut self) {
         let acknowledged: Vec<_> =
-            self.github.deliveries.iter().map(|d| d.nudge.delivery.clone()).collect();
+            self.github.deliveries.iter().map(|delivery| delivery.guid().clone()).collect();
         for guid in acknowledged {
             self.check_acknowledged(&guid);
         }
@@ -155,6 +158,7 @@ impl Inner {
                 self.violate(Some(labels.home), what);
             }
         }
+        self.check_all_united();
         self.check_quotas();
         if !self.weather.outsiders {
             self.check_present();
@@ -186,14 +190,14 @@ impl Inner {
     fn check_truth(&mut self) {
         let wrong = self.rows.issues.values().find_map(|issue| {
             let number = self.github.issue_of(&issue.facts.issue_id)?;
-            let truth = &self.github.issues[usize::try_from(number).ok()? - 1];
+            let truth = self.github.issue(number).filter(|_| issue.merged_into.is_none())?;
             let phase = issue.state.phase();
             let up = phase == Some(Phase::Running);
             let fits = if truth.deleted {
                 true
             } else if !truth.open {
                 !up
-            } else if truth.labelled {
+            } else if truth.labelled && !self.weather.arounds {
                 // It has one, or waits for a place.
                 issue.generation == Generation(0) || phase.is_some() || issue.wish.is_some()
             } else {

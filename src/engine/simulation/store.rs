@@ -189,6 +189,7 @@ impl SimStore {
         let written = self.life.world().with(|inner| {
             let rate = inner.weather.store_faults;
             if inner.weather.strikes(&mut inner.chance, rate) {
+                inner.write_failed();
                 return Err(CommitError::Failed("the disk is full".into()));
             }
             Ok(write(inner))
@@ -317,7 +318,12 @@ impl Store for SimStore {
     }
 
     async fn put_pending(&self, fan_out: FanOut) -> Result<(), CommitError> {
-        self.write(|inner| inner.rows.put_pending(fan_out)).await?
+        let put = |inner: &mut Inner| {
+            inner.rows.put_pending(fan_out.clone())?;
+            inner.fan_out_begins(fan_out);
+            Ok(())
+        };
+        self.write(put).await?
     }
 
     async fn advance_pending(&self, id: &DeliveryId, done_to: HomeId) -> Result<(), CommitError> {
@@ -330,11 +336,19 @@ impl Store for SimStore {
         applied: bool,
         reason: String,
     ) -> Result<(), CommitError> {
-        self.write(|inner| inner.rows.settle(id, DeliveryState::Done, applied, reason)).await
+        let settle = |inner: &mut Inner| {
+            inner.rows.settle(id, DeliveryState::Done, applied, reason);
+            inner.fan_out_ends(id);
+        };
+        self.write(settle).await
     }
 
     async fn fail_pending(&self, id: &DeliveryId, error: String) -> Result<(), CommitError> {
-        self.write(|inner| inner.rows.fail_pending(id, error)).await
+        let fail = |inner: &mut Inner| {
+            inner.rows.fail_pending(id, error);
+            inner.fan_out_fails(id);
+        };
+        self.write(fail).await
     }
 
     async fn put_hold(&self, hold: Hold) -> Result<(), CommitError> {

@@ -3,7 +3,10 @@
 use super::objects::{Call, SimObject};
 use super::world::Inner;
 use crate::sandbox::{Labels, Object};
-use crate::types::{Mode, SandboxId};
+use crate::types::{HomeId, Mode, SandboxId};
+
+/// How often the removal of what a fast create made is tried.
+const UNDO_TRIES: u32 = 5;
 
 impl Inner {
     /// A call made an object: it must be the only one of its home and of its issue.
@@ -38,6 +41,15 @@ impl Inner {
         if one.home != other.home && !is_same_issue {
             return true;
         }
+        // Two homes may each have one until somebody tells that they are one issue, and from then on
+        // one of them while it is being deleted.
+        if one.home != other.home
+            && (!issue.is_some_and(|issue| self.github.is_told(issue))
+                || self.gave_way(one.home)
+                || self.gave_way(other.home))
+        {
+            return true;
+        }
         // Whoever makes the next one meets what was given up by force, unless that is elsewhere.
         one_at != other_at && (self.is_given_up(&one.sandbox) || self.is_given_up(&other.sandbox))
     }
@@ -56,6 +68,25 @@ impl Inner {
             self.ledger.hasty.contains(&labels.sandbox)
                 && self.rows.sandbox(&labels.sandbox).is_none()
         })
+    }
+
+    /// A call of this home failed, or a removal did not end it. Where all tries to undo a create in
+    /// fast mode fail, what it made is left to the sweep as well.
+    pub fn undo_fails(&mut self, home: Option<HomeId>) {
+        let made = self.clouds.iter().flat_map(|cloud| &cloud.objects).map(|o| &o.object);
+        let made = made.filter_map(|object| object.labels.as_ref()).filter(|labels| {
+            labels.mode == Mode::Fast
+                && Some(labels.home) == home
+                && self.rows.sandbox(&labels.sandbox).is_none()
+        });
+        let unrecorded: Vec<_> = made.map(|labels| labels.sandbox.clone()).collect();
+        for sandbox in unrecorded {
+            let failures = self.ledger.undo_failures.entry(sandbox.clone()).or_insert(0);
+            *failures += 1;
+            if *failures >= UNDO_TRIES {
+                self.ledger.hasty.insert(sandbox);
+            }
+        }
     }
 
     /// The server is gone: what was made in haste and is not recorded stays without a record.

@@ -69,6 +69,10 @@ pub struct Weather {
     pub providers: Vec<ProviderWeather>,
     /// Some deletes are by force.
     pub force: bool,
+    /// Issues are transferred between two repositories.
+    pub transfers: bool,
+    /// Things happen to repositories and to the installation.
+    pub arounds: bool,
 }
 
 /// What one provider is like.
@@ -128,6 +132,8 @@ impl Weather {
             },
             providers: providers.into(),
             force: false,
+            transfers: false,
+            arounds: false,
         };
         weather.force = callers && chance.permille(250);
         if weather.force && chance.permille(500) {
@@ -139,6 +145,8 @@ impl Weather {
             weather.quotas.account = *chance.pick(&[0, 0, 0, 0, 1, 2]);
             weather.quotas.repository = *chance.pick(&[0, 0, 0, 0, 1, 2]);
         }
+        weather.transfers = !forgetful && chance.permille(250);
+        weather.arounds = !forgetful && chance.permille(200);
         weather
     }
 

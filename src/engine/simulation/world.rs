@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::around::FanOuts;
 use super::chance::Chance;
 use super::checks::Ledger;
 use super::github::GitHub;
@@ -73,6 +74,7 @@ pub struct Inner {
     pub clouds: Vec<Cloud>,
     pub calls: BTreeMap<u64, Call>,
     pub github: GitHub,
+    pub fan_outs: FanOuts,
     pub ledger: Ledger,
     /// How many things happen yet before it becomes calm.
     pub actions_left: u64,
@@ -123,6 +125,7 @@ impl World {
             clouds: weather.providers.iter().map(Cloud::new).collect(),
             calls: BTreeMap::new(),
             github: GitHub::new(weather.issues),
+            fan_outs: FanOuts::new(),
             ledger: Ledger::default(),
             actions_left: weather.actions,
             alive: None,

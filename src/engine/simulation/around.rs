@@ -1,0 +1,168 @@
+//! What happens to repositories and to the App's installation on GitHub, and so to many issues:
+//! every one of them is told before the delivery counts as done.
+
+use std::collections::BTreeMap;
+
+use super::github::{INSTALLATION, Told};
+use super::world::Inner;
+use crate::issue::{Around, FanOut, Issue, Scope};
+use crate::store::DeliveryState;
+use crate::types::{DeliveryId, HomeId, Repository, Timestamp};
+
+/// One repository as it truly is.
+pub struct SimRepository {
+    pub id: u64,
+    first: &'static str,
+    renamed: u64,
+}
+
+impl SimRepository {
+    /// The world's repositories.
+    pub fn all() -> Vec<Self> {
+        let names = [(1, "octo/hello"), (2, "octo/harbour")];
+        names.map(|(id, first)| Self { id, first, renamed: 0 }).into()
+    }
+
+    /// What it is called now.
+    pub fn name(&self) -> Repository {
+        Repository::trusted(match self.renamed {
+            0 => self.first.to_owned(),
+            times => format!("{}-{times}", self.first),
+        })
+    }
+}
+
+/// A delivery that is being applied to one issue after the other.
+pub struct FanningOut {
+    fan_out: FanOut,
+    began_ms: u64,
+    /// Whom it must be told to: who was known to be concerned when it was stored.
+    concerned: Vec<HomeId>,
+}
+
+/// All of them.
+pub type FanOuts = BTreeMap<DeliveryId, FanningOut>;
+
+impl Inner {
+    /// Something happens around issues; the numbers of the deliveries that tell of it.
+    pub fn happens_around(&mut self) -> Vec<usize> {
+        let as_of = self.github.clock(self.now());
+        let at = usize::try_from(self.chance.below(2)).expect("an index");
+        let of_repository = Scope::Repositories(vec![self.github.repositories[at].id]);
+        let (event, action, scope, news) = match self.chance.below(6) {
+            0..3 => {
+                self.github.repositories[at].renamed += 1;
+                let repository = self.github.repositories[at].name();
+                ("repository", "renamed", of_repository, Around::Renamed { repository, as_of })
+            }
+            3 => {
+                let news = Around::Stop("the repository was archived".into());
+                ("repository", "archived", of_repository, news)
+            }
+            4 => {
+                let news = Around::Stop("the installation was suspended".into());
+                ("installation", "suspend", Scope::Installation(INSTALLATION), news)
+            }
+            _ => {
+                let there = self.github.issues.iter_mut().filter(|issue| {
+                    issue.names.last().is_some_and(|name| name.repository == at)
+                });
+                there.for_each(|issue| issue.labelled = false);
+                ("label", "edited", of_repository, Around::LabelGone)
+            }
+        };
+        let fan_out = FanOut {
+            delivery: self.fresh_guid(),
+            received_at: self.now(),
+            event: event.into(),
+            action: action.into(),
+            scope,
+            news,
+        };
+        vec![self.sends(Told::Around(Box::new(fan_out)))]
+    }
+
+    /// Such a delivery is stored: from now on each issue that it concerns is to be told.
+    pub fn fan_out_begins(&mut self, fan_out: FanOut) {
+        let is_concerned = |issue: &&Issue| {
+            issue.merged_into.is_none()
+                && match &fan_out.news {
+                    Around::Renamed { .. } => true,
+                    Around::Stop(_) => issue.is_asked_for(),
+                    Around::LabelGone | Around::Noted(_) => false,
+                }
+                && is_of(issue, &fan_out.scope)
+        };
+        let concerned = self.rows.issues.values().filter(is_concerned);
+        let concerned = concerned.map(|issue| issue.home).collect();
+        let began_ms = self.elapsed_ms();
+        let guid = fan_out.delivery.clone();
+        self.note(None, || format!("durable: {guid} is pending"));
+        self.fan_outs.insert(guid, FanningOut { fan_out, began_ms, concerned });
+    }
+
+    /// Whether news that stop an issue's sandbox are just being told.
+    pub fn is_being_stopped(&self, issue: &Issue) -> bool {
+        self.fan_outs.values().any(|FanningOut { fan_out, .. }| {
+            matches!(fan_out.news, Around::Stop(_)) && is_of(&issue, &fan_out.scope)
+        })
+    }
+
+    /// It counts as done: everybody who was concerned was told.
+    pub fn fan_out_ends(&mut self, guid: &DeliveryId) {
+        let Some(FanningOut { fan_out, began_ms, concerned }) = self.fan_outs.remove(guid) else {
+            return;
+        };
+        self.note(None, || format!("durable: {guid} is done"));
+        let was_told = |home: &HomeId| {
+            let Some(issue) = self.rows.issues.get(home) else { return true };
+            let unasked_ms = self.ledger.unasked_ms.get(home);
+            issue.merged_into.is_some()
+                || !is_of(&issue, &fan_out.scope)
+                || match &fan_out.news {
+                    Around::Renamed { as_of, .. } => placed(issue) >= Some(*as_of),
+                    Around::Stop(_) => unasked_ms.is_some_and(|at| *at >= began_ms),
+                    Around::LabelGone | Around::Noted(_) => true,
+                }
+        };
+        if let Some(home) = concerned.iter().find(|home| !was_told(home)) {
+            let what = format!("{guid} is done, and it was not told");
+            self.violate(Some(*home), what);
+        }
+    }
+
+    /// It could not be told to everybody. After some tries it is set aside, with the reason.
+    pub fn fan_out_fails(&mut self, guid: &DeliveryId) {
+        let row = self.rows.deliveries.get(guid);
+        if row.is_some_and(|row| row.state != DeliveryState::Pending) {
+            self.note(None, || format!("durable: {guid} is set aside"));
+            self.fan_outs.remove(guid);
+        }
+    }
+
+    /// Where an issue is never becomes older knowledge.
+    pub fn check_place(&mut self, before: Option<&Issue>, after: &Issue) {
+        if before.is_some_and(|before| placed(before) > placed(after)) {
+            self.violate(Some(after.home), "where it is became older knowledge");
+        }
+        let place = |issue: &Issue| issue.facts.repository.as_ref().map(Repository::folded);
+        if before.is_some_and(|before| place(before) != place(after)) {
+            self.ledger.moved.insert(after.home);
+        }
+        if !after.is_asked_for() {
+            let now = self.elapsed_ms();
+            self.ledger.unasked_ms.insert(after.home, now);
+        }
+    }
+}
+
+fn placed(issue: &Issue) -> Option<Timestamp> {
+    issue.facts.placed_as_of
+}
+
+fn is_of(issue: &&Issue, scope: &Scope) -> bool {
+    match scope {
+        Scope::Repositories(ids) => issue.facts.repository_id.is_some_and(|id| ids.contains(&id)),
+        Scope::Installation(id) => issue.facts.installation_id == Some(*id),
+    }
+}
