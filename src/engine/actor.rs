@@ -30,7 +30,7 @@ use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox};
 
 use hurried::Hurried;
-use output::{Output, answer, delivery_row, is_for_the_issue, names_held, names_left, renamed};
+use output::{Output, answer, delivery_row, is_for_the_issue, names_left, renamed};
 use span::span_of;
 
 use super::api::Change;
@@ -507,14 +507,10 @@ impl IssueActor {
             hurried.ended();
         }
         let now = self.core.now();
-        let held = names_held(&self.outbox);
         for output in self.outbox.drain(..) {
             let mut output = *output;
-            if !output.early {
-                output.settled.retain(|name| !held.contains(name));
-                let directory = &self.core.directory;
-                directory.came_to_nothing(now, &output.account, self.home, &output.settled);
-            }
+            let directory = &self.core.directory;
+            directory.came_to_nothing(now, &output.account, self.home, &output.settled);
             let told = match &error {
                 _ if output.number != number => Err(Unanswered::Again),
                 CommitError::DuplicateDelivery => {

@@ -61,6 +61,14 @@ struct Fresh {
     home: HomeId,
     /// Of a repository and number: GitHub's numeric id of the repository, where known.
     repository_id: Option<u64>,
+    /// A create in fast mode is under way for it: it stays, whatever becomes of other claims.
+    held: bool,
+}
+
+impl Fresh {
+    const fn new(home: HomeId, repository_id: Option<u64>) -> Self {
+        Self { home, repository_id, held: false }
+    }
 }
 
 /// How long after a claim came to nothing new homes are not [certain](Activation::certain):
@@ -195,7 +203,7 @@ impl Directory {
                         brand_new |= home.is_none();
                         certain &= self.is_as_seen(seen, core.now());
                         let home = home.unwrap_or_else(|| core.store.next_home());
-                        Fresh { home, repository_id }
+                        Fresh::new(home, repository_id)
                     })
                 };
                 // The place first: two who know the issue by different ids meet there.
@@ -208,7 +216,7 @@ impl Directory {
                     && by_place.is_some_and(|place| place != home)
                 {
                     // The number that was given for the place is nobody's.
-                    self.fresh.insert((account.clone(), alias), Fresh { home, repository_id });
+                    self.fresh.insert((account.clone(), alias), Fresh::new(home, repository_id));
                     brand_new = false;
                 }
                 (home, Some((account.clone(), id.clone())))
@@ -227,12 +235,10 @@ impl Directory {
         }
         if let (Some(alias), Some(by_number)) = (numbered, by_number) {
             let owner = match by_number {
-                Known::Durable(home) | Known::Fresh(home) => {
-                    Fresh { home, repository_id: known_id }
-                }
+                Known::Durable(home) | Known::Fresh(home) => Fresh::new(home, known_id),
                 Known::No => *(self.fresh)
                     .entry((account.clone(), alias.clone()))
-                    .or_insert(Fresh { home, repository_id }),
+                    .or_insert(Fresh::new(home, repository_id)),
             };
             // A durable name is claimed again where that tells which repository it is of.
             let tells = known_id.is_none() && repository_id.is_some();
@@ -285,7 +291,7 @@ impl Directory {
                 Known::Durable(owner) | Known::Fresh(owner) => owner,
                 Known::No => {
                     let fresh = self.fresh.entry((account.clone(), alias.clone()));
-                    fresh.or_insert(Fresh { home, repository_id }).home
+                    fresh.or_insert(Fresh::new(home, repository_id)).home
                 }
             };
             if owner != home {
@@ -305,7 +311,7 @@ impl Directory {
         account: &AccountName,
         alias: &Alias,
     ) -> Result<Option<HomeId>, EngineError> {
-        if let Some(home) = self.fresh(account, alias.clone()).home() {
+        if let Some(home) = self.fresh(account, as_kept(alias)).home() {
             return Ok(Some(home));
         }
         core.store.resolve(account, alias).await.map_err(store_failed)
@@ -318,7 +324,29 @@ impl Directory {
             && self.unsure_until_ms.load(Ordering::SeqCst) <= now.unix_ms()
     }
 
-    /// These aliases were claimed for this home, and that came to nothing.
+    /// A create in fast mode is about to be asked for under these names: until
+    /// [`Self::let_go`] they stay, unless they become durable. Also where a later claim of the same
+    /// home comes to nothing, by an actor that knows nothing of the create.
+    pub fn hold(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) {
+        for alias in aliases {
+            let entry = self.fresh.entry((account.clone(), as_kept(alias)));
+            entry.or_insert(Fresh::new(home, None)).held = true;
+        }
+    }
+
+    /// The object of that create is recorded or destroyed.
+    pub fn let_go(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) {
+        for alias in aliases {
+            if let Some(mut claimed) = self.fresh.get_mut(&(account.clone(), as_kept(alias)))
+                && claimed.home == home
+            {
+                claimed.held = false;
+            }
+        }
+    }
+
+    /// These aliases were claimed for this home, and that came to nothing. Those that are held for
+    /// it stay.
     pub fn came_to_nothing(
         &self,
         now: Timestamp,
@@ -328,20 +356,27 @@ impl Directory {
     ) {
         if !aliases.is_empty() {
             self.unsure_until_ms.fetch_max(now.after(UNSURE).unix_ms(), Ordering::SeqCst);
-            self.settled(account, home, aliases);
+            self.take_out(account, home, aliases, |claimed| !claimed.held);
         }
     }
 
-    /// These aliases are durable, or were refused to this home: the store answers for them from
-    /// now on. What another home claims meanwhile stays.
+    /// These aliases are durable: the store answers for them from now on. What another home claims
+    /// meanwhile stays.
     pub fn settled(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) {
+        self.take_out(account, home, aliases, |_| true);
+    }
+
+    fn take_out(
+        &self,
+        account: &AccountName,
+        home: HomeId,
+        aliases: &[Alias],
+        may_leave: impl Fn(&Fresh) -> bool,
+    ) {
         for alias in aliases {
-            let alias = match alias {
-                Alias::Issue(_) => alias.clone(),
-                Alias::Numbered(repository, number) => numbered(repository, *number),
-            };
             self.settled.fetch_add(1, Ordering::SeqCst);
-            self.fresh.remove_if(&(account.clone(), alias), |_, claimed| claimed.home == home);
+            let key = (account.clone(), as_kept(alias));
+            self.fresh.remove_if(&key, |_, claimed| claimed.home == home && may_leave(claimed));
         }
     }
 
@@ -383,6 +418,14 @@ impl Names {
 /// Whether two numeric ids are known, and are those of two repositories.
 fn differ(one: Option<u64>, other: Option<u64>) -> bool {
     one.zip(other).is_some_and(|(one, other)| one != other)
+}
+
+/// An alias as it is kept here.
+fn as_kept(alias: &Alias) -> Alias {
+    match alias {
+        Alias::Issue(_) => alias.clone(),
+        Alias::Numbered(repository, number) => numbered(repository, *number),
+    }
 }
 
 /// Repositories are compared without regard to case.

@@ -93,6 +93,7 @@ impl IssueActor {
         let end = self.core.store.commit(write).shared();
         let by = self.core.now().after(RECORD_TIME_MAX);
         let account = call.account.clone();
+        self.core.directory.hold(&account, self.home, &names);
         let (too_slow, told) = oneshot::channel();
         let record = OnItsWay { end: end.clone(), by, account, names, too_slow };
         self.core.executor.submit_early(&self.core, self.home, call, record);

@@ -27,7 +27,7 @@ pub(super) struct Output {
     pub call: Option<ProviderCall>,
     pub cleanup: Option<Cleanup>,
     pub due: Option<Timestamp>,
-    /// Its create was asked for beside the commit; the executor looks after its names.
+    /// Its create was asked for beside the commit.
     pub early: bool,
     /// It is what the hurried create led to.
     pub settles_hurried: bool,
@@ -120,21 +120,9 @@ pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryR
     }
 }
 
-/// The names of a create in fast mode that is on its way: whoever else claimed them behind it, they
-/// lead here until its object is recorded or destroyed.
-pub(super) fn names_held(outbox: &VecDeque<Box<Output>>) -> Vec<Alias> {
-    let early = outbox.iter().filter(|output| output.early);
-    early.flat_map(|output| output.settled.iter().cloned()).collect()
-}
-
-/// The names that outputs which never leave had claimed, but for those that are [held](names_held).
+/// The names that outputs which never leave had claimed.
 pub(super) fn names_left(outbox: VecDeque<Box<Output>>) -> Vec<(AccountName, Vec<Alias>)> {
-    let held = names_held(&outbox);
-    let claimed = outbox.into_iter().filter(|output| !output.early).map(|output| {
-        let names = output.settled.into_iter().filter(|name| !held.contains(name));
-        (output.account, names.collect())
-    });
-    claimed.collect()
+    outbox.into_iter().map(|output| (output.account, output.settled)).collect()
 }
 
 /// The name that an issue's repository had before a step, and the one it has since, where it is the

@@ -70,7 +70,7 @@ pub(in crate::engine) async fn hurried(
     };
     let ended = tokio::select! {
         biased;
-        ended = end => Some(ended),
+        ended = end.clone() => Some(ended),
         () = core.clock.sleep_until(by) => None,
     };
     if let Some(Ok(())) = ended {
@@ -92,6 +92,11 @@ pub(in crate::engine) async fn hurried(
     };
     if was_asked {
         core.executor.unmake(core, home, &call).await;
+    }
+    core.directory.let_go(&account, home, &names);
+    // One that was too late may have been decided meanwhile.
+    if let Some(Ok(())) = end.now_or_never() {
+        core.directory.settled(&account, home, &names);
     }
     match ended {
         Some(_) => {

@@ -53,7 +53,12 @@ impl Inner {
             0..3 => {
                 self.github.repositories[at].renamed += 1;
                 let repository = self.github.repositories[at].name();
-                ("repository", "renamed", of_repository, Around::Renamed { repository, as_of })
+                (
+                    "repository",
+                    "renamed",
+                    of_repository,
+                    Around::Renamed { repository, formerly: None, as_of },
+                )
             }
             3 => {
                 let news = Around::Stop("the repository was archived".into());
@@ -64,9 +69,10 @@ impl Inner {
                 ("installation", "suspend", Scope::Installation(INSTALLATION), news)
             }
             _ => {
-                let there = self.github.issues.iter_mut().filter(|issue| {
-                    issue.names.last().is_some_and(|name| name.repository == at)
-                });
+                let there =
+                    self.github.issues.iter_mut().filter(|issue| {
+                        issue.names.last().is_some_and(|name| name.repository == at)
+                    });
                 there.for_each(|issue| issue.labelled = false);
                 ("label", "edited", of_repository, Around::LabelGone)
             }

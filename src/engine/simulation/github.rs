@@ -246,7 +246,9 @@ impl Inner {
                     format!(", formerly {}#{}", name.repository, name.number)
                 });
                 let News { repository, number, as_of, .. } = news;
-                format!("GitHub: {repository}#{number} {action} ({delivery}, as of {as_of}){formerly}")
+                format!(
+                    "GitHub: {repository}#{number} {action} ({delivery}, as of {as_of}){formerly}"
+                )
             }
             Told::Around(fan_out) => {
                 format!("GitHub: {:?}: {:?} ({})", fan_out.scope, fan_out.news, fan_out.delivery)

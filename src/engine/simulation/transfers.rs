@@ -1,8 +1,8 @@
 //! Issues that are transferred: another id, another number, told by either repository, both or
 //! one, in any order. Once it is told, all of the names are one home's.
 
-use super::github::{MOVED, SimName};
 use super::github::Told;
+use super::github::{MOVED, SimName};
 use super::world::Inner;
 use crate::issue::event::{Effect, IssueName};
 use crate::issue::{Issue, IssueState, Nudge};

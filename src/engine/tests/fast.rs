@@ -13,7 +13,7 @@ use crate::engine::{EngineError, EnsureIssue, IssueKey};
 use crate::issue::event::Trouble;
 use crate::issue::{ProviderCall, Verb};
 use crate::store::CommitError;
-use crate::types::{Alias, HomeId, IssueId, Mode, Outcome, Phase};
+use crate::types::{Alias, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, Repository};
 
 fn fast(issue: &str) -> EnsureIssue {
     EnsureIssue { mode: Some(Mode::Fast), ..ensure(issue) }
@@ -21,11 +21,11 @@ fn fast(issue: &str) -> EnsureIssue {
 
 impl Bench {
     /// A fast ensure whose record is refused once the provider has been asked.
-    async fn refuse_late(&self, error: CommitError) -> EngineError {
+    async fn refuse_late(&self, ask: EnsureIssue, error: CommitError) -> EngineError {
         self.store.fail_next(error);
         self.store.hold();
         let engine = self.engine.clone();
-        let refused = tokio::spawn(async move { engine.ensure(&account(), fast("1")).await });
+        let refused = tokio::spawn(async move { engine.ensure(&account(), ask).await });
         eventually("it is asked for", async || self.provider.count("create") == 1).await;
         self.store.release();
         refused.await.expect("no panic").expect_err("the record is refused")
@@ -97,7 +97,8 @@ async fn a_known_issue_is_fast_too_and_nobody_else_waits_for_the_provider() {
 async fn what_a_refused_record_left_is_destroyed_before_the_home_asks_again() {
     let bench = Bench::new().await;
     bench.provider.hold();
-    let refused = bench.refuse_late(CommitError::Failed("the disk is full".into())).await;
+    let full = CommitError::Failed("the disk is full".into());
+    let refused = bench.refuse_late(fast("1"), full).await;
     assert!(matches!(refused, EngineError::StoreFailed(_)), "{refused:?}");
     // The create is still under way; who comes now finds the same home and waits behind it.
     let again = bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
@@ -115,7 +116,8 @@ async fn what_a_refused_record_left_is_destroyed_before_the_home_asks_again() {
 #[actix::test]
 async fn what_nobody_asks_for_again_is_destroyed_too_and_its_name_is_free() {
     let bench = Bench::new().await;
-    assert_eq!(bench.refuse_late(CommitError::Overloaded).await, EngineError::Overloaded);
+    let refused = bench.refuse_late(fast("1"), CommitError::Overloaded).await;
+    assert_eq!(refused, EngineError::Overloaded);
     eventually("its object is gone", async || {
         bench.provider.count("delete") == 1 && bench.provider.objects() == 0
     })
@@ -189,6 +191,32 @@ async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
     assert!(is_certain("3", look("3").await).1);
     core.directory.came_to_nothing(core.now(), &account(), first, &alias);
     assert!(!is_certain("4", look("4").await).1, "somebody may still claim the name that left");
+}
+
+#[actix::test]
+async fn the_names_of_a_create_stay_whatever_becomes_of_a_successors_claims() {
+    let bench = Bench::new().await;
+    bench.provider.hold();
+    let core = bench.engine.core();
+    let place = (Repository::trusted("garden/orchard"), IssueNumber(6));
+    let name = Alias::Numbered(Repository::trusted("Garden/Orchard"), place.1);
+    let by_word = fast("word");
+    let issue = IssueKey { numbered: Some(place.clone()), ..by_word.issue };
+    let full = || CommitError::Failed("the disk is full".into());
+    bench.refuse_late(EnsureIssue { issue, ..by_word }, full()).await;
+    // Somebody names it otherwise, and the actor that took the first one's place is refused, too.
+    let by_id = ensure("7");
+    let issue = IssueKey { numbered: Some(place), ..by_id.issue };
+    bench.store.fail_next(full());
+    let second = bench.engine.ensure(&account(), EnsureIssue { issue, ..by_id }).await;
+    assert!(second.is_err(), "{second:?}");
+    assert_eq!(core.directory.find(core, &account(), &name).await, Ok(Some(HomeId(1))));
+    bench.provider.release();
+    eventually("its object is gone and its name is free", async || {
+        bench.provider.objects() == 0
+            && core.directory.find(core, &account(), &name).await == Ok(None)
+    })
+    .await;
 }
 
 #[actix::test]
