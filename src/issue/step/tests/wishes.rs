@@ -249,6 +249,33 @@ fn a_home_that_gives_way_says_whether_it_was_asked_for() {
     }
 }
 
+#[test]
+fn a_persons_stop_outlives_githubs_whichever_came_first_and_whatever_was_wished_since() {
+    let person = |bench: &mut Bench| bench.command(Command::Stop);
+    let issue = |bench: &mut Bench| {
+        bench.apply(nudge("closed", Effect::Stop("the issue was closed"), 70, false, true))
+    };
+    type Stop<'a> = &'a dyn Fn(&mut Bench) -> crate::issue::Commit;
+    let orders: [(Stop<'_>, Stop<'_>); 2] = [(&person, &issue), (&issue, &person)];
+    for (first, second) in orders {
+        let mut bench = bench_in(Some(Phase::Running));
+        first(&mut bench);
+        bench.answer(Ok(Done::Down));
+        second(&mut bench);
+        assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. }));
+
+        // What it is started again for is forbidden by the time it is down.
+        let mut bench = bench_in(Some(Phase::Running));
+        for stop in [first, second] {
+            stop(&mut bench);
+            bench.ensure();
+        }
+        bench.bar = bar();
+        bench.answer(Ok(Done::Down));
+        assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. }));
+    }
+}
+
 /// *Ensure* by a caller who says these things of the issue.
 fn told(
     bench: &mut Bench,
