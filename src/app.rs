@@ -9,6 +9,7 @@
 //! Streams and waits end, nothing new is accepted, requests in flight are answered, provider
 //! calls in flight end or are left for the next start, commits are flushed. Each has a bound.
 
+mod backup;
 mod build;
 mod signals;
 
@@ -19,6 +20,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::sync::watch;
+
+pub use backup::{backup, has_records, restore};
 
 use crate::config::{Config, Loaded, Secrets};
 use build::Parts;

@@ -10,6 +10,7 @@
 //! - A token is never an argument: arguments are readable by every process of the machine.
 
 mod act;
+mod backup;
 mod client;
 mod completions;
 mod config;
@@ -123,6 +124,10 @@ enum Verb {
     Holds(hold::HoldsArgs),
     /// Show what records and providers disagree on, and decide about it
     Drift(drift::DriftArgs),
+    /// Write the records of the server on this machine to a file, also while it runs
+    Backup(backup::BackupArgs),
+    /// Put a backup back; everything is held until released
+    Restore(backup::RestoreArgs),
     /// Look at the configuration
     #[command(subcommand)]
     Config(config::ConfigVerb),
@@ -157,6 +162,8 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
     match cli.verb {
         Verb::Serve(args) => serve::run(&place, args, env),
         Verb::Demo(args) => demo::run(args, env),
+        Verb::Backup(args) => backup::backup(&place, args, env),
+        Verb::Restore(args) => backup::restore(&place, args, env),
         Verb::Config(verb) => config::run(&place, verb, env),
         Verb::Completions(args) => completions::completions(args),
         Verb::Man(args) => completions::man(args),

@@ -29,6 +29,7 @@
 
 pub mod commit;
 pub mod event;
+mod restored;
 pub mod state;
 pub mod step;
 
@@ -37,4 +38,5 @@ pub use event::{
     Answer, Around, Bar, BarKind, Command, FanOut, IssueEvent, IssueName, Moment, Nudge, Rules,
     Scope, StepRules,
 };
+pub use restored::restored;
 pub use state::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};

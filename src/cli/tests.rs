@@ -49,6 +49,8 @@ fn every_verb_of_the_contract_is_there() {
         &["get", "a", "-o", "yaml"],
         &["rm", "a", "--force"],
         &["completions", "bash"],
+        &["backup", "f", "-o", "json"],
+        &["restore", "f", "--yes"],
         &["files", "ls", "a"],
         &["files", "ls", "a", "src", "--depth", "3", "-o", "yaml"],
         &["files", "cat", "octo/hello#1", "src/main.rs"],

@@ -17,6 +17,7 @@
 //! way. Nobody was told of that write yet.
 
 mod apply;
+mod backup;
 mod holds;
 mod open;
 mod pages;
@@ -38,6 +39,7 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 
+pub use backup::{BackupError, Restored};
 pub use open::OpenError;
 use read::Readers;
 use writer::Writer;

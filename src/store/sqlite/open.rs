@@ -16,9 +16,9 @@ use super::schema;
 use crate::types::{Epoch, InstanceId};
 
 /// The database's file in the data directory.
-const DATABASE_FILE: &str = "issuebox.db";
+pub(super) const DATABASE_FILE: &str = "issuebox.db";
 /// The file in the data directory that the server holds locked.
-const LOCK_FILE: &str = "lock";
+pub(super) const LOCK_FILE: &str = "lock";
 /// How many distinct statements a connection keeps prepared; more than this adapter has.
 const STATEMENTS_MAX: usize = 128;
 /// When the write-ahead log is folded back, in pages of 4 KiB. SQLite's own 1,000 would rewrite
@@ -186,7 +186,7 @@ pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
-fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
+pub(super) fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
     // One thread at a time uses a connection, so SQLite needs no lock of its own around it.
     let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
@@ -199,7 +199,7 @@ fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
 }
 
 /// Opens a file for writing, made with mode 0600 where it is missing.
-fn private_file(path: &Path) -> io::Result<fs::File> {
+pub(super) fn private_file(path: &Path) -> io::Result<fs::File> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 

@@ -29,13 +29,26 @@ pub(super) fn migrate(
     let failed = |source| OpenError::from_sqlite(path, source);
     let found: u32 =
         conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
+    let known = u32::try_from(migrations.len()).expect("migrations are few");
+    if (1..known).contains(&found) {
+        keep_copy(conn, path, found)?;
+    }
+    migrate_without_copy(conn, path, migrations)
+}
+
+/// The same for a database that is a copy itself.
+pub(super) fn migrate_without_copy(
+    conn: &mut Connection,
+    path: &Path,
+    migrations: &[&str],
+) -> Result<(), OpenError> {
+    let failed = |source| OpenError::from_sqlite(path, source);
+    let found: u32 =
+        conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
     let todo = (1..).zip(migrations).filter(|(version, _)| *version > found);
     let known = u32::try_from(migrations.len()).expect("migrations are few");
     if found > known {
         return Err(OpenError::NewerSchema { path: path.to_owned(), found, known });
-    }
-    if (1..known).contains(&found) {
-        keep_copy(conn, path, found)?;
     }
     for (version, sql) in todo {
         let transaction = conn.transaction().map_err(failed)?;
@@ -51,7 +64,7 @@ fn copy_path(path: &Path, version: u32) -> PathBuf {
     with_ending(path, &format!(".v{version}"))
 }
 
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
+pub(super) fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()

@@ -1,0 +1,268 @@
+//! Copies of the database: made while a server writes to it, looked through, put back.
+//!
+//! # Guarantees
+//! - A backup is the state after one commit, whole, whatever is written meanwhile; writers are not
+//!   kept waiting. It is one file, readable by its owner alone, without a log beside it.
+//! - Under its name a backup is whole or not there: it is written under another one, looked
+//!   through and synced first. So is a restored database.
+//! - A restore holds the data directory's lock, so no server runs on it meanwhile; what was there
+//!   is kept beside it. From the moment that the restored database is in place, everything is held
+//!   and no create or start is under way.
+//!
+//! # Races it accepts
+//! A backup that is written to a name which somebody else takes at the same moment replaces theirs.
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::apply::{self, Accounts};
+use super::open::{DATABASE_FILE, LOCK_FILE, connect, private_file};
+use super::schema::{self, with_ending};
+use super::{OpenError, SqliteStore, holds, read};
+use crate::issue::restored;
+use crate::store::Write;
+use crate::types::{Hold, Timestamp};
+
+/// Live issues that are looked at in one go.
+const LIVE_PAGE_LEN: usize = 1_000;
+
+/// Why a backup was not made or not put back. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// There is no database to back up.
+    #[error("there is no database in {}; name the server's data directory with --data", .0.display())]
+    NoDatabase(PathBuf),
+    /// The backup's file is there already.
+    #[error("{} exists already; name another file, or remove it first", .0.display())]
+    Exists(PathBuf),
+    /// The file is no backup that this version can read.
+    #[error("{} is no backup of issuebox: {why}", file.display())]
+    NoBackup {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A file or directory cannot be used.
+    #[error("{} cannot be used", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// SQLite failed.
+    #[error("{} could not be copied", path.display())]
+    Sqlite {
+        /// Which database.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The data directory or its database cannot be used.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+/// What a restore brought.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// Where the database that was there before is kept; `None` where there was none.
+    pub kept: Option<PathBuf>,
+}
+
+impl SqliteStore {
+    /// Writes a copy of the database in the data directory `dir`, which a server may be using, to
+    /// `file`; its size, in bytes.
+    ///
+    /// # Errors
+    /// [`BackupError`], whose message says what to do.
+    pub fn backup(dir: &Path, file: &Path) -> Result<u64, BackupError> {
+        let database = dir.join(DATABASE_FILE);
+        if !database.is_file() {
+            return Err(BackupError::NoDatabase(dir.to_owned()));
+        }
+        if file.symlink_metadata().is_ok() {
+            return Err(BackupError::Exists(file.to_owned()));
+        }
+        let unfinished = with_ending(file, ".unfinished");
+        copy(&database, &unfinished)?;
+        looked_through(&unfinished)?;
+        fs::rename(&unfinished, file).map_err(|source| io_error(file, source))?;
+        sync_directory_of(file)?;
+        Ok(fs::metadata(file).map_err(|source| io_error(file, source))?.len())
+    }
+
+    /// Whether `dir` has a database.
+    pub fn is_in(dir: &Path) -> bool {
+        dir.join(DATABASE_FILE).exists()
+    }
+
+    /// Puts a backup in place of the database in the data directory `dir`, brought to the newest
+    /// layout and with `hold` on it. What was there is kept beside it, named after `now`.
+    ///
+    /// # Errors
+    /// [`BackupError`]; among others where a server runs on the data directory.
+    pub fn restore(
+        dir: &Path,
+        file: &Path,
+        hold: &Hold,
+        now: Timestamp,
+    ) -> Result<Restored, BackupError> {
+        looked_through(file)?;
+        let _lock = lock(dir)?;
+        let database = dir.join(DATABASE_FILE);
+        let unfinished = with_ending(&database, ".restoring");
+        copy(file, &unfinished)?;
+        prepare(&unfinished, hold, now)?;
+        let kept = keep(&database, now)?;
+        fs::rename(&unfinished, &database).map_err(|source| io_error(&database, source))?;
+        sync_directory_of(&database)?;
+        Ok(Restored { kept })
+    }
+}
+
+/// The data directory's lock, and the directory where it is missing.
+fn lock(dir: &Path) -> Result<File, BackupError> {
+    let unusable = |source| io_error(dir, source);
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unusable)?;
+    let lock = private_file(&dir.join(LOCK_FILE)).map_err(unusable)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { dir: dir.to_owned() }.into()),
+        Err(TryLockError::Error(source)) => Err(unusable(source)),
+    }
+}
+
+/// Copies a database as of now into a file of its own, synced.
+fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
+    match fs::remove_file(to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(to, error)),
+        Ok(()) | Err(_) => {}
+    }
+    let name = to.to_str().ok_or_else(|| {
+        io_error(to, io::Error::new(io::ErrorKind::InvalidInput, "the path is not UTF-8"))
+    })?;
+    // VACUUM INTO takes an empty file as it is: so the copy is for its owner alone.
+    let made = private_file(to).map_err(|source| io_error(to, source))?;
+    let copied = connect(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .and_then(|conn| conn.execute("VACUUM INTO ?1", [name]));
+    if let Err(source) = copied {
+        drop(fs::remove_file(to));
+        return Err(BackupError::Sqlite { path: from.to_owned(), source });
+    }
+    made.sync_all().map_err(|source| io_error(to, source))
+}
+
+/// Looks whether a file is a whole database of ours, of a layout that is known.
+fn looked_through(file: &Path) -> Result<(), BackupError> {
+    let no = |why: String| BackupError::NoBackup { file: file.to_owned(), why };
+    if !file.is_file() {
+        return Err(no("there is no such file".to_owned()));
+    }
+    let look = || -> rusqlite::Result<(u32, bool, String)> {
+        let conn = connect(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let layout = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let is_ours = conn.table_exists(None, "meta")? && conn.table_exists(None, "issue")?;
+        let damage = conn.pragma_query_value(None, "quick_check", |row| row.get(0))?;
+        Ok((layout, is_ours, damage))
+    };
+    let (layout, is_ours, damage) = look().map_err(|error| no(error.to_string()))?;
+    let known = schema::MIGRATIONS.len();
+    if !is_ours || layout == 0 {
+        return Err(no("it is a database of something else".to_owned()));
+    }
+    if layout as usize > known {
+        let why = format!("it has the layout {layout}, and this version knows only up to {known}");
+        return Err(no(why));
+    }
+    if damage != "ok" {
+        return Err(no(format!("it is damaged: {damage}")));
+    }
+    Ok(())
+}
+
+/// Brings a copy to the newest layout, puts the hold on, and leaves nothing under way.
+fn prepare(path: &Path, hold: &Hold, now: Timestamp) -> Result<(), BackupError> {
+    let failed = |source| BackupError::Sqlite { path: path.to_owned(), source };
+    let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+    // One file, also while it is written.
+    conn.pragma_update(None, "journal_mode", "DELETE").map_err(failed)?;
+    schema::migrate_without_copy(&mut conn, path, schema::MIGRATIONS)?;
+    let told = |error: String| io_error(path, io::Error::other(error));
+    holds::put(&conn, hold).map_err(|error| told(error.to_string()))?;
+    bring_to_rest(&conn, now).map_err(told)?;
+    conn.close().map_err(|(_conn, source)| failed(source))?;
+    let synced = File::open(path).and_then(|file| file.sync_all());
+    synced.map_err(|source| io_error(path, source))
+}
+
+/// Leaves no create and no start under way, see [`restored`].
+fn bring_to_rest(conn: &Connection, now: Timestamp) -> Result<(), String> {
+    conn.execute_batch("BEGIN").map_err(|error| error.to_string())?;
+    let mut accounts = Accounts::default();
+    let mut after = None;
+    loop {
+        let page = read::live(conn, after, LIVE_PAGE_LEN).map_err(|error| error.to_string())?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.home);
+        for mut issue in page {
+            let Some(told) = restored(&mut issue, now) else { continue };
+            let write = Write {
+                issue: Some(issue),
+                aliases: Vec::new(),
+                taken_over: Vec::new(),
+                names_go_to: None,
+                ended: None,
+                timeline: vec![told],
+                delivery: None,
+            };
+            apply::apply(conn, &mut accounts, &write).map_err(|error| error.to_string())?;
+        }
+    }
+    conn.execute_batch("COMMIT").map_err(|error| error.to_string())
+}
+
+/// Keeps the database that is there under another name as well, its log folded in.
+fn keep(database: &Path, now: Timestamp) -> Result<Option<PathBuf>, BackupError> {
+    if !database.exists() {
+        return Ok(None);
+    }
+    // One that is damaged cannot be folded; its log is then kept beside it.
+    let folded = Connection::open(database)
+        .and_then(|conn| conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_row| Ok(())));
+    let kept = with_ending(database, &format!(".before-restore-{}", now.unix_ms()));
+    fs::hard_link(database, &kept).map_err(|source| io_error(&kept, source))?;
+    // A log of the old database must not be read into the new one.
+    for ending in ["-wal", "-shm"] {
+        let beside = with_ending(database, ending);
+        let moved = match &folded {
+            Ok(()) => fs::remove_file(&beside),
+            Err(_damaged) => fs::rename(&beside, with_ending(&kept, ending)),
+        };
+        match moved {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(io_error(&beside, error));
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(Some(kept))
+}
+
+fn sync_directory_of(file: &Path) -> Result<(), BackupError> {
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(|source| io_error(dir, source))
+}
+
+fn io_error(path: &Path, source: io::Error) -> BackupError {
+    BackupError::Io { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests;
