@@ -11,6 +11,7 @@
 
 mod backup;
 mod build;
+pub mod doctor;
 mod signals;
 
 use std::net::{SocketAddr, TcpListener};

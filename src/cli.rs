@@ -18,6 +18,7 @@ mod confirm;
 mod connect;
 mod deliveries;
 mod demo;
+mod doctor;
 mod drift;
 mod ensure;
 mod events;
@@ -128,6 +129,8 @@ enum Verb {
     Backup(backup::BackupArgs),
     /// Put a backup back; everything is held until released
     Restore(backup::RestoreArgs),
+    /// Say what is missing or wrong, and what to do about it
+    Doctor(doctor::DoctorArgs),
     /// Look at the configuration
     #[command(subcommand)]
     Config(config::ConfigVerb),
@@ -164,6 +167,7 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
         Verb::Demo(args) => demo::run(args, env),
         Verb::Backup(args) => backup::backup(&place, args, env),
         Verb::Restore(args) => backup::restore(&place, args, env),
+        Verb::Doctor(args) => doctor::run(&place, args, env),
         Verb::Config(verb) => config::run(&place, verb, env),
         Verb::Completions(args) => completions::completions(args),
         Verb::Man(args) => completions::man(args),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use futures_util::stream;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
-use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, DATE};
 use reqwest::{Method, RequestBuilder, Response, Url, redirect};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
@@ -52,6 +52,8 @@ pub(super) struct Client {
 pub(super) struct Answer {
     /// The whole JSON body.
     pub body: Value,
+    /// When the server says that it answered, as it says it.
+    pub date: Option<String>,
 }
 
 impl Answer {
@@ -74,7 +76,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub fn get(path: &[impl AsRef<str>]) -> Self {
+    pub fn get<T: AsRef<str>>(path: &[T]) -> Self {
         Self::new(Method::GET, path)
     }
 
@@ -88,6 +90,11 @@ impl Call {
 
     pub fn delete(path: &[&str]) -> Self {
         Self::new(Method::DELETE, path)
+    }
+
+    /// GET of a path outside of `/v1`.
+    pub fn at(path: &str) -> Self {
+        Self { path: path.to_owned(), ..Self::get::<&str>(&[]) }
     }
 
     /// `path` below `/v1`, segment by segment.
@@ -154,10 +161,12 @@ impl Client {
         let request = self.request(&call).timeout(allowed);
         let response = request.send().await.map_err(|e| self.unreachable(e))?;
         let status = response.status().as_u16();
+        let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
+        let date = date.map(str::to_owned);
         let bytes = self.read(response).await?;
         let body: Option<Value> = serde_json::from_slice(&bytes).ok();
         match body {
-            Some(body) if (200..300).contains(&status) => Ok(Answer { body }),
+            Some(body) if (200..300).contains(&status) => Ok(Answer { body, date }),
             body => Err(self.refusal(status, body.as_ref())),
         }
     }

@@ -79,7 +79,8 @@ impl Failure {
         }
     }
 
-    fn hint(&self) -> Option<&str> {
+    /// What to do next.
+    pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Api { hint, .. } => hint.as_deref(),
             Self::NotFound { hint, .. } | Self::Usage { hint, .. } | Self::Failed { hint, .. } => {

@@ -49,6 +49,7 @@ fn every_verb_of_the_contract_is_there() {
         &["get", "a", "-o", "yaml"],
         &["rm", "a", "--force"],
         &["completions", "bash"],
+        &["doctor", "-o", "json"],
         &["backup", "f", "-o", "json"],
         &["restore", "f", "--yes"],
         &["files", "ls", "a"],

@@ -19,6 +19,7 @@
 mod apply;
 mod backup;
 mod holds;
+mod inspect;
 mod open;
 mod pages;
 mod pending;
@@ -40,6 +41,7 @@ use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 
 pub use backup::{BackupError, Restored};
+pub use inspect::Inspected;
 pub use open::OpenError;
 use read::Readers;
 use writer::Writer;

@@ -1,0 +1,344 @@
+//! What of a server can be checked on its machine without asking it: whether one could start here
+//! and work. Nothing is changed; what is tried is taken away again.
+
+mod provider;
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{Access, access, statvfs};
+
+use crate::clock::{Clock, SystemClock};
+use crate::config::{Config, Secrets};
+use crate::store::sqlite::SqliteStore;
+use crate::types::Timestamp;
+
+/// Less room than this is told.
+const ROOM_LOW: u64 = 1 << 30;
+/// With less room than this a server cannot work: its log alone grows to half of that.
+const ROOM_NONE: u64 = 64 << 20;
+/// Shorter secrets are told, in characters: half of what is made where none is given.
+const SECRET_LEN_LOW: usize = 32;
+/// How far two clocks may be apart.
+pub const CLOCK_SLACK: Duration = Duration::from_secs(60);
+/// No clock that goes right shows a time before this: 2026 in UTC.
+const EPOCH_OF_SANITY_MS: i64 = 1_767_225_600_000;
+
+/// How something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// As it should be.
+    Right,
+    /// Worth a look; works.
+    Noted,
+    /// Missing, or does not work.
+    Broken,
+}
+
+impl State {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Right => "right",
+            Self::Noted => "noted",
+            Self::Broken => "broken",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What was looked at, in a word or two.
+    pub what: String,
+    /// How it is.
+    pub state: State,
+    /// What was found.
+    pub found: String,
+    /// What to do, where something is to be done.
+    pub remedy: Option<String>,
+}
+
+impl Check {
+    /// It is as it should be.
+    pub fn right(what: &str, found: impl Into<String>) -> Self {
+        Self { what: what.to_owned(), state: State::Right, found: found.into(), remedy: None }
+    }
+
+    /// It works, and somebody should look.
+    pub fn noted(what: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let remedy = Some(remedy.into());
+        Self { what: what.to_owned(), state: State::Noted, found: found.into(), remedy }
+    }
+
+    /// It is missing or does not work.
+    pub fn broken(what: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let remedy = Some(remedy.into());
+        Self { what: what.to_owned(), state: State::Broken, found: found.into(), remedy }
+    }
+}
+
+/// Whether a server runs on this data directory.
+pub fn is_running(config: &Config) -> bool {
+    SqliteStore::is_in_use(&config.server.data).unwrap_or(false)
+}
+
+/// Looks at everything that can be seen without asking a server. Providers are tried only where
+/// none runs: one that runs knows them better.
+pub fn look(config: &Config) -> Vec<Check> {
+    let data = &config.server.data;
+    let is_running = is_running(config);
+    let mut checks = vec![data_directory(data), port(config, is_running)];
+    let (store, newest_at) = store(data);
+    checks.push(store);
+    checks.push(secret(
+        "admin token",
+        config.auth.admin_token.is_some(),
+        &data.join(Secrets::ADMIN_TOKEN_FILE),
+    ));
+    checks.push(webhook_secret(config));
+    checks.push(clock(SystemClock.now(), newest_at));
+    if !is_running {
+        checks.extend(provider::look(config));
+    }
+    checks
+}
+
+fn data_directory(dir: &Path) -> Check {
+    let what = "data directory";
+    let shown = dir.display();
+    let metadata = match dir.metadata() {
+        Ok(metadata) if metadata.is_dir() => metadata,
+        Ok(_) => {
+            let remedy = "name a directory with --data, ISSUEBOX_DATA or `data`";
+            return Check::broken(what, format!("{shown} is no directory"), remedy);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return missing(what, dir),
+        Err(error) => {
+            let found = format!("{shown} cannot be looked at: {error}");
+            return Check::broken(what, found, "run this as the server's user");
+        }
+    };
+    if let Err(error) = try_to_write(dir) {
+        let user = rustix::process::geteuid().as_raw();
+        let found = format!("{shown} cannot be written by user {user}: {error}");
+        let remedy = match error.kind() {
+            io::ErrorKind::PermissionDenied => format!(
+                "run this as the server's user; where that is this one, give it the directory: \
+                 chown -R {user} {shown}"
+            ),
+            io::ErrorKind::ReadOnlyFilesystem => {
+                "mount it writable, or name another directory with --data".to_owned()
+            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room".to_owned(),
+            // The system has many more kinds of errors; all mean the same here.
+            _ => "name another directory with --data".to_owned(),
+        };
+        return Check::broken(what, found, remedy);
+    }
+    let room = match room(dir) {
+        Ok(room) => room,
+        Err(error) => {
+            let found = format!("{shown}: its free space cannot be told: {error}");
+            return Check::noted(what, found, "look with df");
+        }
+    };
+    let found = format!("{shown}, writable, {} free", sized(room));
+    let mode = metadata.permissions().mode() & 0o777;
+    match room {
+        0..ROOM_NONE => Check::broken(what, found, "make room, or use another directory"),
+        ROOM_NONE..ROOM_LOW => Check::noted(what, found, "make room soon"),
+        _ if mode & 0o077 != 0 => Check::noted(
+            what,
+            format!("{shown} is open to others (mode {mode:04o})"),
+            format!("chmod 0700 {shown}"),
+        ),
+        _ if rustix::process::geteuid().is_root() && metadata.uid() != 0 => Check::noted(
+            what,
+            format!("{found}; it belongs to user {} and this is root", metadata.uid()),
+            "run this as that user to see what the server can do",
+        ),
+        _ => Check::right(what, found),
+    }
+}
+
+fn missing(what: &str, dir: &Path) -> Check {
+    let found = format!("{} does not exist", dir.display());
+    let parent = dir.ancestors().skip(1).find(|parent| parent.exists()).unwrap_or(Path::new("/"));
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let may_make = access(parent, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    let other = "if another one is meant, name it with --data, ISSUEBOX_DATA or `data`";
+    let remedy = if may_make {
+        format!("the first `issuebox serve` makes it; {other}")
+    } else {
+        format!(
+            "this user cannot make it in {}: make it with install -d -m 0700 -o USER {}; {other}",
+            parent.display(),
+            dir.display()
+        )
+    };
+    Check::broken(what, found, remedy)
+}
+
+/// Writes a file and takes it away again.
+fn try_to_write(dir: &Path) -> io::Result<()> {
+    let path = dir.join(format!(".doctor-{}", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    let written = file.write_all(b"issuebox doctor\n").and_then(|()| file.sync_all());
+    std::fs::remove_file(&path)?;
+    written
+}
+
+fn room(dir: &Path) -> io::Result<u64> {
+    let stat = statvfs(dir)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn sized(bytes: u64) -> String {
+    match bytes >> 20 {
+        0 => format!("{} KiB", bytes >> 10),
+        mib @ 1..10_240 => format!("{mib} MiB"),
+        mib => format!("{} GiB", mib >> 10),
+    }
+}
+
+fn port(config: &Config, is_running: bool) -> Check {
+    let what = "port";
+    if is_running {
+        return match config.server.running_at() {
+            Some(address) => Check::right(what, format!("our server listens on {address}")),
+            None => Check::noted(
+                what,
+                "a server holds the data directory and does not listen yet, or any more",
+                "look again in a moment, and at its log",
+            ),
+        };
+    }
+    let listen = config.server.listen;
+    match TcpListener::bind(listen) {
+        Ok(_free_again) => Check::right(what, format!("{listen} is free; no server runs here")),
+        Err(error) => {
+            let found = format!("cannot listen on {listen}: {error}");
+            Check::broken(what, found, port_remedy(listen, &error))
+        }
+    }
+}
+
+fn port_remedy(listen: SocketAddr, error: &io::Error) -> String {
+    let port = listen.port();
+    match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "another program has it: `ss -ltnp 'sport = :{port}'` says which; end it, or choose \
+             another address with --listen"
+        ),
+        io::ErrorKind::PermissionDenied => format!(
+            "ports below 1024 are for root: choose another with --listen, with a proxy on {port} \
+             before it"
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            format!("{} is no address of this machine: choose another with --listen", listen.ip())
+        }
+        // The system has many more kinds of errors; all mean the same here.
+        _ => "choose another address with --listen".to_owned(),
+    }
+}
+
+/// The database, and when something was recorded in it last.
+fn store(data: &Path) -> (Check, Option<Timestamp>) {
+    let what = "store";
+    match SqliteStore::inspect(data) {
+        Ok(None) => {
+            let found = "there is no database yet";
+            let remedy = "the next `issuebox serve` makes one; where there was one, restore it \
+                          with issuebox restore FILE";
+            (Check::broken(what, found, remedy), None)
+        }
+        Ok(Some(seen)) => {
+            let found = format!("whole, {}, layout {}", sized(seen.size), seen.layout);
+            let check = if seen.layout < seen.known {
+                let remedy = format!(
+                    "nothing to do: the next start brings it to layout {} and keeps a copy",
+                    seen.known
+                );
+                Check::noted(what, found, remedy)
+            } else {
+                Check::right(what, found)
+            };
+            (check, seen.newest_at)
+        }
+        // What it says ends with what to do.
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            let told = format!("{error:#}");
+            let (found, remedy) = told.split_once("; ").unwrap_or((&told, "look at its files"));
+            (Check::broken(what, found, remedy), None)
+        }
+    }
+}
+
+fn webhook_secret(config: &Config) -> Check {
+    let what = "webhook secret";
+    let secrets = &config.github.webhook_secrets;
+    let kept = config.server.data.join(Secrets::WEBHOOK_SECRET_FILE);
+    let check = secret(what, !secrets.is_empty(), &kept);
+    let is_short = secrets.iter().any(|secret| secret.expose().chars().count() < SECRET_LEN_LOW);
+    if check.state == State::Right && is_short {
+        return Check::noted(
+            what,
+            format!("configured, and shorter than {SECRET_LEN_LOW} characters"),
+            "make a longer one (`openssl rand -hex 32`) and give it to GitHub as well",
+        );
+    }
+    check
+}
+
+fn secret(what: &str, is_configured: bool, kept: &Path) -> Check {
+    if is_configured {
+        return Check::right(what, "configured");
+    }
+    let shown = kept.display();
+    let text = match std::fs::read_to_string(kept) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let found = format!("there is none: it is not configured, and {shown} does not exist");
+            return Check::broken(what, found, "the next `issuebox serve` makes one, kept there");
+        }
+        Err(error) => {
+            let found = format!("{shown} cannot be read: {error}");
+            return Check::broken(what, found, "run this as the server's user");
+        }
+    };
+    let mode = kept.metadata().map_or(0, |metadata| metadata.permissions().mode() & 0o777);
+    if text.trim().is_empty() {
+        let remedy = "write a secret into it, or remove it to have one made";
+        return Check::broken(what, format!("{shown} is empty"), remedy);
+    }
+    if mode & 0o077 != 0 {
+        let found = format!("others can read {shown} (mode {mode:04o})");
+        return Check::noted(what, found, format!("chmod 0600 {shown}"));
+    }
+    Check::right(what, format!("kept in {shown}"))
+}
+
+/// Whether the clock can be right, by what is known here.
+fn clock(now: Timestamp, newest_at: Option<Timestamp>) -> Check {
+    let what = "clock";
+    let remedy = "set it: timedatectl set-ntp true";
+    if now.unix_ms() < EPOCH_OF_SANITY_MS {
+        return Check::broken(what, format!("it says {now}, which is long over"), remedy);
+    }
+    match newest_at {
+        Some(newest_at) if newest_at > now.after(CLOCK_SLACK) => {
+            let found = format!("it says {now}, and something was recorded at {newest_at} already");
+            Check::broken(what, found, remedy)
+        }
+        Some(_) | None => Check::right(what, format!("it says {now}")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Whether sandboxes can be made, tried without a server.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use rustix::fs::{Access, access};
+
+use crate::clock::{SystemClock, SystemIds};
+use crate::config::Config;
+use crate::sandbox::SandboxProvider;
+use crate::sandbox::local::{LocalConfig, LocalProvider};
+
+use super::Check;
+
+/// One for each provider that a template names.
+pub(super) fn look(config: &Config) -> Vec<Check> {
+    let names: BTreeSet<&str> = config.templates.values().map(|t| t.provider.as_str()).collect();
+    let one = |name: &str| {
+        let what = format!("provider {name}");
+        match name {
+            "local" => local(&what, &config.server.data),
+            "simulated" => simulated(&what, &config.providers.simulated.dir),
+            _ => Check::broken(
+                &what,
+                "this version does not have it",
+                "use \"local\" or \"simulated\" in [templates]",
+            ),
+        }
+    };
+    names.into_iter().map(one).collect()
+}
+
+/// Makes a whole sandbox and removes it: settings explain a failure but do not predict it.
+fn local(what: &str, data: &Path) -> Check {
+    let home = if data.is_dir() { data.to_owned() } else { std::env::temp_dir() };
+    let dir = TriedIn(home.join(format!(".doctor-local-{}", std::process::id())));
+    match try_local(&dir.0) {
+        Ok(None) => Check::right(what, "a sandbox was made as a trial and removed"),
+        Ok(Some(trouble)) => {
+            let (found, remedy) = trouble.split_once(". ").unwrap_or((
+                &trouble,
+                "see what the local provider needs, or use provider \"simulated\" to try things",
+            ));
+            Check::broken(what, found, remedy)
+        }
+        Err(error) => {
+            let remedy = "make the data directory usable first";
+            Check::broken(what, format!("it could not be tried: {error:#}"), remedy)
+        }
+    }
+}
+
+fn try_local(dir: &Path) -> anyhow::Result<Option<String>> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build().context("no runtime")?;
+    let health = runtime.block_on(async {
+        let config = LocalConfig::new(dir.to_owned());
+        let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds))?;
+        anyhow::Ok(provider.health().await)
+    });
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    Ok(health?.trouble)
+}
+
+/// A directory that something was tried in; removed with this.
+struct TriedIn(PathBuf);
+
+impl Drop for TriedIn {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::debug!(%error, "what was tried in is not there any more");
+        }
+    }
+}
+
+fn simulated(what: &str, dir: &Path) -> Check {
+    let shown = dir.display();
+    if dir.is_dir() && access(dir, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        let found = format!("its directory {shown} cannot be written");
+        return Check::broken(what, found, "give it to this user, or set providers.simulated.dir");
+    }
+    Check::noted(
+        what,
+        format!("its objects are files in {shown}; nothing runs in its sandboxes"),
+        "nothing to do where that is meant; else use provider = \"local\" in [templates.default]",
+    )
+}

@@ -1,0 +1,73 @@
+//! `issuebox doctor`: what is missing or wrong, and what to do about it. On the server's machine
+//! it looks at everything there is; where a server runs, here or elsewhere, it asks that as well.
+
+mod ask;
+mod report;
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::app::doctor::{self, Check, State};
+use crate::config::Config;
+
+use super::Place;
+use super::config;
+use super::connect::{self, Environment};
+use super::failure::FAILED;
+use super::output::{Screen, Shape};
+
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    #[command(flatten)]
+    shape: Shape,
+}
+
+pub(super) fn run(place: &Place, args: DoctorArgs, env: &Environment) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let is_elsewhere = place.server.is_some() || env.get("ISSUEBOX_SERVER").is_some();
+    let checks = if is_elsewhere {
+        runtime.block_on(ask_server(place, env))
+    } else {
+        match config::load(place, env, None) {
+            Ok(loaded) => look_here(place, env, &runtime, &loaded.config, &loaded.warnings),
+            Err(error) => vec![unread(&error)],
+        }
+    };
+    report::show(&mut Screen::new(env), args.shape.shown(), &checks)?;
+    let is_broken = checks.iter().any(|check| check.state == State::Broken);
+    Ok(if is_broken { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}
+
+fn unread(error: &anyhow::Error) -> Check {
+    let remedy = "deploy/issuebox.example.toml shows every key; --config names the file";
+    Check::broken("configuration", format!("{error:#}"), remedy)
+}
+
+fn look_here(
+    place: &Place,
+    env: &Environment,
+    runtime: &tokio::runtime::Runtime,
+    config: &Config,
+    warnings: &[String],
+) -> Vec<Check> {
+    let mut checks = vec![match warnings {
+        [] => Check::right("configuration", "right"),
+        [..] => Check::noted("configuration", warnings.join("\n"), "leave these keys out for now"),
+    }];
+    checks.extend(doctor::look(config));
+    runtime.block_on(async {
+        checks.push(ask::clock_of("GitHub", &config.github.api_url).await);
+        if doctor::is_running(config) {
+            checks.extend(ask_server(place, env).await);
+        }
+    });
+    checks
+}
+
+async fn ask_server(place: &Place, env: &Environment) -> Vec<Check> {
+    match connect::connect(place, env) {
+        Ok(client) => ask::server(&client).await,
+        Err(error) => vec![ask::failed("server", &error)],
+    }
+}

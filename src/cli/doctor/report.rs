@@ -1,0 +1,65 @@
+//! What a look-over says.
+
+use serde_json::{Value, json};
+
+use crate::app::doctor::{Check, State};
+use crate::types::inert;
+
+use super::super::output::{Screen, Shown};
+
+pub(super) fn show(screen: &mut Screen, shown: Shown, checks: &[Check]) -> anyhow::Result<()> {
+    match shown {
+        Shown::Data(notation) => {
+            let all: Vec<Value> = checks.iter().map(body).collect();
+            return screen.data(notation, &Value::Array(all));
+        }
+        Shown::Ids => {
+            for check in checks.iter().filter(|check| check.state == State::Broken) {
+                screen.line(&inert(&check.what))?;
+            }
+        }
+        Shown::Table(_) => {
+            let width = checks.iter().map(|check| check.what.chars().count()).max().unwrap_or(0);
+            for check in checks {
+                for line in lines(screen, check, width) {
+                    screen.line(&line)?;
+                }
+            }
+            eprintln!("{}", summary(checks));
+        }
+    }
+    Ok(())
+}
+
+fn body(check: &Check) -> Value {
+    let Check { what, state, found, remedy } = check;
+    json!({"check": what, "state": state.as_str(), "found": found, "remedy": remedy})
+}
+
+fn lines(screen: &Screen, check: &Check, width: usize) -> Vec<String> {
+    let word = check.state.as_str();
+    // In the colours of phases that mean the same.
+    let word = match check.state {
+        State::Right => screen.phase("running", &format!("{word:<6}")),
+        State::Noted => screen.phase("stopping", &format!("{word:<6}")),
+        State::Broken => screen.phase("failed", &format!("{word:<6}")),
+    };
+    let mut found = check.found.lines();
+    let first = inert(found.next().unwrap_or_default()).into_owned();
+    let mut lines = vec![format!("{word}  {:<width$}  {first}", inert(&check.what))];
+    let indent = " ".repeat(width + 10);
+    lines.extend(found.map(|more| format!("{indent}{}", inert(more))));
+    if let Some(remedy) = &check.remedy {
+        lines.push(format!("{indent}{}", screen.faint(&format!("→ {}", inert(remedy)))));
+    }
+    lines
+}
+
+fn summary(checks: &[Check]) -> String {
+    let count = |state| checks.iter().filter(|check| check.state == state).count();
+    match (count(State::Broken), count(State::Noted)) {
+        (0, 0) => "all is right".to_owned(),
+        (0, noted) => format!("works; {noted} to look at"),
+        (broken, _) => format!("{broken} missing or broken"),
+    }
+}

@@ -1,0 +1,89 @@
+//! Looking into a data directory from outside, beside a server or without one.
+//!
+//! # Races it accepts
+//! Whether the lock is free can only be found out by taking it. A server that starts in the same
+//! microseconds is refused and has to be started again.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+
+use rusqlite::{OpenFlags, ffi};
+
+use super::open::{DATABASE_FILE, LOCK_FILE, connect};
+use super::schema::MIGRATIONS;
+use super::{OpenError, SqliteStore};
+use crate::types::Timestamp;
+
+/// What a database is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspected {
+    /// Its layout; an older one is brought up to `known` at the next start.
+    pub layout: u32,
+    /// The newest layout that is known.
+    pub known: u32,
+    /// How large it is without its log, in bytes.
+    pub size: u64,
+    /// When something was recorded last; `None` where nothing ever was.
+    pub newest_at: Option<Timestamp>,
+}
+
+impl SqliteStore {
+    /// Whether a server has the store in this data directory open.
+    ///
+    /// # Errors
+    /// Where the lock's file cannot be opened or locks do not work there.
+    pub fn is_in_use(dir: &Path) -> io::Result<bool> {
+        let lock = match File::open(dir.join(LOCK_FILE)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            opened => opened?,
+        };
+        match lock.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Looks through the whole database in this data directory; `None` where there is none.
+    ///
+    /// # Errors
+    /// As for [`SqliteStore::open`], without anything being made or changed.
+    pub fn inspect(dir: &Path) -> Result<Option<Inspected>, OpenError> {
+        let path = dir.join(DATABASE_FILE);
+        let size = match path.metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            looked => {
+                looked.map_err(|source| OpenError::Unusable { dir: dir.to_owned(), source })?.len()
+            }
+        };
+        let failed = |source| OpenError::from_sqlite(&path, source);
+        let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+        let layout: u32 =
+            conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
+        let known = u32::try_from(MIGRATIONS.len()).expect("migrations are few");
+        if layout > known {
+            return Err(OpenError::NewerSchema { path, found: layout, known });
+        }
+        let damage: String =
+            conn.pragma_query_value(None, "quick_check", |row| row.get(0)).map_err(failed)?;
+        if damage != "ok" {
+            let code = ffi::Error::new(ffi::SQLITE_CORRUPT);
+            return Err(failed(rusqlite::Error::SqliteFailure(code, Some(damage))));
+        }
+        let newest_at = match layout {
+            0 => None,
+            _ => conn
+                .query_row(
+                    "SELECT max(coalesce((SELECT at FROM timeline ORDER BY id DESC LIMIT 1), 0),
+                                coalesce((SELECT received_at FROM delivery
+                                          ORDER BY id DESC LIMIT 1), 0))",
+                    [],
+                    |row| row.get::<_, i64>(0),
+                )
+                .map_err(failed)
+                .map(|ms| (ms > 0).then(|| Timestamp::from_unix_ms(ms)))?,
+        };
+        Ok(Some(Inspected { layout, known, size, newest_at }))
+    }
+}
