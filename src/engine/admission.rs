@@ -206,6 +206,11 @@ impl Admission {
         }
     }
 
+    /// How many live sandboxes there may be.
+    pub const fn quotas(&self) -> Quotas {
+        self.quotas
+    }
+
     /// Every hold, the widest first, then by what is held.
     pub fn holds(&self) -> Vec<Hold> {
         self.lock().held.all()

@@ -11,6 +11,7 @@ use crate::sabotage::{Bug, on};
 use crate::store::CommitError;
 use crate::types::{AccountName, Alias, Hold, HoldScope, Repository};
 
+use super::admission::Quotas;
 use super::api::EngineError;
 use super::core::Core;
 use super::handle::Engine;
@@ -19,6 +20,11 @@ impl Engine {
     /// Every hold, the widest first.
     pub fn holds(&self) -> Vec<Hold> {
         self.core.admission.holds()
+    }
+
+    /// How many live sandboxes there may be.
+    pub fn quotas(&self) -> Quotas {
+        self.core.admission.quotas()
     }
 
     /// Puts a hold on. From now on nothing that it covers is made, started or resumed; what is

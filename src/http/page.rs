@@ -9,11 +9,15 @@
 mod ansi;
 mod assets;
 mod attention;
+mod deliveries;
+mod drift;
 mod error;
 mod exec;
 mod files;
 mod form;
+mod holds;
 mod list;
+mod providers;
 mod sandbox;
 mod session;
 mod shell;
@@ -24,6 +28,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, get, web};
 use maud::Markup;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::Shared;
 use super::error::{ApiError, Code};
@@ -43,8 +48,15 @@ pub fn pages(app: &mut web::ServiceConfig) {
     app.service(sandbox::show)
         .service(files::show)
         .service(files::picture)
-        .service(exec::exec)
-        .service(sandbox::command);
+        .service(exec::run)
+        .service(sandbox::command)
+        .service(deliveries::show)
+        .service(providers::show)
+        .service(drift::show)
+        .service(drift::carry_out)
+        .service(holds::show)
+        .service(holds::put_on)
+        .service(holds::take_off);
 }
 
 /// The page's script, style and icon, under names that change with their content.
@@ -68,6 +80,17 @@ pub async fn asset(name: web::Path<String>) -> Result<HttpResponse, ApiError> {
         .insert_header((header::CONTENT_TYPE, asset.content_type))
         .insert_header((header::CACHE_CONTROL, "public, max-age=31536000, immutable"))
         .body(asset.content))
+}
+
+/// A place with the parts of its query that are there.
+fn address(path: &str, parts: &[(&str, Option<&str>)]) -> String {
+    let query: Vec<String> = parts
+        .iter()
+        .filter_map(|(name, value)| {
+            Some(format!("{name}={}", utf8_percent_encode((*value)?, NON_ALPHANUMERIC)))
+        })
+        .collect();
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
 }
 
 /// How the server is reached: as configured, or as this request did.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::types::{AccountName, Phase, Sandbox, Timestamp};
+use crate::types::{AccountName, Phase, ProviderName, Sandbox, Timestamp};
 
 use super::live::LiveMap;
 
@@ -24,8 +24,10 @@ pub struct Survey {
     pub total: u64,
     /// How many are in each phase, those without any left out.
     pub phases: Vec<(Phase, u64)>,
-    /// The repositories that have some, by name.
-    pub repositories: Vec<String>,
+    /// The repositories that have some and how many, by name.
+    pub repositories: Vec<(String, u64)>,
+    /// The providers that have some and how many.
+    pub providers: HashMap<ProviderName, u64>,
     /// Those that failed, the latest first.
     pub failed: Group,
     /// Those with something under way for longer than [`STUCK_AFTER`], or whose delete meets
@@ -64,6 +66,10 @@ impl Survey {
             let Some(phase) = sandbox.phase else { return };
             survey.total += 1;
             phases[phase as usize] += 1;
+            match survey.providers.get_mut(&sandbox.provider) {
+                Some(count) => *count += 1,
+                None => drop(survey.providers.insert(sandbox.provider.clone(), 1)),
+            }
             if let Some(repository) = &sandbox.repository {
                 let name = || (0, repository.as_str().to_owned());
                 repositories.entry(repository.folded()).or_insert_with(name).0 += 1;
@@ -79,7 +85,7 @@ impl Survey {
         let mut repositories: Vec<_> = repositories.into_values().collect();
         repositories.sort_by(|a, b| b.cmp(a));
         repositories.truncate(REPOSITORIES_MAX);
-        survey.repositories = repositories.into_iter().map(|(_, name)| name).collect();
+        survey.repositories = repositories.into_iter().map(|(count, name)| (name, count)).collect();
         survey.repositories.sort();
         survey
     }
@@ -152,7 +158,7 @@ mod tests {
         assert_eq!((named(&survey.failed), survey.failed.count), (vec!["2", "1"], 2));
         assert_eq!((named(&survey.stuck), survey.stuck.count), (vec!["5", "4"], 2));
         assert_eq!((survey.total, survey.in_phase(Phase::Creating)), (6, 2));
-        assert_eq!(survey.repositories, ["Octo/hello"]);
+        assert_eq!(survey.repositories, [("Octo/hello".to_owned(), 6)]);
         let other = Survey::of(&map, &AccountName::trusted("other"), NOW);
         assert_eq!((other.total, other.failed.count), (0, 0));
     }

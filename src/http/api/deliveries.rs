@@ -20,7 +20,7 @@ use crate::http::wire::{Failed, Listed};
 use crate::store::{
     DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Page, PageAsk, StoreError,
 };
-use crate::types::Alias;
+use crate::types::{AccountName, Alias, IssueId};
 
 /// A delivery, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -49,17 +49,24 @@ pub struct DeliveryBody {
 
 /// What a list can be narrowed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Status {
+pub enum Status {
+    /// It had an effect, be it on what is known alone.
     Accepted,
+    /// It had none.
     Ignored,
+    /// It is being applied to each issue that it concerns.
     Pending,
+    /// That failed too often.
     SetAside,
+    /// Its signature is missing or wrong; nothing was stored.
     BadlySigned,
+    /// It was refused for something else; nothing was stored.
     Refused,
 }
 
 impl Status {
-    const ALL: [Self; 6] = [
+    /// Every status.
+    pub const ALL: [Self; 6] = [
         Self::Accepted,
         Self::Ignored,
         Self::Pending,
@@ -68,7 +75,8 @@ impl Status {
         Self::Refused,
     ];
 
-    const fn as_str(self) -> &'static str {
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
             Self::Ignored => "ignored",
@@ -137,13 +145,51 @@ pub async fn list(
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     let mut query = Query::parse(request.query_string());
-    let PageAsk { limit, cursor } = super::page(&mut query)?;
-    let place = cursor.as_deref().map_or(Ok(Place::default()), Place::parse)?;
-    let event = bounded("event", query.text("event")?)?;
-    let status = query.text("status")?.as_deref().map(Status::parse).transpose()?;
-    let issue = query.text("issueId")?.as_deref().map(parse_issue_id).transpose()?;
+    let page = super::page(&mut query)?;
+    let ask = DeliveryAsk::read(&mut query, page)?;
     query.finish()?;
+    Ok(HttpResponse::Ok().json(find(&shared, &caller.account, ask).await?))
+}
 
+/// Which deliveries to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryAsk {
+    /// Of this event.
+    pub event: Option<String>,
+    /// In this status.
+    pub status: Option<Status>,
+    /// That led to this issue.
+    pub issue: Option<IssueId>,
+    /// Which page.
+    pub page: PageAsk,
+}
+
+impl DeliveryAsk {
+    /// Reads the filters.
+    ///
+    /// # Errors
+    /// 400 where one has a form or value that is not accepted.
+    pub fn read(query: &mut Query, page: PageAsk) -> Result<Self, ApiError> {
+        Ok(Self {
+            event: bounded("event", query.text("event")?)?,
+            status: query.text("status")?.as_deref().map(Status::parse).transpose()?,
+            issue: query.text("issueId")?.as_deref().map(parse_issue_id).transpose()?,
+            page,
+        })
+    }
+}
+
+/// Reads a page of deliveries, stored and refused ones.
+///
+/// # Errors
+/// 400 for a cursor of another list, 503 where the store cannot be read.
+pub async fn find(
+    shared: &Shared,
+    account: &AccountName,
+    ask: DeliveryAsk,
+) -> Result<Listed<DeliveryBody>, ApiError> {
+    let DeliveryAsk { event, status, issue, page: PageAsk { limit, cursor } } = ask;
+    let place = cursor.as_deref().map_or(Ok(Place::default()), Place::parse)?;
     // What was refused led to no issue.
     let refused = if issue.is_none() { shared.refused.newest_first() } else { Vec::new() };
     let matching = refused.into_iter().filter(|one| {
@@ -154,9 +200,9 @@ pub async fn list(
     let home = match issue {
         Some(issue) => {
             let alias = Alias::Issue(issue);
-            match shared.edge.store.resolve(&caller.account, &alias).await? {
+            match shared.edge.store.resolve(account, &alias).await? {
                 Some(home) => Some(home),
-                None => return Ok(HttpResponse::Ok().json(listed(Merged::default(), 0))),
+                None => return Ok(listed(Merged::default(), 0)),
             }
         }
         None => None,
@@ -168,11 +214,11 @@ pub async fn list(
             let (state, applied) = status.and_then(Status::stored).unzip();
             let filter = DeliveryFilter { home, applied: applied.flatten(), event, state };
             let ask = PageAsk { limit, cursor: place.stored.clone() };
-            read(&shared, filter, ask).await?
+            read(shared, filter, ask).await?
         }
     };
     let total = stored.total + matching.len() as u64;
-    Ok(HttpResponse::Ok().json(listed(merge(place, stored, matching, limit), total)))
+    Ok(listed(merge(place, stored, matching, limit), total))
 }
 
 /// Reads a page on a thread that may take its time: a total counts every row.

@@ -218,6 +218,20 @@ async fn release(
     Ok(HttpResponse::Ok().json(Success::of(ReleasedBody { id: id_of(scope), released })))
 }
 
+/// What is to be held, by its kind and name.
+///
+/// # Errors
+/// 400 where there is no such kind, or the name does not have its form.
+pub fn parse_scope(kind: &str, name: &str) -> Result<HoldScope, ApiError> {
+    match kind {
+        "server" => Ok(HoldScope::Server),
+        "account" => account(name.to_owned()),
+        "repository" => parse_repository(name).map(HoldScope::Repository),
+        "issue" => parse_issue_id(name).map(HoldScope::Issue),
+        _ => Err(ApiError::field("kind", "must be server, account, repository or issue")),
+    }
+}
+
 fn server((): ()) -> Result<HoldScope, ApiError> {
     Ok(HoldScope::Server)
 }

@@ -13,7 +13,7 @@ use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::wire::{Failed, Success};
 use crate::sandbox::Health;
-use crate::types::{Phase, ProviderName, Timestamp};
+use crate::types::{AccountName, Phase, ProviderName, Timestamp};
 
 /// The server about itself.
 #[derive(Debug, Serialize, ToSchema)]
@@ -110,6 +110,14 @@ pub async fn system(
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
+    Ok(HttpResponse::Ok().json(Success::of(look(&shared, &caller.account).await?)))
+}
+
+/// Looks how the server is.
+///
+/// # Errors
+/// 503 where the store cannot be read.
+pub async fn look(shared: &Shared, account: &AccountName) -> Result<SystemBody, ApiError> {
     let edge = &shared.edge;
     let health = shared.provider_health().await;
     let uniqueness: BTreeMap<String, &'static str> = edge
@@ -128,17 +136,17 @@ pub async fn system(
         })
         .collect();
     let mut sandboxes: BTreeMap<_, _> = Phase::ALL.iter().map(|p| (p.as_str(), 0)).collect();
-    for (phase, count) in edge.store.counts(&caller.account).await? {
+    for (phase, count) in edge.store.counts(account).await? {
         sandboxes.insert(phase.as_str(), count);
     }
-    Ok(HttpResponse::Ok().json(Success::of(SystemBody {
+    Ok(SystemBody {
         version: env!("CARGO_PKG_VERSION"),
         started_at: edge.started_at.to_string(),
         uptime_seconds: edge.clock.now().since(edge.started_at).as_secs(),
         providers,
         degraded: shared.degraded().await.into_iter().map(|degraded| degraded.reason).collect(),
         sandboxes,
-    })))
+    })
 }
 
 fn provider_body(

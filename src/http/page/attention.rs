@@ -52,7 +52,22 @@ impl Attention {
     }
 }
 
-/// The strip at the top of every page; empty where nothing needs attention.
+/// One line for the pages that are about something else; empty where nothing needs attention.
+pub fn hint(attention: &Attention) -> Markup {
+    let Attention { survey, providers, alarms, .. } = attention;
+    let bad = providers.len() as u64 + alarms.len() as u64 + survey.failed.count;
+    html! {
+        section #attention .attention data-live aria-label="Needs attention" {
+            @if bad > 0 {
+                (line("all", "", "bad", "/", html! {
+                    (bad) @if bad == 1 { " thing needs" } @else { " things need" } " attention"
+                }))
+            }
+        }
+    }
+}
+
+/// The strip at the top of the list; empty where nothing needs attention.
 pub fn strip(attention: &Attention) -> Markup {
     let Attention { survey, providers, alarms, drift_count, holds, now } = attention;
     html! {

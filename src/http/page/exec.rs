@@ -43,7 +43,7 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; base-uri 'none'; for
 
 /// Runs a line in a sandbox's shell.
 #[post("/sandboxes/{id}/exec")]
-pub async fn exec(
+pub async fn run(
     shared: web::Data<Shared>,
     visitor: Visitor,
     request: HttpRequest,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use maud::{Markup, html};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::http::Shared;
 use crate::http::api::sandboxes::read_filter;
@@ -44,7 +43,7 @@ pub async fn home(
     let is_first_page = cursor.is_none();
     let filter = read_filter(&mut query)?;
     query.finish()?;
-    let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, "Sandboxes").await;
+    let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, "Sandboxes").await.first();
     let ask = PageAsk { limit: ROWS_MAX, cursor };
     let found = shared.edge.store.sandboxes(&visitor.caller.account, &filter, &ask).await?;
     let templates = shared.edge.engine.templates();
@@ -127,7 +126,7 @@ fn filters(view: &ListView) -> Markup {
             @if *include_deleted { input type="hidden" name="deleted" value="true"; }
             input #search type="search" name="q" value=[text.as_deref()] maxlength="200"
                 placeholder="Search" aria-label="Search by title, repository, name or id" aria-keyshortcuts="/";
-            (choice("repository", "All repositories", view.survey.repositories.iter().cloned(),
+            (choice("repository", "All repositories", view.survey.repositories.iter().map(|(name, _)| name.clone()),
                 &chosen(repository.as_ref().map(ToString::to_string))))
             (choice("provider", "All providers", providers,
                 &chosen(provider.as_ref().map(ToString::to_string))))
@@ -290,13 +289,7 @@ fn address(filter: &SandboxFilter, cursor: Option<&str>) -> String {
         ("deleted", include_deleted.then_some("true")),
         ("cursor", cursor),
     ];
-    let query: Vec<String> = parts
-        .into_iter()
-        .filter_map(|(name, value)| {
-            Some(format!("{name}={}", utf8_percent_encode(value?, NON_ALPHANUMERIC)))
-        })
-        .collect();
-    if query.is_empty() { "/".into() } else { format!("/?{}", query.join("&")) }
+    super::address("/", &parts)
 }
 
 #[cfg(test)]

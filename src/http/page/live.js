@@ -236,6 +236,8 @@
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   });
 
+  document.querySelector(".nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
   // Keys.
   const help = document.getElementById("help");
   const places = { s: "/", d: "/deliveries", p: "/providers", r: "/drift", h: "/holds", o: "/overview" };

@@ -98,6 +98,7 @@ pub struct Frame {
     event_cursor: String,
     watch: Watch,
     poll_secs: Option<u32>,
+    is_first: bool,
     attention: Attention,
 }
 
@@ -119,6 +120,7 @@ impl Frame {
             event_cursor,
             watch: Watch::All,
             poll_secs: None,
+            is_first: false,
             attention: Attention::look(shared).await,
         }
     }
@@ -132,6 +134,12 @@ impl Frame {
     /// It shows something that no event tells of, so it is looked at again this often.
     pub fn polled(mut self, secs: u32) -> Self {
         self.poll_secs = Some(secs);
+        self
+    }
+
+    /// It is the page that people open first: it names what needs attention.
+    pub fn first(mut self) -> Self {
+        self.is_first = true;
         self
     }
 
@@ -164,7 +172,8 @@ impl Frame {
             (navigation(self.section, &self.attention))
             main #main data-cursor=(self.event_cursor) data-watch=[watched] data-issue=[issue]
                 data-poll=[self.poll_secs] {
-                (attention::strip(&self.attention))
+                @if self.is_first { (attention::strip(&self.attention)) }
+                @else { (attention::hint(&self.attention)) }
                 (main)
                 noscript {
                     p .note { "Without its script this page does not update itself: load it again." }

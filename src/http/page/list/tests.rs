@@ -13,7 +13,7 @@ fn view(items: Vec<Sandbox>) -> ListView {
         survey: Arc::new(Survey {
             total,
             phases: vec![(Phase::Running, total)],
-            repositories: vec!["Octo/hello".into(), "octo/other".into()],
+            repositories: vec![("Octo/hello".into(), 2), ("octo/other".into(), 1)],
             ..Survey::default()
         }),
         found: Page { total, items, next: None },

@@ -1,0 +1,193 @@
+//! Drift: what our records and the providers disagree on, what each side says, and the two remedies.
+
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
+use maud::{Markup, html};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::engine::{DriftItem, DriftView, ObjectSide, RecordSide, Remedy};
+use crate::http::Shared;
+use crate::http::error::{ApiError, Code};
+use crate::http::query::Query;
+use crate::types::{Timestamp, inert};
+
+use super::error::PageError;
+use super::form;
+use super::shell::{Frame, Section};
+use super::time::{ago, since};
+use super::visitor::Visitor;
+
+/// Items on the page; more are counted.
+const ITEMS_MAX: usize = 100;
+/// Sweeps cause no event, so the page looks by itself, in seconds.
+const POLL_SECS: u32 = 5;
+
+/// What disagrees, as of each provider's last sweep.
+#[get("/drift")]
+pub async fn show(
+    shared: web::Data<Shared>,
+    visitor: Visitor,
+    request: HttpRequest,
+) -> Result<HttpResponse, PageError> {
+    let mut query = Query::parse(request.query_string());
+    let done = query.text("done")?.as_deref().and_then(parse);
+    query.finish()?;
+    let frame = Frame::begin(&shared, &visitor, Section::Drift, "Drift").await.polled(POLL_SECS);
+    let view = shared.edge.engine.drift();
+    let now = shared.edge.clock.now();
+    Ok(super::html(&frame.render(&render(&view, done, &frame.token(), now))))
+}
+
+/// Carries a remedy out and shows the list again.
+#[post("/drift/{id}/{remedy}")]
+pub async fn carry_out(
+    shared: web::Data<Shared>,
+    visitor: Visitor,
+    request: HttpRequest,
+    path: web::Path<(String, String)>,
+    payload: web::Payload,
+) -> Result<HttpResponse, PageError> {
+    let (id, word) = path.into_inner();
+    let remedy = parse(&word)
+        .ok_or_else(|| ApiError::new(Code::RouteNotFound, "there is no such remedy"))?;
+    form::read_change(&shared, &request, &visitor, payload).await?.finish()?;
+    shared.edge.engine.remedy(&id, remedy, visitor.caller.cause()).await?;
+    Ok(super::see(&format!("/drift?done={}", remedy.as_str())))
+}
+
+fn parse(word: &str) -> Option<Remedy> {
+    [Remedy::Adopt, Remedy::Remove].into_iter().find(|remedy| remedy.as_str() == word)
+}
+
+fn render(view: &DriftView, done: Option<Remedy>, token: &Markup, now: Timestamp) -> Markup {
+    html! {
+        div .head { h1 { "Drift" } p .soft { "What our records and the providers disagree on." } }
+        section #live data-live aria-label="Drift" {
+            @if let Some(done) = done {
+                p .notice .good role="status" data-key="done" {
+                    @match done {
+                        Remedy::Adopt => "Adopted. What it led to is in the sandbox's history; the next sweep looks again.",
+                        Remedy::Remove => "The removal is under way; the next sweep looks again.",
+                    }
+                }
+            }
+            div .stack {
+                @if view.items.is_empty() {
+                    div .empty .card data-key="none" {
+                        h2 { "Nothing differs" }
+                        p { "Every record has its object, and every object its record." }
+                    }
+                }
+                @for item in view.items.iter().take(ITEMS_MAX) { (card(item, token, now)) }
+                @if let Some(more) = view.total.checked_sub(ITEMS_MAX).filter(|more| *more > 0) {
+                    p .note { (more) " more are not shown." }
+                }
+                (sweeps(view, now))
+            }
+        }
+    }
+}
+
+fn card(item: &DriftItem, token: &Markup, now: Timestamp) -> Markup {
+    html! {
+        article .card .item data-key={ "drift-" (inert(&item.id)) } {
+            div .between {
+                h2 .first-up { (item.kind.as_str().replace('_', " ")) " at " (inert(item.provider.as_str())) }
+                @if item.kind.is_alarm() { span .tag .bad { "needs you" } } @else { span .tag .mild { "heals by itself" } }
+            }
+            p { bdi { (inert(&item.reason)) } }
+            div .sides {
+                (record(item.record.as_ref()))
+                (object(item.object.as_ref()))
+            }
+            p .soft {
+                "Since " (since(item.since, now)) ". Next: " bdi { (inert(&item.next)) }
+                @if let Some(at) = item.next_at { ", in " (ago(at.since(now))) }
+                "."
+            }
+            @if !item.remedies.is_empty() {
+                div .actions role="group" aria-label="What can be done" {
+                    @for remedy in &item.remedies { (form(item, *remedy, token)) }
+                }
+            }
+        }
+    }
+}
+
+fn form(item: &DriftItem, remedy: Remedy, token: &Markup) -> Markup {
+    let id = utf8_percent_encode(&item.id, NON_ALPHANUMERIC);
+    let (label, consequence) = match remedy {
+        Remedy::Adopt => ("Adopt", "What the provider says is taken for right."),
+        Remedy::Remove => (
+            "Remove",
+            "What is there is removed for good; where nothing is there, the record says that it is lost.",
+        ),
+    };
+    let is_dangerous = remedy == Remedy::Remove;
+    html! {
+        details .action .danger[is_dangerous] {
+            summary .button { (label) "…" }
+            form .card method="post" action={ "/drift/" (id) "/" (remedy.as_str()) } {
+                (token)
+                p { strong { (label) " " span .name { (inert(&item.id)) } "?" } }
+                p .lead { (consequence) }
+                button .primary .danger[is_dangerous] type="submit" { (label) " " (inert(&item.id)) }
+            }
+        }
+    }
+}
+
+fn record(side: Option<&RecordSide>) -> Markup {
+    html! {
+        div {
+            h3 { "Our record" }
+            @match side {
+                None => p .soft { "There is none." },
+                Some(side) => {
+                    p { (side.phase) ", generation " (side.generation) }
+                    p { a .name href={ "/sandboxes/" (side.sandbox) } { (inert(side.sandbox.as_str())) } }
+                    @if let Some(id) = &side.external_id { p .name { (inert(id.as_str())) } }
+                }
+            }
+        }
+    }
+}
+
+fn object(side: Option<&ObjectSide>) -> Markup {
+    html! {
+        div {
+            h3 { "The provider" }
+            @match side {
+                None => p .soft { "It has no object." },
+                Some(side) => {
+                    p { (side.state) ", generation " (side.generation) ", " (side.mode) }
+                    p .name { (inert(side.name.as_str())) }
+                    p .name { (inert(side.external_id.as_str())) }
+                }
+            }
+        }
+    }
+}
+
+fn sweeps(view: &DriftView, now: Timestamp) -> Markup {
+    html! {
+        div .scroll data-key="sweeps" {
+            table .table {
+                caption .hidden { "Sweeps of each provider" }
+                thead { tr {
+                    th { "Provider" } th { "Last sweep" } th .num { "On record" } th .num { "There" }
+                    th .num { "Sweeps" } th .num { "Held back" } th .num { "Could not look" }
+                } }
+                tbody {
+                    @for one in &view.sweeps {
+                        tr {
+                            td { (inert(one.provider.as_str())) }
+                            td { @match one.last_at { Some(at) => (since(at, now)), None => "not yet" } }
+                            td .num { (one.records) } td .num { (one.objects) }
+                            td .num { (one.done) } td .num { (one.held_back) } td .num { (one.not_made) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

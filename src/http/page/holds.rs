@@ -1,0 +1,241 @@
+//! Holds and quotas: the brakes that are on, how many sandboxes there may be, and who waits.
+
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
+use maud::{Markup, html};
+
+use crate::engine::Quotas;
+use crate::http::Shared;
+use crate::http::api::holds::parse_scope;
+use crate::http::api::sandboxes::bounded;
+use crate::http::error::ApiError;
+use crate::http::query::Query;
+use crate::http::survey::Survey;
+use crate::types::{Hold, HoldScope, Timestamp, inert};
+
+use super::error::PageError;
+use super::form;
+use super::shell::{Frame, Section};
+use super::time::since;
+use super::visitor::Visitor;
+
+/// Wishes that are shown; more are counted up to [`WISHES_COUNTED_MAX`].
+const WISHES_MAX: usize = 20;
+/// Wishes that are looked at.
+const WISHES_COUNTED_MAX: usize = 1_000;
+/// Wishes cause no event, so the page looks by itself, in seconds.
+const POLL_SECS: u32 = 5;
+
+/// What is held, what is allowed and who waits.
+#[get("/holds")]
+pub async fn show(
+    shared: web::Data<Shared>,
+    visitor: Visitor,
+    request: HttpRequest,
+) -> Result<HttpResponse, PageError> {
+    let mut query = Query::parse(request.query_string());
+    let done = query.text("done")?;
+    query.finish()?;
+    let frame = Frame::begin(&shared, &visitor, Section::Holds, "Holds and quotas").await;
+    let frame = frame.polled(POLL_SECS);
+    let now = shared.edge.clock.now();
+    let waiting = waiting(&shared).await?;
+    let attention = frame.attention();
+    let quotas = shared.edge.engine.quotas();
+    let main = html! {
+        div .head { h1 { "Holds and quotas" } }
+        div .stack {
+            section #live data-live aria-label="Holds" {
+                @match done.as_deref() {
+                    Some("hold") => p .notice .good role="status" data-key="done" { "The hold is on." },
+                    Some("release") => {
+                        p .notice .good role="status" data-key="done" { "Released. What waited for it goes on now." }
+                    }
+                    Some(_) | None => {}
+                }
+                (list(&attention.holds, &frame.token(), now))
+            }
+            (hold_form(&frame.token()))
+            section #quotas .stack data-live aria-label="Quotas" {
+                (usage(quotas, &attention.survey))
+                (wishes(&waiting, now))
+            }
+        }
+    };
+    Ok(super::html(&frame.render(&main)))
+}
+
+/// Puts a hold on.
+#[post("/holds")]
+pub async fn put_on(
+    shared: web::Data<Shared>,
+    visitor: Visitor,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, PageError> {
+    let mut form = form::read_change(&shared, &request, &visitor, payload).await?;
+    let scope = scope(&mut form)?;
+    let reason = bounded("reason", form.text("reason")?)?.unwrap_or_default();
+    form.finish()?;
+    let caller = &visitor.caller;
+    shared.edge.engine.hold(&caller.account, scope, reason, caller.name.to_owned()).await?;
+    Ok(super::see("/holds?done=hold"))
+}
+
+/// Releases a hold.
+#[post("/holds/release")]
+pub async fn take_off(
+    shared: web::Data<Shared>,
+    visitor: Visitor,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, PageError> {
+    let mut form = form::read_change(&shared, &request, &visitor, payload).await?;
+    let scope = scope(&mut form)?;
+    form.finish()?;
+    shared.edge.engine.release(&scope).await?;
+    Ok(super::see("/holds?done=release"))
+}
+
+fn scope(form: &mut Query) -> Result<HoldScope, ApiError> {
+    let kind = form.text("kind")?.unwrap_or_default();
+    let name = form.text("name")?.unwrap_or_default();
+    parse_scope(&kind, name.trim())
+}
+
+/// An issue that waits for a sandbox.
+struct Waiting {
+    issue: String,
+    place: String,
+    title: String,
+    since: Timestamp,
+}
+
+/// Who waits, and how many in all.
+async fn waiting(shared: &Shared) -> Result<(Vec<Waiting>, usize), ApiError> {
+    let store = &shared.edge.store;
+    let rows = store.wishes(WISHES_COUNTED_MAX).await?;
+    let mut named = Vec::new();
+    for row in rows.iter().take(WISHES_MAX) {
+        let Some(issue) = store.load(row.home).await? else { continue };
+        let facts = issue.facts;
+        let repository = facts.repository.map(|one| one.to_string()).unwrap_or_default();
+        let number = facts.number.map(|number| format!("#{number}")).unwrap_or_default();
+        named.push(Waiting {
+            issue: facts.issue_id.to_string(),
+            place: format!("{repository}{number}"),
+            title: facts.title.map(|title| title.value).unwrap_or_default(),
+            since: row.since,
+        });
+    }
+    Ok((named, rows.len()))
+}
+
+fn list(holds: &[Hold], token: &Markup, now: Timestamp) -> Markup {
+    html! {
+        @if holds.is_empty() {
+            div .empty .card data-key="none" { h2 { "Nothing is held" } p { "Whatever may begin begins." } }
+        } @else {
+            ul .rows role="list" {
+                @for hold in holds {
+                    @let name = hold.scope.to_string();
+                    li .row .held data-key={ "hold-" (hold.scope.kind()) "-" (inert(&hold.scope.folded())) } {
+                        span .mark aria-hidden="true" {}
+                        div .what {
+                            p .title { bdi { (inert(&name)) } }
+                            p .why { @if hold.reason.is_empty() { "no reason given" } @else { bdi { (inert(&hold.reason)) } } }
+                            p .of { span { "by " (inert(&hold.by)) } }
+                        }
+                        details .action {
+                            summary .button { "Release…" }
+                            form .card method="post" action="/holds/release" {
+                                (token)
+                                input type="hidden" name="kind" value=(hold.scope.kind());
+                                input type="hidden" name="name" value=(hold.scope.name());
+                                p { strong { "Release " (inert(&name)) "?" } }
+                                p .lead { "What waited for it goes on." }
+                                button .primary type="submit" { "Release " (inert(&name)) }
+                            }
+                        }
+                        (since(hold.since, now))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn hold_form(token: &Markup) -> Markup {
+    html! {
+        form .card method="post" action="/holds" {
+            (token)
+            h2 { "Put a hold on" }
+            p .lead { "Nothing it covers is made, started or resumed until it is released. What is under way goes on, and deliveries are taken in as always." }
+            div .fields {
+                label { "What"
+                    select name="kind" {
+                        option value="repository" { "a repository" }
+                        option value="issue" { "an issue" }
+                        option value="account" { "an account" }
+                        option value="server" { "the whole server" }
+                    }
+                }
+                label .wide { "Which"
+                    input type="text" name="name" maxlength="200" placeholder="owner/name, or an issue's id; nothing for the server";
+                }
+                label .wide { "Why" input type="text" name="reason" maxlength="500"; }
+                button .primary type="submit" { "Hold" }
+            }
+        }
+    }
+}
+
+fn usage(quotas: Quotas, survey: &Survey) -> Markup {
+    let busiest = survey.repositories.iter().max_by_key(|(_, count)| *count);
+    let row = |what: &str, key: &str, taken: String, allowed: u64| {
+        html! {
+            tr {
+                td { (what) } td { code { (key) } } td .num { (taken) }
+                td .num { @if allowed == 0 { "no limit" } @else { (allowed) } }
+            }
+        }
+    };
+    html! {
+        div .scroll data-key="usage" {
+            table .table {
+                caption .hidden { "Quotas of live sandboxes" }
+                thead { tr { th { "Live sandboxes" } th { "Key" } th .num { "Taken" } th .num { "Allowed" } } }
+                tbody {
+                    (row("of the account", "quota.live", survey.total.to_string(), quotas.account))
+                    (row("of the busiest repository", "quota.live_per_repository",
+                        busiest.map_or_else(|| "0".into(), |(name, count)| format!("{count} ({})", inert(name))),
+                        quotas.repository))
+                    (row("on this server", "quota.live_server", survey.total.to_string(), quotas.server))
+                }
+            }
+        }
+    }
+}
+
+fn wishes((named, count): &(Vec<Waiting>, usize), now: Timestamp) -> Markup {
+    html! {
+        @if *count > 0 {
+            div .card data-key="wishes" {
+                h2 { (count) @if *count >= WISHES_COUNTED_MAX { " or more" }
+                    @if *count == 1 { " issue waits" } @else { " issues wait" } }
+                p .lead { "They get their sandbox once there is a place and nothing holds them." }
+                ul .timeline role="list" {
+                    @for one in named {
+                        li .step {
+                            span .mark aria-hidden="true" {}
+                            div {
+                                p { bdi { (inert(if one.title.is_empty() { &one.issue } else { &one.title })) } }
+                                p .by { span { (inert(&one.place)) } span .name { (inert(&one.issue)) } }
+                            }
+                            (since(one.since, now))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Providers: how each is, whether calls go to it, who it says it is, and what it enforces.
+
+use actix_web::{HttpResponse, get, web};
+use maud::{Markup, html};
+
+use crate::engine::{BreakerState, BreakerView, ProviderSweeps};
+use crate::http::Shared;
+use crate::sandbox::{Health, Traits, Uniqueness};
+use crate::types::{ProviderName, Timestamp, inert};
+
+use super::error::PageError;
+use super::shell::{Frame, Section};
+use super::time::{ago, since};
+use super::visitor::Visitor;
+
+/// Health causes no event, so the page looks by itself, in seconds.
+const POLL_SECS: u32 = 5;
+
+/// The providers.
+#[get("/providers")]
+pub async fn show(shared: web::Data<Shared>, visitor: Visitor) -> Result<HttpResponse, PageError> {
+    let frame = Frame::begin(&shared, &visitor, Section::Providers, "Providers").await;
+    let frame = frame.polled(POLL_SECS);
+    let engine = &shared.edge.engine;
+    let health = shared.provider_health().await;
+    let figures = engine.figures();
+    let templates = engine.templates();
+    let survey = &frame.attention().survey;
+    let all: Vec<ProviderView> = engine
+        .providers()
+        .into_iter()
+        .filter_map(|(name, provider)| {
+            let breaker = figures.breakers.iter().find(|(of, _)| *of == name)?.1.clone();
+            Some(ProviderView {
+                health: health.iter().find(|(of, _)| *of == name)?.1.clone(),
+                breaker,
+                traits: provider.traits(),
+                sweeps: figures.sweeps.iter().find(|sweeps| sweeps.provider == name).cloned(),
+                live: survey.providers.get(&name).copied().unwrap_or(0),
+                templates: templates
+                    .iter()
+                    .filter(|template| template.provider == name)
+                    .map(|template| template.name.to_string())
+                    .collect(),
+                name,
+            })
+        })
+        .collect();
+    let now = shared.edge.clock.now();
+    Ok(super::html(&frame.render(&html! {
+        div .head { h1 { "Providers" } }
+        section #live data-live aria-label="Providers" {
+            div .tiles { @for one in &all { (card(one, now)) } }
+        }
+    })))
+}
+
+/// What is shown of one.
+struct ProviderView {
+    name: ProviderName,
+    health: Health,
+    breaker: BreakerView,
+    traits: Traits,
+    sweeps: Option<ProviderSweeps>,
+    live: u64,
+    templates: Vec<String>,
+}
+
+fn card(view: &ProviderView, now: Timestamp) -> Markup {
+    let ProviderView { name, health, breaker, traits, sweeps, live, templates } = view;
+    let trouble = breaker.trouble(name, now).or_else(|| health.trouble.clone());
+    html! {
+        article .card .facts data-key={ "provider-" (inert(name.as_str())) } {
+            div .between {
+                h2 { (inert(name.as_str())) }
+                @if trouble.is_none() { span .tag .good { "healthy" } } @else { span .tag .bad { "cannot work" } }
+            }
+            @if let Some(trouble) = &trouble { p .notice .bad { bdi { (inert(trouble)) } } }
+            dl {
+                (fact("Breaker", breaker_words(breaker, now)))
+                (fact("Identity", match &health.identity {
+                    Some(identity) => html! { code { (inert(identity)) } },
+                    None => html! { span .soft { "could not be asked" } },
+                }))
+                (fact("Uniqueness", uniqueness(traits.uniqueness)))
+                (fact("Settles", html! { "within " (traits.settle.as_secs()) " s of a deadline" }))
+                (fact("Capacity", html! { (live) " live sandboxes" }))
+                (fact("Templates", html! {
+                    @if templates.is_empty() { span .soft { "none uses it" } }
+                    @else { (inert(&templates.join(", "))) }
+                }))
+                @if let Some(sweeps) = sweeps { (fact("Last sweep", sweep_words(sweeps, now))) }
+                @if traits.dies_with_server {
+                    (fact("At a restart", html! { "its sandboxes stop, and keep their workspace" }))
+                }
+            }
+            h3 { "Isolation" }
+            dl {
+                (fact("Kind", html! { (health.isolation.kind) }))
+                @for (limit, holds) in &health.isolation.limits {
+                    (fact(limit, html! { (if *holds == "none" { "not enforced" } else { holds }) }))
+                }
+                (fact("System calls", html! {
+                    (if health.isolation.seccomp == "none" { "not filtered" } else { "filtered" })
+                }))
+                (fact("Network", html! { (health.isolation.network) }))
+            }
+        }
+    }
+}
+
+fn breaker_words(breaker: &BreakerView, now: Timestamp) -> Markup {
+    html! {
+        @match breaker.state {
+            BreakerState::Closed => "closed: calls go to it",
+            BreakerState::Open => {
+                "open: nothing is asked of it"
+                @if let Some(at) = breaker.since { ", since " (ago(now.since(at))) }
+                @if let Some(at) = breaker.next_try_at { ", next try in " (at.since(now).as_secs()) " s" }
+            }
+            BreakerState::HalfOpen => "half open: it is being asked how it is",
+        }
+    }
+}
+
+fn uniqueness(uniqueness: Uniqueness) -> Markup {
+    html! {
+        @match uniqueness {
+            Uniqueness::EnforcedNames => "it refuses a second object of one name",
+            Uniqueness::None => "names are not enforced: an unanswered create is looked for, not repeated",
+        }
+    }
+}
+
+fn sweep_words(sweeps: &ProviderSweeps, now: Timestamp) -> Markup {
+    html! {
+        @match sweeps.last_at {
+            Some(at) => { (since(at, now)) ": " (sweeps.records) " on record, " (sweeps.objects) " there" }
+            None => span .soft { "not yet" },
+        }
+        @if sweeps.held_back > 0 { ", " (sweeps.held_back) " held back" }
+        @if sweeps.not_made > 0 { ", " (sweeps.not_made) " could not look" }
+    }
+}
+
+fn fact(name: &str, value: Markup) -> Markup {
+    html! { div { dt { (name) } dd { (value) } } }
+}
