@@ -14,8 +14,9 @@ mod build;
 pub mod doctor;
 mod signals;
 
+use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,7 +25,10 @@ use tokio::sync::watch;
 
 pub use backup::{backup, has_records, restore};
 
+use crate::clock::{Clock, SystemClock, SystemIds};
 use crate::config::{Config, Loaded, Secrets};
+use crate::http::LoginLinks;
+use crate::http::login_links::path_of;
 use build::Parts;
 
 /// How long requests in flight may take once the server is to end.
@@ -47,6 +51,8 @@ pub struct Running {
     pub address: SocketAddr,
     /// What it runs with.
     pub secrets: Secrets,
+    login_links: Arc<LoginLinks>,
+    public_url: Option<String>,
     end: watch::Sender<bool>,
     reload: mpsc::Sender<Config>,
     thread: JoinHandle<anyhow::Result<()>>,
@@ -60,6 +66,14 @@ impl Running {
     pub fn stop(self) -> anyhow::Result<()> {
         self.end.send_replace(true);
         self.thread.join().map_err(|_| anyhow::anyhow!("the server's thread panicked"))?
+    }
+
+    /// A link that logs a person in to the dashboard, once.
+    pub fn login_link(&self) -> String {
+        let (key, _) = self.login_links.make(&SystemIds, SystemClock.now());
+        let base = self.public_url.as_deref().map(|url| url.trim_end_matches('/').to_owned());
+        let base = base.unwrap_or_else(|| format!("http://{}", self.address));
+        base + &path_of(&key)
     }
 
     /// Whether it has ended by itself, because it failed.
@@ -79,13 +93,22 @@ pub fn start(config: Config) -> anyhow::Result<Running> {
     let (end, ended) = watch::channel(false);
     let (reload, reloads) = mpsc::channel();
     let (ready, is_ready) = mpsc::sync_channel(1);
-    let parts = Parts { config, secrets: secrets.clone(), listener, ended, reloads };
+    let login_links = Arc::new(LoginLinks::default());
+    let public_url = config.server.public_url.clone();
+    let parts = Parts {
+        config,
+        secrets: secrets.clone(),
+        listener,
+        ended,
+        reloads,
+        login_links: Arc::clone(&login_links),
+    };
     let thread = std::thread::Builder::new()
         .name("issuebox".into())
         .spawn(move || run(parts, ready))
         .context("the server's thread could not be started")?;
     match is_ready.recv() {
-        Ok(()) => Ok(Running { address, secrets, end, reload, thread }),
+        Ok(()) => Ok(Running { address, secrets, login_links, public_url, end, reload, thread }),
         // It ended before it was ready: its error says why.
         Err(_) => match thread.join() {
             Ok(Err(error)) => Err(error),
@@ -108,6 +131,13 @@ pub fn serve(config: Config, load: impl Fn() -> anyhow::Result<Loaded>) -> anyho
         tracing::info!(file = %made.path.display(), "a new {} was made and is kept there", made.what);
     }
     tracing::info!("ready on http://{}", running.address);
+    if std::io::stderr().is_terminal() {
+        // For the person at the terminal alone: it is a key, so it stays out of logs.
+        eprintln!(
+            "\n  Dashboard: {}\n  (logs you in, once, within 10 minutes)\n",
+            running.login_link()
+        );
+    }
     while !running.has_ended() {
         match signals.next()? {
             signals::Told::End(name) => {

@@ -7,7 +7,7 @@
 //! # Guarantees
 //! - A delivery's signature is checked before anything of it is parsed (`webhooks`).
 //! - Everything under `/v1` says who is calling before any route is looked at (`around`).
-//! - Memory is bounded: one body, the sum of all bodies, the ring of events, sessions, failed
+//! - Memory is bounded: one body, the sum of all bodies, the ring of events, log-in links, failed
 //!   log-ins and refused deliveries each have a stated size, and what happens at it is an answer.
 //! - The served description is made from the routes themselves ([`routes`]).
 //! - The listener, the clock, ids and the end of the server come from outside.
@@ -28,6 +28,7 @@ pub mod feed;
 mod fields;
 mod health;
 pub mod live;
+pub mod login_links;
 pub mod metrics;
 pub mod page;
 mod query;
@@ -51,10 +52,12 @@ use crate::clock::{Clock, IdSource};
 use crate::engine::Engine;
 use crate::github::policy::TriggerPolicy;
 use crate::store::Store;
+use crate::store::session::SessionStore;
 use crate::types::{Secret, Timestamp};
 
 pub use auth::TokenHash;
 pub use feed::Feed;
+pub use login_links::LoginLinks;
 pub use server::build;
 
 use shared::Shared;
@@ -66,6 +69,10 @@ pub struct Edge {
     pub engine: Engine,
     /// For reads of what is not live.
     pub store: Arc<dyn Store>,
+    /// People's sessions.
+    pub sessions: Arc<dyn SessionStore>,
+    /// Links that log a person in once.
+    pub login_links: Arc<LoginLinks>,
     /// What the engine publishes to.
     pub feed: Arc<Feed>,
     /// The time.

@@ -463,6 +463,7 @@ async fn what_goes_well_goes_as_described() {
         ("DELETE", repository_hold, "/v1/holds/repositories/o/r", ""),
         ("PUT", "/v1/holds/issues/{issueId}", "/v1/holds/issues/9", ""),
         ("DELETE", "/v1/holds/issues/{issueId}", "/v1/holds/issues/9", ""),
+        ("POST", "/v1/login-links", "/v1/login-links", ""),
         ("GET", "/v1/system", "/v1/system", ""),
         ("GET", "/v1/system/drift", "/v1/system/drift", ""),
         ("GET", "/healthz", "/healthz", ""),
@@ -470,6 +471,7 @@ async fn what_goes_well_goes_as_described() {
         ("GET", "/metrics", "/metrics", ""),
         ("GET", "/openapi.json", "/openapi.json", ""),
         ("GET", "/", "/", ""),
+        ("GET", "/login", "/login", ""),
         ("GET", "/assets/{name}", style, ""),
     ] {
         let operation = of(method, path);

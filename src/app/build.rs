@@ -13,7 +13,7 @@ use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, Server, StepBounds};
 use crate::engine::{Engine, EngineParts, Quotas, Retention, Threads};
 use crate::github::policy::TriggerPolicy;
-use crate::http::{Edge, Feed, Limits, TokenHash};
+use crate::http::{Edge, Feed, Limits, LoginLinks, TokenHash};
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
 use crate::sandbox::local::{LocalConfig, LocalProvider};
@@ -32,6 +32,7 @@ pub(super) struct Parts {
     pub listener: TcpListener,
     pub ended: watch::Receiver<bool>,
     pub reloads: mpsc::Receiver<Config>,
+    pub login_links: Arc<LoginLinks>,
 }
 
 type Providers = HashMap<ProviderName, Arc<dyn SandboxProvider>>;
@@ -44,12 +45,13 @@ pub(super) async fn serve(
     calls: tokio::runtime::Handle,
     ready: mpsc::SyncSender<()>,
 ) -> anyhow::Result<Option<mpsc::Receiver<()>>> {
-    let Parts { config, secrets, listener, mut ended, reloads } = parts;
+    let Parts { config, secrets, listener, mut ended, reloads, login_links } = parts;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let ids: Arc<dyn IdSource> = Arc::new(SystemIds);
     let sqlite = SqliteStore::open(&config.server.data)?;
     let closed = sqlite.closed();
-    let store: Arc<dyn Store> = Arc::new(sqlite);
+    let sqlite = Arc::new(sqlite);
+    let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
     let Opened { providers, simulated } = open_providers(&config, &clock, &ids, &io)?;
     if let Some(simulated) = simulated {
         // Ends with the sender, that is with the server.
@@ -89,6 +91,8 @@ pub(super) async fn serve(
         Edge {
             engine: engine.clone(),
             store: Arc::clone(&store),
+            sessions: sqlite,
+            login_links,
             feed,
             started_at: clock.now(),
             clock,

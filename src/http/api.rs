@@ -9,6 +9,7 @@ pub mod exec;
 pub mod files;
 pub mod holds;
 pub mod issues;
+pub mod login;
 pub mod sandboxes;
 pub mod system;
 

@@ -121,16 +121,43 @@ pub fn check_token(
     address: Option<IpAddr>,
     given: Option<&str>,
 ) -> Result<(), ApiError> {
+    attempt(shared, address, || given.is_some_and(|token| shared.edge.admin_token.matches(token)))
+}
+
+/// Uses a log-in link up, counting the wrong ones as wrong tokens.
+///
+/// # Errors
+/// As for [`check_token`].
+pub fn take_link(shared: &Shared, address: Option<IpAddr>, key: &str) -> Result<(), ApiError> {
+    let now = shared.edge.clock.now();
+    attempt(shared, address, || shared.edge.login_links.take(key, now))
+}
+
+/// Tries a credential, unless its address gave too many wrong ones.
+fn attempt(
+    shared: &Shared,
+    address: Option<IpAddr>,
+    is_right: impl FnOnce() -> bool,
+) -> Result<(), ApiError> {
     let now = shared.edge.clock.now();
     if let Some(secs) = shared.attempts.blocked_secs(address, now) {
         let error = ApiError::new(Code::TooManyAttempts, "too many wrong tokens from this address");
         return Err(error.hint("wait, then try the right one").retry_after(secs));
     }
-    match given {
-        Some(token) if shared.edge.admin_token.matches(token) => Ok(()),
-        _ => {
-            shared.attempts.failed(address, now);
-            Err(unauthorized())
+    if is_right() {
+        return Ok(());
+    }
+    shared.attempts.failed(address, now);
+    Err(unauthorized())
+}
+
+/// How the server is reached: as configured, or as this request did.
+pub fn base_url(shared: &Shared, request: &HttpRequest) -> String {
+    match &shared.edge.public_url {
+        Some(url) => url.trim_end_matches('/').to_owned(),
+        None => {
+            let host = text(request.headers(), "host").unwrap_or("127.0.0.1:8787");
+            format!("http://{host}")
         }
     }
 }
@@ -144,7 +171,7 @@ pub async fn session(
     request: &HttpRequest,
 ) -> Result<Option<SessionKey>, ApiError> {
     let Some(cookie) = request.cookie(SESSION_COOKIE) else { return Ok(None) };
-    Ok(shared.sessions.find(cookie.value(), shared.edge.clock.now()))
+    shared.sessions.find(cookie.value(), shared.edge.clock.now()).await
 }
 
 /// Whether a change by a session was really asked by its page.

@@ -9,6 +9,7 @@
 mod ansi;
 mod assets;
 mod attention;
+mod connect;
 mod deliveries;
 mod drift;
 mod error;
@@ -26,16 +27,15 @@ mod visitor;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header;
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, get, web};
+use actix_web::{HttpResponse, HttpResponseBuilder, get, web};
 use maud::Markup;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::Shared;
 use super::error::{ApiError, Code};
 use super::wire::Failed;
 
 pub use list::home;
-pub use session::{login, logout};
+pub use session::{login, login_page, logout};
 
 /// Only our own files, no frames but our own, no other targets for forms.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -56,7 +56,10 @@ pub fn pages(app: &mut web::ServiceConfig) {
         .service(drift::carry_out)
         .service(holds::show)
         .service(holds::put_on)
-        .service(holds::take_off);
+        .service(holds::take_off)
+        .service(connect::show)
+        .service(connect::reveal)
+        .service(connect::send_sample);
 }
 
 /// The page's script, style and icon, under names that change with their content.
@@ -91,17 +94,6 @@ fn address(path: &str, parts: &[(&str, Option<&str>)]) -> String {
         })
         .collect();
     if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
-}
-
-/// How the server is reached: as configured, or as this request did.
-fn base_url(shared: &Shared, request: &HttpRequest) -> String {
-    match &shared.edge.public_url {
-        Some(url) => url.trim_end_matches('/').to_owned(),
-        None => {
-            let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-            format!("http://{}", host.unwrap_or("127.0.0.1:8787"))
-        }
-    }
 }
 
 /// A page, with what keeps it from doing anything but showing itself.

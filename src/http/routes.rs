@@ -12,7 +12,8 @@ use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::api::{
-    commands, deliveries, drift, ensure, events, exec, files, holds, issues, sandboxes, system,
+    commands, deliveries, drift, ensure, events, exec, files, holds, issues, login, sandboxes,
+    system,
 };
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
@@ -48,6 +49,7 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(holds::release_repository)
         .service(holds::hold_issue)
         .service(holds::release_issue)
+        .service(login::make)
         .service(system::system)
         .service(drift::list)
         .service(drift::adopt)
@@ -57,6 +59,7 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(health::metrics)
         .service(health::openapi)
         .service(page::home)
+        .service(page::login_page)
         .service(page::login)
         .service(page::logout)
         .service(page::asset);
@@ -131,6 +134,7 @@ pub fn label(path: &str) -> &'static str {
         }
         ["v1", "events"] => "/v1/events",
         ["v1", "deliveries"] => "/v1/deliveries",
+        ["v1", "login-links"] => "/v1/login-links",
         ["v1", "holds"] => "/v1/holds",
         ["v1", "holds", "server"] => "/v1/holds/server",
         ["v1", "holds", "accounts", _] => "/v1/holds/accounts/{account}",

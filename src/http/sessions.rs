@@ -1,42 +1,47 @@
-//! Sessions of the page: who logged in with the token, for some hours, in bounded memory.
+//! Sessions of the page: who logged in, for some hours.
 //!
-//! A session's secret is in its cookie alone; here its SHA-256 is kept. Its form token is derived
-//! from the secret, so it needs no memory and dies with the session. A restart ends all.
+//! A session's secret is in its cookie alone; the store keeps its SHA-256, so a session outlives a
+//! restart and a stolen database opens nothing. Its form token is derived from the secret, so it
+//! needs no memory and dies with the session.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::clock::IdSource;
+use crate::engine::EngineError;
+use crate::store::CommitError;
+use crate::store::session::{SessionHash, SessionStore};
 use crate::types::Timestamp;
+
+use super::error::ApiError;
 
 /// The name of the cookie.
 pub const SESSION_COOKIE: &str = "issuebox_session";
 /// How long a session lasts: a working day.
 pub const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
-/// Sessions that are kept; the one that ends first makes room.
-const SESSIONS_MAX: usize = 1_000;
+/// How many characters a secret has. What has another length is not looked for.
+const SECRET_LEN: usize = 64;
 
 /// The sessions that have not ended.
-#[derive(Debug, Default)]
+#[derive(Clone)]
 pub struct Sessions {
-    ends: Mutex<HashMap<[u8; 32], Timestamp>>,
+    store: Arc<dyn SessionStore>,
 }
 
 /// A session that was found by its cookie.
 #[derive(Clone)]
 pub struct SessionKey {
-    hash: [u8; 32],
+    hash: SessionHash,
     form_token: String,
 }
 
 impl SessionKey {
     fn of(secret: &str) -> Self {
         Self {
-            hash: Sha256::digest(secret.as_bytes()).into(),
+            hash: SessionHash(Sha256::digest(secret.as_bytes()).into()),
             form_token: hex::encode(Sha256::digest(format!("form token of {secret}"))),
         }
     }
@@ -58,35 +63,61 @@ impl std::fmt::Debug for SessionKey {
     }
 }
 
+/// A secret that nobody guesses, in hexadecimal.
+pub fn new_secret(ids: &dyn IdSource) -> String {
+    // Request ids hold some 70 random bits each, but fewer where several are made within one
+    // millisecond; four of them are at least as hard to guess as a 128-bit key.
+    let seed: Vec<String> = (0..4).map(|_| ids.request_id()).collect();
+    hex::encode(Sha256::digest(seed.concat()))
+}
+
 impl Sessions {
+    /// Sessions that are kept there.
+    pub fn new(store: Arc<dyn SessionStore>) -> Self {
+        Self { store }
+    }
+
     /// Begins a session and returns the secret for its cookie.
-    pub fn begin(&self, ids: &dyn IdSource, now: Timestamp) -> String {
-        // Request ids hold some 70 random bits each, but fewer where several are made within one
-        // millisecond; four of them are at least as hard to guess as a 128-bit key.
-        let seed: Vec<String> = (0..4).map(|_| ids.request_id()).collect();
-        let secret = hex::encode(Sha256::digest(seed.concat()));
-        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        if ends.len() >= SESSIONS_MAX {
-            ends.retain(|_, end| *end > now);
-            if ends.len() >= SESSIONS_MAX {
-                let first = ends.iter().min_by_key(|(_, end)| **end).map(|(hash, _)| *hash);
-                first.map(|first| ends.remove(&first));
-            }
-        }
-        ends.insert(SessionKey::of(&secret).hash, now.after(SESSION_LIFETIME));
-        secret
+    ///
+    /// # Errors
+    /// 503 where it could not be stored.
+    pub async fn begin(&self, ids: &dyn IdSource, now: Timestamp) -> Result<String, ApiError> {
+        let secret = new_secret(ids);
+        let hash = SessionKey::of(&secret).hash;
+        let ends_at = now.after(SESSION_LIFETIME);
+        self.store.put_session(hash, now, ends_at).await.map_err(not_stored)?;
+        Ok(secret)
     }
 
     /// The session with this secret, if it has not ended.
-    pub fn find(&self, secret: &str, now: Timestamp) -> Option<SessionKey> {
+    ///
+    /// # Errors
+    /// 503 where the store cannot be read.
+    pub async fn find(&self, secret: &str, now: Timestamp) -> Result<Option<SessionKey>, ApiError> {
+        if secret.len() != SECRET_LEN {
+            return Ok(None);
+        }
         let key = SessionKey::of(secret);
-        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        ends.get(&key.hash).is_some_and(|end| *end > now).then_some(key)
+        let end = self.store.session_end(key.hash).await?;
+        Ok(end.filter(|end| *end > now).map(|_| key))
     }
 
     /// Ends a session.
-    pub fn end(&self, session: &SessionKey) {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.hash);
+    ///
+    /// # Errors
+    /// 503 where that could not be stored.
+    pub async fn end(&self, session: &SessionKey) -> Result<(), ApiError> {
+        self.store.end_session(session.hash).await.map_err(not_stored)
+    }
+}
+
+fn not_stored(error: CommitError) -> ApiError {
+    match error {
+        CommitError::Overloaded => EngineError::Overloaded.into(),
+        CommitError::DuplicateDelivery
+        | CommitError::AliasTaken
+        | CommitError::Fenced
+        | CommitError::Failed(_) => EngineError::StoreFailed(error.to_string()).into(),
     }
 }
 
@@ -94,41 +125,53 @@ impl Sessions {
 mod tests {
     use super::*;
     use crate::clock::SystemIds;
+    use crate::store::session::SESSIONS_MAX;
+    use crate::store::sqlite::SqliteStore;
 
-    #[test]
-    fn a_session_is_found_until_it_ends() {
-        let sessions = Sessions::default();
+    fn sessions(dir: &std::path::Path) -> Sessions {
+        Sessions::new(Arc::new(SqliteStore::open(dir).expect("a store")))
+    }
+
+    async fn is_open(sessions: &Sessions, secret: &str, now: Timestamp) -> bool {
+        sessions.find(secret, now).await.expect("it is read").is_some()
+    }
+
+    #[tokio::test]
+    async fn a_session_is_found_until_it_ends_also_after_a_restart() {
+        let dir = tempfile::tempdir().expect("a directory");
         let now = Timestamp::from_unix_ms(0);
-        let secret = sessions.begin(&SystemIds, now);
-        assert!(sessions.find(&secret, now).is_some());
-        assert!(sessions.find("other", now).is_none());
-        assert!(sessions.find(&secret, now.after(SESSION_LIFETIME)).is_none());
-        let key = sessions.find(&secret, now).expect("it has not ended");
-        sessions.end(&key);
-        assert!(sessions.find(&secret, now).is_none());
+        let before = sessions(dir.path());
+        let secret = before.begin(&SystemIds, now).await.expect("it begins");
+        let other = before.begin(&SystemIds, now).await.expect("it begins");
+        drop(before);
+        let after = sessions(dir.path());
+        assert!(is_open(&after, &secret, now).await);
+        assert!(!is_open(&after, &"0".repeat(64), now).await && !is_open(&after, "x", now).await);
+        assert!(!is_open(&after, &secret, now.after(SESSION_LIFETIME)).await);
+        let key = after.find(&secret, now).await.expect("it is read").expect("it has not ended");
+        after.end(&key).await.expect("it ends");
+        assert!(!is_open(&after, &secret, now).await && is_open(&after, &other, now).await);
     }
 
     #[test]
     fn form_tokens_belong_to_one_session_and_do_not_show_its_secret() {
-        let sessions = Sessions::default();
-        let now = Timestamp::from_unix_ms(0);
-        let (one, two) = (sessions.begin(&SystemIds, now), sessions.begin(&SystemIds, now));
-        let (a, b) = (sessions.find(&one, now), sessions.find(&two, now));
-        let (a, b) = (a.expect("the first"), b.expect("the second"));
+        let (a, b) = (SessionKey::of("one"), SessionKey::of("two"));
         assert!(a.form_token_matches(a.form_token()));
         assert!(!a.form_token_matches(b.form_token()));
-        assert!(!a.form_token_matches("") && a.form_token() != one);
+        assert!(!a.form_token_matches("") && a.form_token() != "one");
     }
 
-    #[test]
-    fn memory_is_bounded_and_the_oldest_session_makes_room() {
-        let sessions = Sessions::default();
-        let first = sessions.begin(&SystemIds, Timestamp::from_unix_ms(0));
+    #[tokio::test]
+    async fn room_is_bounded_and_the_session_that_ends_first_makes_room() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let sessions = sessions(dir.path());
+        let first = sessions.begin(&SystemIds, Timestamp::from_unix_ms(0)).await.expect("begins");
         let later = Timestamp::from_unix_ms(1);
-        let secrets: Vec<_> =
-            (0..SESSIONS_MAX).map(|_| sessions.begin(&SystemIds, later)).collect();
-        assert!(sessions.find(&first, later).is_none());
-        assert!(sessions.find(secrets.last().expect("some"), later).is_some());
-        assert_eq!(sessions.ends.lock().expect("not poisoned").len(), SESSIONS_MAX);
+        let mut last = String::new();
+        for _ in 0..SESSIONS_MAX {
+            last = sessions.begin(&SystemIds, later).await.expect("begins");
+        }
+        assert!(!is_open(&sessions, &first, later).await);
+        assert!(is_open(&sessions, &last, later).await);
     }
 }

@@ -69,7 +69,7 @@ impl Shared {
     pub fn new(edge: Edge, document: &OpenApi) -> Self {
         let document = document.to_json().expect("the description has text keys only");
         Self {
-            sessions: Sessions::default(),
+            sessions: Sessions::new(Arc::clone(&edge.sessions)),
             attempts: Attempts::default(),
             budget: Arc::new(Budget::new(edge.limits.bodies_sum_max)),
             document: Bytes::from(document),

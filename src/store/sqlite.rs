@@ -27,6 +27,7 @@ mod prune;
 mod read;
 mod rows;
 mod schema;
+mod sessions;
 mod sweeps;
 mod writer;
 

@@ -247,7 +247,9 @@ pub fn opened(id: u64, title: &str) -> String {
 
 async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
     let store = open_store(parts.data.path());
-    let store = Arc::new(MoodyStore::new(Arc::new(store)));
+    let store = Arc::new(store);
+    let sessions = Arc::clone(&store) as _;
+    let store = Arc::new(MoodyStore::new(store));
     let feed = Arc::new(Feed::new("testrun"));
     let arbiter = actix::Arbiter::new();
     let name = ProviderName::trusted(parts.provider_name);
@@ -271,6 +273,8 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
     let mut edge = Edge {
         engine: engine.clone(),
         store: Arc::clone(&store) as _,
+        sessions,
+        login_links: Arc::default(),
         feed: Arc::clone(&feed),
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),

@@ -114,7 +114,8 @@ fn tone(status: &str) -> &'static str {
     }
 }
 
-fn row(one: &DeliveryBody, now: Timestamp) -> Markup {
+/// One delivery as a row.
+pub fn row(one: &DeliveryBody, now: Timestamp) -> Markup {
     let id = one.delivery.as_deref().unwrap_or("without an id");
     let event = one.event.as_deref().unwrap_or("unknown event");
     let at = Timestamp::parse(&one.received_at).unwrap_or(now);

@@ -15,6 +15,7 @@ use crate::sandbox::Health;
 use crate::store::{Page, PageAsk, SandboxFilter};
 use crate::types::{Phase, ProviderName, Sandbox, Timestamp, inert};
 
+use super::connect::{self, Progress};
 use super::error::PageError;
 use super::shell::{Frame, Section};
 use super::time::since;
@@ -46,27 +47,31 @@ pub async fn home(
     let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, "Sandboxes").await.first();
     let ask = PageAsk { limit: ROWS_MAX, cursor };
     let found = shared.edge.store.sandboxes(&visitor.caller.account, &filter, &ask).await?;
+    let progress = if found.items.is_empty() && !is_narrowed(&filter) && is_first_page {
+        Some(Progress::look(&shared, &request, &visitor.caller.account).await?)
+    } else {
+        None
+    };
+    let progress = progress.filter(|progress| !progress.is_over());
+    let frame = if progress.is_some() { frame.polled(connect::POLL_SECS) } else { frame };
     let templates = shared.edge.engine.templates();
     let view = ListView {
         now: shared.edge.clock.now(),
-        base_url: super::base_url(&shared, &request),
         filter,
         is_first_page,
         survey: Arc::clone(&frame.attention().survey),
         found,
         health: shared.provider_health().await,
         templates: templates.into_iter().map(|template| template.name.to_string()).collect(),
-        trigger_label: shared.edge.triggers.label.clone(),
+        progress,
     };
-    Ok(super::html(&frame.render(&render(&view))))
+    Ok(super::html(&frame.render(&render(&view, &frame.token()))))
 }
 
 /// What the list shows.
 struct ListView {
     /// As of when.
     now: Timestamp,
-    /// How the server is reached.
-    base_url: String,
     /// What it is narrowed to.
     filter: SandboxFilter,
     /// Whether the newest are shown.
@@ -79,12 +84,12 @@ struct ListView {
     health: Arc<Vec<(ProviderName, Health)>>,
     /// The names of the templates.
     templates: Vec<String>,
-    /// The label that starts a sandbox; empty where none does.
-    trigger_label: String,
+    /// How far the first run is, where there has never been a sandbox.
+    progress: Option<Progress>,
 }
 
 /// The whole list.
-fn render(view: &ListView) -> Markup {
+fn render(view: &ListView, token: &Markup) -> Markup {
     html! {
         div .head {
             h1 { "Sandboxes" }
@@ -93,12 +98,19 @@ fn render(view: &ListView) -> Markup {
         section #live data-live aria-label="Sandboxes" {
             (tabs(view))
             @if view.found.items.is_empty() {
-                div .empty .card data-key="empty" {
-                    @if is_narrowed(&view.filter) || !view.is_first_page {
+                @if is_narrowed(&view.filter) || !view.is_first_page {
+                    div .empty .card data-key="empty" {
                         p { "No sandbox matches." }
                         p { a href="/" { "Show all" } }
-                    } @else {
-                        (beginning(view))
+                    }
+                } @else if let Some(progress) = &view.progress {
+                    (connect::checklist(progress, token, None))
+                } @else {
+                    div .empty .card data-key="empty" {
+                        h2 { "No live sandboxes" }
+                        p { "Those that were deleted are "
+                            a href="/?deleted=true" { "still to be seen" } ". "
+                            a href="/connect" { "How to get one" } "." }
                     }
                 }
             } @else {
@@ -226,36 +238,6 @@ pub fn issue_link(sandbox: &Sandbox) -> Markup {
             @match url {
                 Some(url) => a .out href=(url) rel="noopener noreferrer" { (place) },
                 None => (place),
-            }
-        }
-    }
-}
-
-/// How to begin, where nothing is there yet.
-fn beginning(view: &ListView) -> Markup {
-    let base = inert(&view.base_url);
-    html! {
-        h2 { "No sandboxes yet" }
-        p { "Each GitHub issue gets exactly one, once somebody asks for it." }
-        ol .steps {
-            li {
-                h3 { "Let GitHub ask" }
-                p { "Add a webhook to a repository: content type " code { "application/json" }
-                    ", events " em { "Issues" } " and " em { "Issue comments" }
-                    ", the secret from the server's data directory, and this address:" }
-                pre tabindex="0" { code { (base) "/webhooks/github" } }
-                @if !view.trigger_label.is_empty() {
-                    p { "Then put the label " code { (inert(&view.trigger_label)) } " on an issue." }
-                }
-            }
-            li {
-                h3 { "Or ask yourself" }
-                pre tabindex="0" { code {
-                    "curl -X PUT \\\n"
-                    "  -H \"Authorization: Bearer $ISSUEBOX_TOKEN\" \\\n"
-                    "  " (base) "/v1/issues/test-123/sandbox"
-                } }
-                p { "This page shows it as soon as it is recorded." }
             }
         }
     }

@@ -3,12 +3,15 @@
 use actix_web::cookie::{Cookie, SameSite, time::Duration as CookieAge};
 use actix_web::http::StatusCode;
 use actix_web::http::header;
-use actix_web::{HttpRequest, HttpResponse, ResponseError, post, web};
+use actix_web::{HttpRequest, HttpResponse, ResponseError, get, post, web};
 use maud::{Markup, html};
 
 use crate::http::Shared;
-use crate::http::auth::{check_change, check_origin, check_token, client_address, session};
+use crate::http::auth::{
+    check_change, check_origin, check_token, client_address, session, take_link,
+};
 use crate::http::error::{ApiError, Code};
+use crate::http::query::Query;
 use crate::http::sessions::{SESSION_COOKIE, SESSION_LIFETIME};
 use crate::http::wire::Failed;
 
@@ -20,7 +23,7 @@ pub fn log_in_page(failed: Option<&str>, next: &str) -> Markup {
     let main = html! {
         form .login .card method="post" action="/login" {
             h1 { "Log in" }
-            p .lead { "With the server's admin token. It is in the data directory, in the file "
+            p .lead { "With the server's admin token, or with a link from " code { "issuebox login" } ". The token is in the data directory, in the file "
                 code { "admin-token" } ", unless the configuration says otherwise." }
             @if let Some(why) = failed {
                 p #why .wrong role="alert" { (why) }
@@ -37,7 +40,38 @@ pub fn log_in_page(failed: Option<&str>, next: &str) -> Markup {
     shell::bare("Log in", &main)
 }
 
-/// Begins a session with the token.
+/// Asks whoever follows a link whether to log in: looking at a page must not use the link up, since
+/// chats and mail programs look at what is linked.
+fn link_page(key: &str) -> Markup {
+    let main = html! {
+        form .login .card method="post" action="/login" {
+            h1 { "Log in" }
+            p .lead { "This link logs you in, once." }
+            input type="hidden" name="key" value=(key);
+            button .primary type="submit" autofocus { "Log in" }
+        }
+    };
+    shell::bare("Log in", &main)
+}
+
+/// The log-in, or what a log-in link leads to.
+#[utoipa::path(
+    tag = "page",
+    params(("key" = Option<String>, Query, description = "Of a log-in link")),
+    responses(
+        (status = 200, body = String, content_type = "text/html"),
+        (status = 400, body = Failed, description = "invalid_request"),
+    )
+)]
+#[get("/login")]
+pub async fn login_page(request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let mut query = Query::parse(request.query_string());
+    let key = query.text("key")?;
+    query.finish()?;
+    Ok(super::html(&key.map_or_else(|| log_in_page(None, "/"), |key| link_page(&key))))
+}
+
+/// Begins a session with the token, or with the key of a log-in link.
 #[utoipa::path(
     tag = "page",
     request_body(content = String, content_type = "application/x-www-form-urlencoded"),
@@ -56,23 +90,28 @@ pub async fn login(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let mut form = form::read(&shared, &request, payload).await?;
-    let token = form.text("token")?;
+    let (token, key) = (form.text("token")?, form.text("key")?);
     let next = form.text("next")?.filter(|next| is_local_path(next)).unwrap_or_else(|| "/".into());
     let address = client_address(&shared, &request);
-    let checked = check_origin(&shared, &request)
-        .and_then(|()| check_token(&shared, address, token.as_deref()));
+    let checked = check_origin(&shared, &request).and_then(|()| match &key {
+        Some(key) => take_link(&shared, address, key),
+        None => check_token(&shared, address, token.as_deref()),
+    });
     if let Err(refused) = checked {
         let mut answer = HttpResponse::build(refused.status_code());
         if let Some(wait) = refused.error_response().headers().get(header::RETRY_AFTER) {
             answer.insert_header((header::RETRY_AFTER, wait.clone()));
         }
         let why = match refused.code() {
+            Code::Unauthorized if key.is_some() => {
+                "The link was used already, or its time is over. Ask for another one with: issuebox login"
+            }
             Code::Unauthorized => "That is not the admin token.",
             _ => refused.message(),
         };
         return Ok(respond(answer, &log_in_page(Some(why), &next)));
     }
-    let secret = shared.sessions.begin(&*shared.edge.ids, shared.edge.clock.now());
+    let secret = shared.sessions.begin(&*shared.edge.ids, shared.edge.clock.now()).await?;
     let age = i64::try_from(SESSION_LIFETIME.as_secs()).expect("some hours");
     let cookie = session_cookie(&shared, secret, CookieAge::seconds(age));
     Ok(go_with(&next, cookie))
@@ -97,7 +136,7 @@ pub async fn logout(
     let token = form::read(&shared, &request, payload).await?.text(FORM_TOKEN)?;
     if let Some(session) = session(&shared, &request).await? {
         check_change(&shared, &request, &session, token.as_deref().unwrap_or_default())?;
-        shared.sessions.end(&session);
+        shared.sessions.end(&session).await?;
     }
     Ok(go_with("/", session_cookie(&shared, String::new(), CookieAge::ZERO)))
 }

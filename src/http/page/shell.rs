@@ -99,6 +99,7 @@ pub struct Frame {
     watch: Watch,
     poll_secs: Option<u32>,
     is_first: bool,
+    is_still: bool,
     attention: Attention,
 }
 
@@ -121,6 +122,7 @@ impl Frame {
             watch: Watch::All,
             poll_secs: None,
             is_first: false,
+            is_still: false,
             attention: Attention::look(shared).await,
         }
     }
@@ -134,6 +136,12 @@ impl Frame {
     /// It shows something that no event tells of, so it is looked at again this often.
     pub fn polled(mut self, secs: u32) -> Self {
         self.poll_secs = Some(secs);
+        self
+    }
+
+    /// It is left as it is until somebody loads it again.
+    pub fn still(mut self) -> Self {
+        self.is_still = true;
         self
     }
 
@@ -181,7 +189,7 @@ impl Frame {
             }
             (help())
         };
-        document(&self.title, &bar, &body, true)
+        document(&self.title, &bar, &body, !self.is_still)
     }
 }
 

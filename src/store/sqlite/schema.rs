@@ -18,6 +18,7 @@ use super::OpenError;
 pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0001_first.sql"),
     include_str!("../../../migrations/sqlite/0002_around.sql"),
+    include_str!("../../../migrations/sqlite/0003_sessions.sql"),
 ];
 
 /// Brings the database at `path` to the version of `migrations`.

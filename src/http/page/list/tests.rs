@@ -7,7 +7,6 @@ fn view(items: Vec<Sandbox>) -> ListView {
     let total = items.len() as u64;
     ListView {
         now: Timestamp::from_unix_ms(1_769_860_800_000 + 125_000),
-        base_url: "http://127.0.0.1:8787".into(),
         filter: SandboxFilter::default(),
         is_first_page: true,
         survey: Arc::new(Survey {
@@ -19,13 +18,13 @@ fn view(items: Vec<Sandbox>) -> ListView {
         found: Page { total, items, next: None },
         health: Arc::default(),
         templates: vec!["default".into()],
-        trigger_label: "agent".into(),
+        progress: None,
     }
 }
 
 #[test]
 fn a_row_shows_phase_reason_issue_repository_and_since() {
-    let page = render(&view(vec![sample("5")])).0;
+    let page = render(&view(vec![sample("5")]), &html! {}).0;
     for part in ["running", "it is up", "A &quot;title&quot;", "Octo/hello#7", ">2 min</time>"] {
         assert!(page.contains(part), "{part} is missing in {page}");
     }
@@ -41,7 +40,7 @@ fn hostile_text_is_shown_and_does_nothing() {
         reason: "<img src=x onerror=alert(1)>".into(),
         ..sample("5")
     };
-    let page = render(&view(vec![hostile])).0;
+    let page = render(&view(vec![hostile]), &html! {}).0;
     for bad in ["<script", "<img", "\u{202e}", "\u{1b}", "javascript:"] {
         assert!(!page.contains(bad), "{bad:?} is live in {page}");
     }
@@ -50,7 +49,7 @@ fn hostile_text_is_shown_and_does_nothing() {
 
 #[test]
 fn no_part_that_is_exchanged_lies_within_another() {
-    let page = render(&view(vec![sample("5"), sample("6")])).0;
+    let page = render(&view(vec![sample("5"), sample("6")]), &html! {}).0;
     let (mut open, mut within) = (Vec::new(), 0);
     for tag in page.split('<').skip(1).map(|tag| tag.split('>').next().unwrap_or_default()) {
         let name = tag.split(' ').next().unwrap_or_default();
@@ -68,12 +67,11 @@ fn no_part_that_is_exchanged_lies_within_another() {
 
 #[test]
 fn an_empty_list_says_how_to_begin() {
-    let page = render(&view(Vec::new())).0;
-    assert!(page.contains("http://127.0.0.1:8787/webhooks/github"));
-    assert!(page.contains("/v1/issues/test-123/sandbox"));
+    let page = render(&view(Vec::new()), &html! {}).0;
+    assert!(page.contains("No live sandboxes") && page.contains("href=\"/connect\""));
     let filter = SandboxFilter { text: Some("x".into()), ..SandboxFilter::default() };
     let filtered = ListView { filter, ..view(Vec::new()) };
-    assert!(render(&filtered).0.contains("No sandbox matches."));
+    assert!(render(&filtered, &html! {}).0.contains("No sandbox matches."));
 }
 
 #[test]
@@ -86,7 +84,7 @@ fn links_keep_the_filters() {
     };
     assert_eq!(address(&filter, Some("c=1")), "/?phase=failed&q=a%26b&provider=local&cursor=c%3D1");
     assert_eq!(address(&SandboxFilter::default(), None), "/");
-    let page = render(&ListView { filter, ..view(vec![sample("5")]) }).0;
+    let page = render(&ListView { filter, ..view(vec![sample("5")]) }, &html! {}).0;
     assert!(page.contains("href=\"/?phase=running&amp;q=a%26b&amp;provider=local\""), "{page}");
 }
 
@@ -96,7 +94,7 @@ fn what_can_be_chosen_is_offered_and_what_is_chosen_is_selected() {
         repository: crate::types::Repository::parse("OCTO/other").ok(),
         ..SandboxFilter::default()
     };
-    let page = render(&ListView { filter, ..view(vec![sample("5")]) }).0;
+    let page = render(&ListView { filter, ..view(vec![sample("5")]) }, &html! {}).0;
     assert!(page.contains("<option value=\"octo/other\" selected>"), "{page}");
     assert!(!page.contains("name=\"template\""), "there is one template, nothing to choose");
 }

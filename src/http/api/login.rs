@@ -1,0 +1,46 @@
+//! Links that log a person in once: `POST /v1/login-links`.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, post, web};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::http::Shared;
+use crate::http::auth::{Caller, base_url};
+use crate::http::error::ApiError;
+use crate::http::login_links::path_of;
+use crate::http::query::Query;
+use crate::http::wire::{Failed, Success};
+
+/// A link that logs a person in once.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = LoginLink)]
+pub struct LoginLinkBody {
+    /// Where to go with a browser.
+    pub url: String,
+    /// Until when it is good.
+    pub expires_at: String,
+}
+
+/// Makes a link that logs whoever opens it in to the dashboard, once.
+#[utoipa::path(
+    tag = "server",
+    responses(
+        (status = 201, body = Success<LoginLinkBody>),
+        (status = 400, body = Failed, description = "invalid_request"),
+    )
+)]
+#[post("/v1/login-links")]
+pub async fn make(
+    shared: web::Data<Shared>,
+    _caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    Query::parse(request.query_string()).finish()?;
+    let edge = &shared.edge;
+    let (key, expires_at) = edge.login_links.make(&*edge.ids, edge.clock.now());
+    let url = format!("{}{}", base_url(&shared, &request), path_of(&key));
+    let link = LoginLinkBody { url, expires_at: expires_at.to_string() };
+    Ok(HttpResponse::build(StatusCode::CREATED).json(Success::of(link)))
+}

@@ -1,0 +1,324 @@
+//! The first run: what to paste into GitHub, and a checklist that ticks itself off from what really
+//! came, until there is a sandbox. A sample delivery goes the whole way a real one goes.
+
+mod sample;
+
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
+use maud::{Markup, html};
+
+use crate::github::policy::TriggerPolicy;
+use crate::http::Shared;
+use crate::http::api::deliveries::{DeliveryAsk, DeliveryBody, Status, find};
+use crate::http::auth::base_url;
+use crate::http::error::{ApiError, Code};
+use crate::http::query::Query;
+use crate::store::{PageAsk, SandboxFilter};
+use crate::types::{AccountName, Timestamp, inert};
+
+use super::deliveries;
+use super::error::PageError;
+use super::form;
+use super::shell::{Frame, Section};
+use super::visitor::Visitor;
+
+/// Deliveries that are shown beside the checklist.
+const LATEST_MAX: usize = 5;
+/// A ping causes no event, so the page looks by itself, in seconds.
+pub const POLL_SECS: u32 = 2;
+
+/// How far the first run is.
+pub struct Progress {
+    /// How the server is reached.
+    base_url: String,
+    /// Whether deliveries can be checked at all.
+    has_secret: bool,
+    /// GitHub's first word has come, well signed.
+    pinged: bool,
+    /// A delivery had an effect.
+    triggered: bool,
+    /// There is or was a sandbox.
+    has_sandbox: bool,
+    /// Why the newest delivery was refused, where it was.
+    refused: Option<String>,
+    /// What triggers, in words.
+    trigger: String,
+    latest: Vec<DeliveryBody>,
+    now: Timestamp,
+}
+
+impl Progress {
+    /// Looks how far it is.
+    ///
+    /// # Errors
+    /// 503 where the store cannot be read.
+    pub async fn look(
+        shared: &Shared,
+        request: &HttpRequest,
+        account: &AccountName,
+    ) -> Result<Self, ApiError> {
+        let ask = |event: Option<&str>, status: Option<Status>, limit: usize| DeliveryAsk {
+            event: event.map(ToOwned::to_owned),
+            status,
+            issue: None,
+            page: PageAsk { limit, cursor: None },
+        };
+        let any = async |event, status| -> Result<bool, ApiError> {
+            Ok(find(shared, account, ask(event, status, 1)).await?.total > 0)
+        };
+        let everything = SandboxFilter { include_deleted: true, ..SandboxFilter::default() };
+        let one = PageAsk { limit: 1, cursor: None };
+        let latest = find(shared, account, ask(None, None, LATEST_MAX)).await?.data;
+        let newest = latest.first();
+        let is_refused = |one: &&DeliveryBody| {
+            [Status::BadlySigned, Status::Refused].iter().any(|bad| bad.as_str() == one.status)
+        };
+        let triggered = any(None, Some(Status::Accepted)).await?;
+        // Pings are ignored, as far as issues go.
+        let pinged = triggered || any(Some("ping"), Some(Status::Ignored)).await?;
+        Ok(Self {
+            base_url: base_url(shared, request),
+            has_secret: !shared.edge.webhook_secrets.is_empty(),
+            pinged,
+            triggered,
+            has_sandbox: shared.edge.store.sandboxes(account, &everything, &one).await?.total > 0,
+            refused: newest.filter(is_refused).map(|one| one.reason.clone()),
+            trigger: trigger(&shared.edge.triggers),
+            latest,
+            now: shared.edge.clock.now(),
+        })
+    }
+
+    /// Whether there ever was a sandbox.
+    pub fn is_over(&self) -> bool {
+        self.has_sandbox
+    }
+}
+
+/// The checklist on a page of its own.
+#[get("/connect")]
+pub async fn show(
+    shared: web::Data<Shared>,
+    visitor: Visitor,
+    request: HttpRequest,
+) -> Result<HttpResponse, PageError> {
+    Query::parse(request.query_string()).finish()?;
+    page(&shared, &visitor, &request, None).await
+}
+
+/// The checklist with the secret, for whoever asks for it.
+#[post("/connect/secret")]
+pub async fn reveal(
+    shared: web::Data<Shared>,
+    visitor: Visitor,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, PageError> {
+    form::read_change(&shared, &request, &visitor, payload).await?.finish()?;
+    let request_id = &visitor.caller.request_id;
+    tracing::info!(request.id = %request_id, "the webhook secret was shown on the page");
+    // The newest stands first; the others are on their way out.
+    let secret = shared.edge.webhook_secrets.first().map(|secret| secret.expose().to_owned());
+    page(&shared, &visitor, &request, secret).await
+}
+
+/// Sends a signed sample delivery to this very server.
+#[post("/connect/sample")]
+pub async fn send_sample(
+    shared: web::Data<Shared>,
+    visitor: Visitor,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, PageError> {
+    form::read_change(&shared, &request, &visitor, payload).await?.finish()?;
+    sample::send(&shared, request.app_config().local_addr()).await.map_err(|why| {
+        tracing::warn!(error = %why, "the sample delivery was not sent");
+        ApiError::new(Code::Overloaded, format!("the sample did not reach the server: {why}"))
+    })?;
+    Ok(super::see("/connect"))
+}
+
+async fn page(
+    shared: &Shared,
+    visitor: &Visitor,
+    request: &HttpRequest,
+    secret: Option<String>,
+) -> Result<HttpResponse, PageError> {
+    let frame = Frame::begin(shared, visitor, Section::Deliveries, "Connect GitHub").await;
+    // Looked at again it would hide the secret.
+    let frame = if secret.is_none() { frame.polled(POLL_SECS) } else { frame.still() };
+    let progress = Progress::look(shared, request, &visitor.caller.account).await?;
+    Ok(super::html(&frame.render(&html! {
+        div .head { h1 { "Connect GitHub" } }
+        section #live data-live[secret.is_none()] aria-label="First steps" {
+            (checklist(&progress, &frame.token(), secret.as_deref()))
+        }
+    })))
+}
+
+/// The checklist: each step ticked once it is done, the next one marked.
+pub fn checklist(progress: &Progress, token: &Markup, secret: Option<&str>) -> Markup {
+    let done = [progress.has_secret, progress.pinged, progress.triggered, progress.has_sandbox];
+    let next = done.iter().position(|done| !done);
+    let class = |at: usize| match (done[at], next == Some(at)) {
+        (true, _) => "done",
+        (false, true) => "next",
+        (false, false) => "",
+    };
+    let tick = |at: usize| {
+        html! {
+            span .tick aria-hidden="true" { @if done[at] { "✓" } }
+            span .hidden { @if done[at] { "Done: " } @else { "To do: " } }
+        }
+    };
+    html! {
+        div .card .empty data-key="checklist" {
+            @if progress.is_over() {
+                h2 { "Connected" }
+                p { "Every issue that triggers gets exactly one sandbox. " a href="/" { "See them" } "." }
+            } @else {
+                h2 { "No sandboxes yet" }
+                p { "Each GitHub issue gets exactly one, once somebody asks for it. Four steps to the first:" }
+            }
+            ol .steps {
+                li .(class(0)) {
+                    (tick(0))
+                    h3 { "The server has a webhook secret" }
+                    p { @if done[0] { "Deliveries are believed only when they are signed with it." }
+                        @else { "Set ISSUEBOX_WEBHOOK_SECRET, or remove the empty one: the server then makes its own." } }
+                }
+                li .(class(1)) {
+                    (tick(1))
+                    h3 { "GitHub reaches it" }
+                    p { "In the repository: Settings, Webhooks, Add webhook. Paste:" }
+                    (values(progress, token, secret))
+                    @if let Some(why) = progress.refused.as_ref().filter(|_| !progress.pinged) {
+                        p .notice .bad { "A delivery came and was refused: " bdi { (inert(why)) } "." }
+                    }
+                }
+                li .(class(2)) {
+                    (tick(2))
+                    h3 { "Something triggers" }
+                    p { (inert(&progress.trigger)) }
+                }
+                li .(class(3)) {
+                    (tick(3))
+                    h3 { "The first sandbox" }
+                    p { "It is shown here as soon as it is recorded. Or ask for one yourself:" }
+                    pre tabindex="0" { code {
+                        "curl -X PUT -H \"Authorization: Bearer $ISSUEBOX_TOKEN\" \\\n"
+                        "  " (inert(&progress.base_url)) "/v1/issues/test-123/sandbox"
+                    } }
+                }
+            }
+            form method="post" action="/connect/sample" {
+                (token)
+                p { button type="submit" { "Send a sample delivery" }
+                    " A signed ping and a signed trigger for the made-up issue " code { (sample::REPOSITORY) "#" (sample::NUMBER) }
+                    ", sent to this server the way GitHub would." }
+            }
+        }
+        @if !progress.latest.is_empty() {
+            h2 .latest { "What came last" }
+            ul .rows role="list" {
+                @for one in &progress.latest { (deliveries::row(one, progress.now)) }
+            }
+        }
+    }
+}
+
+/// What to paste into GitHub's form, in its order.
+fn values(progress: &Progress, token: &Markup, secret: Option<&str>) -> Markup {
+    let url = format!("{}/webhooks/github", progress.base_url);
+    let is_here_only = ["http://127.", "http://localhost", "http://[::1]"]
+        .iter()
+        .any(|local| url.starts_with(local));
+    html! {
+        dl .paste {
+            div { dt { "Payload URL" } dd { code #paste-url { (inert(&url)) } } dd { (copy("paste-url")) } }
+            div { dt { "Content type" } dd { code #paste-type { "application/json" } } dd { (copy("paste-type")) } }
+            div {
+                dt { "Secret" }
+                @match secret {
+                    Some(secret) => { dd { code #paste-secret { (secret) } } dd { (copy("paste-secret")) } }
+                    None => {
+                        dd .soft { "kept in the server" }
+                        dd { form method="post" action="/connect/secret" {
+                            (token) button .quiet type="submit" { "Show" span .hidden { " the secret" } }
+                        } }
+                    }
+                }
+            }
+            div { dt { "Events" } dd { "Issues, Issue comments, Repositories" } }
+        }
+        @if is_here_only {
+            p .soft { "GitHub cannot reach this address, which is this machine's own: forward it with a tunnel, or set "
+                code { "public_url" } " to the address that GitHub can reach." }
+        }
+    }
+}
+
+fn copy(of: &str) -> Markup {
+    html! { button .quiet type="button" data-copy=(of) aria-label={ "Copy " (of.trim_start_matches("paste-")) } { "Copy" } }
+}
+
+/// What triggers, in a sentence.
+fn trigger(policy: &TriggerPolicy) -> String {
+    let mut ways = Vec::new();
+    if !policy.label.is_empty() {
+        ways.push(format!("put the label “{}” on an issue", policy.label));
+    }
+    if !policy.command.is_empty() {
+        ways.push(format!("write a comment that begins with “{}”", policy.command));
+    }
+    if policy.opened {
+        ways.push("open an issue".into());
+    }
+    if policy.assignee != 0 {
+        ways.push("assign the bot".into());
+    }
+    match ways.split_last() {
+        None => "Nothing triggers: turn one of [triggers] on in the configuration.".into(),
+        Some((last, [])) => format!("To trigger, {last}."),
+        Some((last, others)) => format!("To trigger, {} or {last}.", others.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(pinged: bool, triggered: bool, has_sandbox: bool) -> Progress {
+        Progress {
+            base_url: "https://box.example".into(),
+            has_secret: true,
+            pinged,
+            triggered,
+            has_sandbox,
+            refused: Some("the signature does not match".into()),
+            trigger: "To trigger, open an issue.".into(),
+            latest: Vec::new(),
+            now: Timestamp::from_unix_ms(0),
+        }
+    }
+
+    #[test]
+    fn the_checklist_ticks_what_is_done_and_marks_what_is_next() {
+        let ticks = |progress: &Progress| {
+            let page = checklist(progress, &html! {}, None).0;
+            (page.matches("li class=\"done\"").count(), page.matches("li class=\"next\"").count())
+        };
+        assert_eq!(ticks(&progress(false, false, false)), (1, 1));
+        assert_eq!(ticks(&progress(true, false, false)), (2, 1));
+        assert_eq!(ticks(&progress(true, true, true)), (4, 0));
+    }
+
+    #[test]
+    fn what_is_to_be_pasted_is_exact_and_the_secret_only_on_request() {
+        let page = checklist(&progress(false, false, false), &html! {}, None).0;
+        assert!(page.contains("https://box.example/webhooks/github</code>"), "{page}");
+        assert!(page.contains("the signature does not match"), "what was refused is told");
+        assert!(page.contains("action=\"/connect/secret\"") && !page.contains("s3cret"));
+        let page = checklist(&progress(false, false, false), &html! {}, Some("s3cret")).0;
+        assert!(page.contains("s3cret"));
+    }
+}

@@ -1,0 +1,93 @@
+//! A sample delivery: made here, signed with the server's own secret, and sent to the server over
+//! HTTP, so that whatever stands in a real one's way stands in its way too.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::github::webhook::sign;
+use crate::http::Shared;
+
+/// The made-up repository.
+pub const REPOSITORY: &str = "issuebox/sample";
+/// The made-up issue's number.
+pub const NUMBER: u64 = 1;
+/// Its id: larger than GitHub's own are, and exact in a JSON number.
+const ISSUE_ID: u64 = 9_000_000_000_000_001;
+/// How long an answer may take: as long as GitHub waits.
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Sends a ping and a trigger; both are answered when it returns, whatever the answer.
+///
+/// # Errors
+/// What stood in the way, where the server did not answer.
+pub async fn send(shared: &Shared, address: SocketAddr) -> Result<(), String> {
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(TIME_MAX)
+        .build()
+        .map_err(|error| error.to_string())?;
+    let url = format!("http://{}/webhooks/github", reachable(address));
+    let secret = shared.edge.webhook_secrets.first().ok_or("there is no webhook secret")?;
+    let now = shared.edge.clock.now().to_string();
+    let triggers = &shared.edge.triggers;
+    for (event, payload) in [("ping", ping()), ("issues", trigger(&triggers.label, &now))] {
+        let body = payload.to_string();
+        let call = client
+            .post(&url)
+            .header("content-type", "application/json")
+            .header("x-github-event", event)
+            .header("x-github-delivery", shared.edge.ids.sandbox_id().as_str())
+            .header("x-hub-signature-256", sign(secret, body.as_bytes()))
+            .body(body);
+        // What it is answered stands in the list of deliveries.
+        call.send().await.map_err(|error| error.without_url().to_string())?;
+    }
+    Ok(())
+}
+
+/// Where a server that listens there is reached from itself.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    address
+}
+
+fn ping() -> Value {
+    json!({"zen": "One sandbox per issue.", "hook_id": 1, "hook": {"type": "Repository"}})
+}
+
+/// The trigger label put on the issue, or where no label triggers the issue opened.
+fn trigger(label: &str, now: &str) -> Value {
+    let octocat = json!({"id": 583_231, "login": "octocat", "type": "User"});
+    let label = Some(label).filter(|label| !label.is_empty()).map(|name| json!({"name": name}));
+    json!({
+        "action": if label.is_some() { "labeled" } else { "opened" },
+        "label": label,
+        "issue": {
+            "id": ISSUE_ID, "number": NUMBER, "title": "A sample issue", "state": "open",
+            "labels": label.iter().collect::<Vec<_>>(),
+            "html_url": format!("https://github.com/{REPOSITORY}/issues/{NUMBER}"),
+            "user": octocat, "author_association": "OWNER",
+            "created_at": now, "updated_at": now,
+        },
+        "repository": {"id": 9_000_000_000_000_002_u64, "name": "sample", "full_name": REPOSITORY,
+            "owner": {"id": 9_000_000_000_000_003_u64, "login": "issuebox"}},
+        "sender": octocat,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_listens_everywhere_is_reached_here() {
+        let of = |text: &str| reachable(text.parse().expect("an address")).to_string();
+        assert_eq!(of("0.0.0.0:8787"), "127.0.0.1:8787");
+        assert_eq!(of("[::]:8787"), "127.0.0.1:8787");
+        assert_eq!(of("192.0.2.1:8787"), "192.0.2.1:8787");
+    }
+}
