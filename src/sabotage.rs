@@ -56,6 +56,18 @@ pub(crate) enum Bug {
     LastPlaceTwice,
     /// A wish that can be granted is dropped.
     WishDropped,
+    /// A transferred issue is another one.
+    TransferRekeys,
+    /// Of two homes of one issue both keep their sandbox.
+    UnionKeepsBoth,
+    /// What a home knows is forgotten when it gives way.
+    UnionForgets,
+    /// What concerns many issues is not told to each.
+    FanOutSkips,
+    /// What a fast create made stays where its record is refused.
+    FastNotUndone,
+    /// A new home is fast although somebody may have given its issue another one.
+    FastOnUncertainHome,
     /// The store takes a write whatever version it follows.
     #[cfg(test)]
     NoVersionFence,

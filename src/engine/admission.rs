@@ -267,6 +267,7 @@ fn repository_in(event: &IssueEvent) -> Option<&Repository> {
         IssueEvent::Nudge { nudge, .. } => Some(&nudge.news.repository),
         IssueEvent::Command(_)
         | IssueEvent::Around { .. }
+        | IssueEvent::Learned { .. }
         | IssueEvent::Merged { .. }
         | IssueEvent::Worked { .. }
         | IssueEvent::Answered(_)

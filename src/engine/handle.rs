@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use crate::issue::commit::CommandRefusal;
 use crate::issue::event::{CommandAsk, EnsureAsk};
 use crate::issue::{Command, IssueEvent, Nudge, Reply};
+use crate::sabotage::{Bug, on};
 use crate::sandbox::{SandboxProvider, Target};
 use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{
@@ -166,7 +167,7 @@ impl Engine {
         let mut looked = Some(names);
         let mut attempts = Attempts::begin(&self.core)?;
         let answered = loop {
-            if nudge.formerly.is_some() {
+            if nudge.formerly.is_some() && !on(Bug::TransferRekeys) {
                 break self.unite(account, &nudge).await?;
             }
             let names = match looked.take() {

@@ -10,19 +10,23 @@
 //! - One at a time, under one lock for all accounts: this is rare, and two who did it at once could
 //!   each choose another home to stay.
 //! - What is chosen from is durable: everything that a home was told before is flushed first.
+//! - What a home that gives way knows of the issue, the one that stays knows from then on: the news
+//!   of one name may be newer than those of the other.
 //! - Who found a home that then gave way is told to look again, by the actor, once the names are
 //!   durably the other one's. So nothing is made in a home that gave way.
 //!
 //! # Races that are accepted
 //! - The names go over before the delivery itself is applied. A crash in between is mended by its
 //!   redelivery, but for this: a home that gave way wanted a running sandbox, and the one that stays
-//!   did not. Then nobody wants it until the next trigger.
+//!   did not. Then nobody wants it until the next trigger. The same for what it learned in the moment
+//!   between its facts' being handed over and its giving way.
 //! - Two homes each have a sandbox until somebody says that they are one issue.
 
 use std::collections::BTreeSet;
 
 use crate::issue::event::{Effect, News, TriggerKind};
-use crate::issue::{Issue, IssueEvent, IssueState, Nudge, Reply};
+use crate::issue::{Facts, Issue, IssueEvent, IssueState, Nudge, Reply};
+use crate::sabotage::{Bug, on};
 use crate::types::{AccountName, Alias, Cause, HomeId};
 
 use super::actor::{Activation, Answered};
@@ -140,6 +144,10 @@ impl Engine {
         let Some((stays, others)) = known.split_first() else { return Ok(false) };
         let mut asked_for = false;
         for other in others {
+            // Before it gives way, so that a crash in between loses nothing of what it knows.
+            if !self.hand_over(nudge, stays.home, &other.facts).await? {
+                return Ok(asked_for);
+            }
             let cause = Cause::Delivery(nudge.delivery.clone());
             let event = IssueEvent::Merged { into: stays.home, cause };
             match self.ask_home(other.home, Activation::default(), event).await {
@@ -151,6 +159,14 @@ impl Engine {
                     // for it in between.
                     let wanted = matches!(answered.reply, Reply::Merged { wanted: true });
                     asked_for |= wanted && !stays.is_asked_for();
+                    // And what it was told since it was read.
+                    let left = self.core.store.load(other.home).await.map_err(store_failed)?;
+                    let since = left.filter(|left| left.facts != other.facts);
+                    if let Some(since) = since
+                        && !self.hand_over(nudge, stays.home, &since.facts).await?
+                    {
+                        return Ok(asked_for);
+                    }
                 }
                 // Looked at again by the caller.
                 Err(Failed::Again) => return Ok(asked_for),
@@ -158,6 +174,26 @@ impl Engine {
             }
         }
         Ok(asked_for)
+    }
+
+    /// Tells the home that stays what another one knows, durably; false where its names are
+    /// another's by now, or its actor had to end: the caller looks again.
+    async fn hand_over(
+        &self,
+        nudge: &Nudge,
+        stays: HomeId,
+        facts: &Facts,
+    ) -> Result<bool, EngineError> {
+        if on(Bug::UnionForgets) {
+            return Ok(true);
+        }
+        let cause = Cause::Delivery(nudge.delivery.clone());
+        let event = IssueEvent::Learned { facts: Box::new(facts.clone()), cause };
+        match self.ask(stays, Activation::default(), event).await {
+            Ok(_answered) => Ok(true),
+            Err(Failed::Again) => Ok(false),
+            Err(Failed::For(error)) => Err(error),
+        }
     }
 
     /// What is durable of a home, with everything that it was told before.

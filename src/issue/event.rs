@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::state::Facts;
 use crate::types::{
     Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber, Mode,
     ObjectName, ObjectState, Phase, ProviderName, Repository, SandboxId, Template, Timestamp,
@@ -116,6 +117,13 @@ pub enum IssueEvent {
         /// The delivery that told it.
         delivery: DeliveryId,
     },
+    /// This home is the same issue as another one that gives way to it: what that one knows.
+    Learned {
+        /// The facts of the other home.
+        facts: Box<Facts>,
+        /// Who found it out.
+        cause: Cause,
+    },
     /// This home is the same issue as another, which has the older sandbox: its names go there,
     /// its sandbox is deleted.
     Merged {
@@ -178,6 +186,7 @@ impl IssueEvent {
             Self::Command(_)
             | Self::Worked { .. }
             | Self::Around { .. }
+            | Self::Learned { .. }
             | Self::Merged { .. }
             | Self::Answered(_)
             | Self::Due { .. }

@@ -84,6 +84,7 @@ pub(super) const fn is_for_the_issue(event: &IssueEvent) -> bool {
         | IssueEvent::Worked { .. }
         | IssueEvent::Answered(_)
         | IssueEvent::Due { .. }
+        | IssueEvent::Learned { .. }
         | IssueEvent::Merged { .. }
         | IssueEvent::Observed(_)
         | IssueEvent::Discard { .. }
@@ -111,6 +112,7 @@ pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryR
         | IssueEvent::Answered(_)
         | IssueEvent::Due { .. }
         | IssueEvent::Around { .. }
+        | IssueEvent::Learned { .. }
         | IssueEvent::Merged { .. }
         | IssueEvent::Observed(_)
         | IssueEvent::Adopt(_)

@@ -53,5 +53,11 @@ noticed! {
     a_hold_that_is_not_in_force_is_noticed: HoldNotInForce near 0,
     a_last_place_that_is_given_twice_is_noticed: LastPlaceTwice near 0,
     a_wish_that_is_dropped_is_noticed: WishDropped near 0,
+    a_transfer_that_rekeys_is_noticed: TransferRekeys near 0,
+    a_union_that_keeps_both_is_noticed: UnionKeepsBoth near 0,
+    a_union_that_forgets_is_noticed: UnionForgets near 0,
+    a_fan_out_that_skips_an_issue_is_noticed: FanOutSkips near 0,
+    a_fast_create_that_is_not_undone_is_noticed: FastNotUndone near 0,
+    a_fast_create_of_an_uncertain_home_is_noticed: FastOnUncertainHome near 0,
     a_store_without_a_fence_of_versions_is_noticed: NoVersionFence near 0,
 }

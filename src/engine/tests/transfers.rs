@@ -211,6 +211,25 @@ async fn what_was_asked_for_under_the_name_that_gives_way_is_not_lost() {
 }
 
 #[actix::test]
+async fn what_was_told_under_the_name_that_gives_way_is_known_afterwards() {
+    let bench = Bench::new().await;
+    bench.told(labelled("first", HERE, 1)).await;
+    let older = bench.settled(HERE).await;
+    time_passes(&older).await;
+    bench.told(labelled("second", THERE, 12)).await;
+    bench.settled(THERE).await;
+    let mut closed = told("closed", THERE, 20, Effect::Stop("the issue was closed"));
+    (closed.action, closed.news.open) = ("closed".into(), Some(false));
+    bench.told(closed).await;
+    // As of before that.
+    bench.told(transfer("late")).await;
+    let now = bench.settled(THERE).await;
+    assert_eq!((now.id, now.wanted), (older.id, Wanted::Stopped), "{}", now.reason);
+    let late = bench.told(labelled("later", THERE, 15)).await;
+    assert_eq!(late.reason, "the issue is closed");
+}
+
+#[actix::test]
 async fn who_found_a_home_that_then_gave_way_is_told_to_look_again() {
     let bench = Bench::new().await;
     bench.told(labelled("first", HERE, 1)).await;

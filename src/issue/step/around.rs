@@ -4,6 +4,7 @@
 use crate::issue::commit::{DeliveryResult, Reply};
 use crate::issue::event::Around;
 use crate::issue::state::{IssueState, Known, StoppedBy};
+use crate::sabotage::{Bug, on};
 use crate::types::{Alias, Cause, DeliveryId, HomeId};
 
 use super::draft::Draft;
@@ -64,7 +65,9 @@ impl Draft<'_> {
         self.issue.merged_into = Some(into);
         self.names_go_to = Some(into);
         self.issue.wish = None;
-        self.delete("it is the same issue as one that has an older sandbox");
+        if !on(Bug::UnionKeepsBoth) {
+            self.delete("it is the same issue as one that has an older sandbox");
+        }
         self.reply = Reply::Merged { wanted };
     }
 }

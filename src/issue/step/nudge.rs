@@ -75,6 +75,37 @@ impl Draft<'_> {
         }
     }
 
+    /// Another home, which gives way to this one, is the same issue: what is newer of what it knows
+    /// counts here as if it had been told here.
+    pub fn learned(&mut self, other: &Facts, cause: &Cause) {
+        self.cause = cause.to_string();
+        let before = self.issue.facts.clone();
+        let facts = &mut self.issue.facts;
+        if facts.placed_as_of < other.placed_as_of {
+            facts.placed_as_of = other.placed_as_of;
+            facts.repository.clone_from(&other.repository);
+            facts.repository_id = other.repository_id;
+            facts.number = other.number;
+            facts.url.clone_from(&other.url);
+        }
+        facts.left_repositories.extend(&other.left_repositories);
+        let here = facts.repository_id;
+        facts.left_repositories.retain(|id| Some(*id) != here);
+        facts.left_repositories.sort_unstable();
+        facts.left_repositories.dedup();
+        facts.installation_id = facts.installation_id.or(other.installation_id);
+        newer(&mut facts.title, &other.title);
+        newer(&mut facts.open, &other.open);
+        newer(&mut facts.labelled, &other.labelled);
+        newer(&mut facts.assigned, &other.assigned);
+        facts.ended_by_person_at = facts.ended_by_person_at.max(other.ended_by_person_at);
+        for comment in &other.counted_comments {
+            self.count(*comment);
+        }
+        self.follow_open(&before);
+        self.reply = Reply::Accepted;
+    }
+
     fn learn(&mut self, news: &News, place_elsewhere: bool) {
         let facts = &mut self.issue.facts;
         let as_of = news.as_of;
@@ -243,6 +274,14 @@ impl Draft<'_> {
             | IssueState::Failed { .. }
             | IssueState::Deleting { .. } => applied(format!("{why}; its sandbox is stopped")),
         }
+    }
+}
+
+/// Of two who know a fact, the newer counts.
+fn newer<T: Clone>(known: &mut Option<Known<T>>, other: &Option<Known<T>>) {
+    let is_newer = |other: &Known<T>| known.as_ref().is_none_or(|known| known.as_of < other.as_of);
+    if other.as_ref().is_some_and(is_newer) {
+        known.clone_from(other);
     }
 }
 
