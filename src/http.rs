@@ -52,6 +52,7 @@ use crate::clock::{Clock, IdSource};
 use crate::engine::Engine;
 use crate::github::policy::TriggerPolicy;
 use crate::store::Store;
+use crate::store::report::Reports;
 use crate::store::session::SessionStore;
 use crate::types::{Secret, Timestamp};
 
@@ -71,6 +72,8 @@ pub struct Edge {
     pub store: Arc<dyn Store>,
     /// People's sessions.
     pub sessions: Arc<dyn SessionStore>,
+    /// What happened over time.
+    pub reports: Arc<dyn Reports>,
     /// Links that log a person in once.
     pub login_links: Arc<LoginLinks>,
     /// What the engine publishes to.

@@ -18,6 +18,7 @@
 //! PostgreSQL); home numbers come from [`Store::next_home`].
 
 mod delivery;
+pub mod report;
 pub mod session;
 pub mod sqlite;
 mod stray;

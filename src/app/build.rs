@@ -91,7 +91,8 @@ pub(super) async fn serve(
         Edge {
             engine: engine.clone(),
             store: Arc::clone(&store),
-            sessions: sqlite,
+            sessions: Arc::clone(&sqlite) as _,
+            reports: sqlite,
             login_links,
             feed,
             started_at: clock.now(),

@@ -9,6 +9,7 @@
 mod ansi;
 mod assets;
 mod attention;
+mod chart;
 mod connect;
 mod deliveries;
 mod drift;
@@ -18,10 +19,12 @@ mod files;
 mod form;
 mod holds;
 mod list;
+mod overview;
 mod providers;
 mod sandbox;
 mod session;
 mod shell;
+mod text;
 mod time;
 mod visitor;
 
@@ -29,7 +32,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header;
 use actix_web::{HttpResponse, HttpResponseBuilder, get, web};
 use maud::Markup;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::error::{ApiError, Code};
 use super::wire::Failed;
@@ -41,6 +44,9 @@ pub use session::{login, login_page, logout};
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; \
     frame-ancestors 'none'";
+
+/// What has to be encoded within a query.
+const IN_A_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The pages that are for people alone. They are no interface, so the served description does not
 /// name them; what a session begins and ends with stands in the table of routes.
@@ -57,6 +63,7 @@ pub fn pages(app: &mut web::ServiceConfig) {
         .service(holds::show)
         .service(holds::put_on)
         .service(holds::take_off)
+        .service(overview::show)
         .service(connect::show)
         .service(connect::reveal)
         .service(connect::send_sample);
@@ -90,7 +97,7 @@ fn address(path: &str, parts: &[(&str, Option<&str>)]) -> String {
     let query: Vec<String> = parts
         .iter()
         .filter_map(|(name, value)| {
-            Some(format!("{name}={}", utf8_percent_encode((*value)?, NON_ALPHANUMERIC)))
+            Some(format!("{name}={}", utf8_percent_encode((*value)?, IN_A_QUERY)))
         })
         .collect();
     if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }

@@ -25,6 +25,7 @@ mod pages;
 mod pending;
 mod prune;
 mod read;
+mod reports;
 mod rows;
 mod schema;
 mod sessions;

@@ -248,7 +248,7 @@ pub fn opened(id: u64, title: &str) -> String {
 async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
     let store = open_store(parts.data.path());
     let store = Arc::new(store);
-    let sessions = Arc::clone(&store) as _;
+    let (sessions, reports) = (Arc::clone(&store) as _, Arc::clone(&store) as _);
     let store = Arc::new(MoodyStore::new(store));
     let feed = Arc::new(Feed::new("testrun"));
     let arbiter = actix::Arbiter::new();
@@ -274,6 +274,7 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
         engine: engine.clone(),
         store: Arc::clone(&store) as _,
         sessions,
+        reports,
         login_links: Arc::default(),
         feed: Arc::clone(&feed),
         clock: Arc::new(SystemClock),

@@ -8,8 +8,9 @@ use maud::{Markup, html};
 use crate::engine::DriftItem;
 use crate::http::Shared;
 use crate::http::survey::{Group, Survey};
-use crate::types::{Hold, Phase, ProviderName, Sandbox, inert};
+use crate::types::{Hold, Phase, ProviderName, Sandbox};
 
+use super::text::shown;
 use super::time::ago;
 
 /// How many lines of one kind are shown; more are counted.
@@ -74,12 +75,12 @@ pub fn strip(attention: &Attention) -> Markup {
         section #attention .attention data-live aria-label="Needs attention" {
             @for (name, sentence) in providers.iter().take(LINES_MAX) {
                 (line("provider-", name.as_str(), "bad", "/providers", html! {
-                    bdi { (inert(sentence)) }
+                    bdi { (shown(sentence)) }
                 }))
             }
             @for alarm in alarms.iter().take(LINES_MAX) {
                 (line("drift-", &alarm.id, "bad", "/drift", html! {
-                    (inert(alarm.provider.as_str())) ": " bdi { (inert(&alarm.reason)) }
+                    (shown(alarm.provider.as_str())) ": " bdi { (shown(&alarm.reason)) }
                 }))
             }
             @if alarms.is_empty() && *drift_count > 0 {
@@ -90,19 +91,19 @@ pub fn strip(attention: &Attention) -> Markup {
             }
             (group("failed", &survey.failed, "bad", "/?phase=failed", |sandbox| html! {
                 @match &sandbox.failure {
-                    Some(failure) => { "failed at " (failure.step) ": " bdi { (inert(&failure.message)) } }
+                    Some(failure) => { "failed at " (failure.step) ": " bdi { (shown(&failure.message)) } }
                     None => "failed"
                 }
             }))
             (group("stuck", &survey.stuck, "mild", "/", |sandbox| html! {
                 "has been " (sandbox.phase.map_or("deleted", Phase::as_str)) " for "
                 (ago(now.since(sandbox.phase_since)))
-                @if let Some(failure) = &sandbox.failure { ": " bdi { (inert(&failure.message)) } }
+                @if let Some(failure) = &sandbox.failure { ": " bdi { (shown(&failure.message)) } }
             }))
             @for hold in holds.iter().take(LINES_MAX) {
                 (line("hold-", &format!("{} {}", hold.scope.kind(), hold.scope.folded()), "mild", "/holds", html! {
-                    bdi { (inert(&upper(&hold.scope.to_string()))) } " is held"
-                    @if !hold.reason.is_empty() { ": " bdi { (inert(&hold.reason)) } }
+                    bdi { (shown(&upper(&hold.scope.to_string()))) } " is held"
+                    @if !hold.reason.is_empty() { ": " bdi { (shown(&hold.reason)) } }
                 }))
             }
             @if let Some(more) = holds.len().checked_sub(LINES_MAX).filter(|more| *more > 0) {
@@ -123,7 +124,7 @@ fn group(
     html! {
         @for sandbox in group.named.iter().take(LINES_MAX) {
             (line(kind, sandbox.id.as_str(), tone, &format!("/sandboxes/{}", sandbox.id), html! {
-                span .name { (inert(&sandbox.name)) } " " (say(sandbox))
+                span .name { (shown(&sandbox.name)) } " " (say(sandbox))
             }))
         }
         @let named = group.named.len().min(LINES_MAX) as u64;
@@ -135,7 +136,7 @@ fn group(
 
 fn line(kind: &str, id: &str, tone: &str, href: &str, text: Markup) -> Markup {
     html! {
-        a .line .(tone) href=(href) data-key={ "at-" (kind) (inert(id)) } {
+        a .line .(tone) href=(href) data-key={ "at-" (kind) (shown(id)) } {
             span .sign aria-hidden="true" {}
             span .text { (text) }
             span .go aria-hidden="true" { "→" }

@@ -9,10 +9,11 @@ use crate::http::api::deliveries::{DeliveryAsk, DeliveryBody, Status, find};
 use crate::http::query::Query;
 use crate::http::wire::Listed;
 use crate::store::PageAsk;
-use crate::types::{Timestamp, inert};
+use crate::types::Timestamp;
 
 use super::error::PageError;
 use super::shell::{Frame, Section};
+use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
 
@@ -120,23 +121,23 @@ pub fn row(one: &DeliveryBody, now: Timestamp) -> Markup {
     let event = one.event.as_deref().unwrap_or("unknown event");
     let at = Timestamp::parse(&one.received_at).unwrap_or(now);
     html! {
-        li .row .delivery id={ "d-" (inert(id)) } data-key={ "d-" (inert(id)) (one.received_at) } {
+        li .row .delivery id={ "d-" (shown(id)) } data-key={ "d-" (shown(id)) (one.received_at) } {
             span .tag .(tone(one.status)) { (words(one.status)) }
             div .what {
                 p .title {
-                    (inert(event)) @if let Some(action) = &one.action { "." (inert(action)) }
+                    (shown(event)) @if let Some(action) = &one.action { "." (shown(action)) }
                 }
-                p .why { bdi { (inert(&one.reason)) } }
+                p .why { bdi { (shown(&one.reason)) } }
                 p .of {
                     @if let Some(issue) = &one.issue_id {
                         span {
                             @match &one.sandbox_name {
-                                Some(name) => a href={ "/sandboxes/" (name) } data-row { (inert(name)) },
-                                None => { "issue " (inert(issue)) }
+                                Some(name) => a href={ "/sandboxes/" (name) } data-row { (shown(name)) },
+                                None => { "issue " (shown(issue)) }
                             }
                         }
                     }
-                    span .name { (inert(id)) }
+                    span .name { (shown(id)) }
                 }
             }
             (since(at, now))

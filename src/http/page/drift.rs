@@ -8,11 +8,12 @@ use crate::engine::{DriftItem, DriftView, ObjectSide, RecordSide, Remedy};
 use crate::http::Shared;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
-use crate::types::{Timestamp, inert};
+use crate::types::Timestamp;
 
 use super::error::PageError;
 use super::form;
 use super::shell::{Frame, Section};
+use super::text::shown;
 use super::time::{ago, since};
 use super::visitor::Visitor;
 
@@ -89,18 +90,18 @@ fn render(view: &DriftView, done: Option<Remedy>, token: &Markup, now: Timestamp
 
 fn card(item: &DriftItem, token: &Markup, now: Timestamp) -> Markup {
     html! {
-        article .card .item data-key={ "drift-" (inert(&item.id)) } {
+        article .card .item data-key={ "drift-" (shown(&item.id)) } {
             div .between {
-                h2 .first-up { (item.kind.as_str().replace('_', " ")) " at " (inert(item.provider.as_str())) }
+                h2 .first-up { (item.kind.as_str().replace('_', " ")) " at " (shown(item.provider.as_str())) }
                 @if item.kind.is_alarm() { span .tag .bad { "needs you" } } @else { span .tag .mild { "heals by itself" } }
             }
-            p { bdi { (inert(&item.reason)) } }
+            p { bdi { (shown(&item.reason)) } }
             div .sides {
                 (record(item.record.as_ref()))
                 (object(item.object.as_ref()))
             }
             p .soft {
-                "Since " (since(item.since, now)) ". Next: " bdi { (inert(&item.next)) }
+                "Since " (since(item.since, now)) ". Next: " bdi { (shown(&item.next)) }
                 @if let Some(at) = item.next_at { ", in " (ago(at.since(now))) }
                 "."
             }
@@ -128,9 +129,9 @@ fn form(item: &DriftItem, remedy: Remedy, token: &Markup) -> Markup {
             summary .button { (label) "…" }
             form .card method="post" action={ "/drift/" (id) "/" (remedy.as_str()) } {
                 (token)
-                p { strong { (label) " " span .name { (inert(&item.id)) } "?" } }
+                p { strong { (label) " " span .name { (shown(&item.id)) } "?" } }
                 p .lead { (consequence) }
-                button .primary .danger[is_dangerous] type="submit" { (label) " " (inert(&item.id)) }
+                button .primary .danger[is_dangerous] type="submit" { (label) " " (shown(&item.id)) }
             }
         }
     }
@@ -144,8 +145,8 @@ fn record(side: Option<&RecordSide>) -> Markup {
                 None => p .soft { "There is none." },
                 Some(side) => {
                     p { (side.phase) ", generation " (side.generation) }
-                    p { a .name href={ "/sandboxes/" (side.sandbox) } { (inert(side.sandbox.as_str())) } }
-                    @if let Some(id) = &side.external_id { p .name { (inert(id.as_str())) } }
+                    p { a .name href={ "/sandboxes/" (side.sandbox) } { (shown(side.sandbox.as_str())) } }
+                    @if let Some(id) = &side.external_id { p .name { (shown(id.as_str())) } }
                 }
             }
         }
@@ -160,8 +161,8 @@ fn object(side: Option<&ObjectSide>) -> Markup {
                 None => p .soft { "It has no object." },
                 Some(side) => {
                     p { (side.state) ", generation " (side.generation) ", " (side.mode) }
-                    p .name { (inert(side.name.as_str())) }
-                    p .name { (inert(side.external_id.as_str())) }
+                    p .name { (shown(side.name.as_str())) }
+                    p .name { (shown(side.external_id.as_str())) }
                 }
             }
         }
@@ -180,7 +181,7 @@ fn sweeps(view: &DriftView, now: Timestamp) -> Markup {
                 tbody {
                     @for one in &view.sweeps {
                         tr {
-                            td { (inert(one.provider.as_str())) }
+                            td { (shown(one.provider.as_str())) }
                             td { @match one.last_at { Some(at) => (since(at, now)), None => "not yet" } }
                             td .num { (one.records) } td .num { (one.objects) }
                             td .num { (one.done) } td .num { (one.held_back) } td .num { (one.not_made) }

@@ -10,11 +10,12 @@ use crate::http::api::sandboxes::bounded;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::survey::Survey;
-use crate::types::{Hold, HoldScope, Timestamp, inert};
+use crate::types::{Hold, HoldScope, Timestamp};
 
 use super::error::PageError;
 use super::form;
 use super::shell::{Frame, Section};
+use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
 
@@ -138,12 +139,12 @@ fn list(holds: &[Hold], token: &Markup, now: Timestamp) -> Markup {
             ul .rows role="list" {
                 @for hold in holds {
                     @let name = hold.scope.to_string();
-                    li .row .held data-key={ "hold-" (hold.scope.kind()) "-" (inert(&hold.scope.folded())) } {
+                    li .row .held data-key={ "hold-" (hold.scope.kind()) "-" (shown(&hold.scope.folded())) } {
                         span .mark aria-hidden="true" {}
                         div .what {
-                            p .title { bdi { (inert(&name)) } }
-                            p .why { @if hold.reason.is_empty() { "no reason given" } @else { bdi { (inert(&hold.reason)) } } }
-                            p .of { span { "by " (inert(&hold.by)) } }
+                            p .title { bdi { (shown(&name)) } }
+                            p .why { @if hold.reason.is_empty() { "no reason given" } @else { bdi { (shown(&hold.reason)) } } }
+                            p .of { span { "by " (shown(&hold.by)) } }
                         }
                         details .action {
                             summary .button { "Release…" }
@@ -151,9 +152,9 @@ fn list(holds: &[Hold], token: &Markup, now: Timestamp) -> Markup {
                                 (token)
                                 input type="hidden" name="kind" value=(hold.scope.kind());
                                 input type="hidden" name="name" value=(hold.scope.name());
-                                p { strong { "Release " (inert(&name)) "?" } }
+                                p { strong { "Release " (shown(&name)) "?" } }
                                 p .lead { "What waited for it goes on." }
-                                button .primary type="submit" { "Release " (inert(&name)) }
+                                button .primary type="submit" { "Release " (shown(&name)) }
                             }
                         }
                         (since(hold.since, now))
@@ -207,7 +208,7 @@ fn usage(quotas: Quotas, survey: &Survey) -> Markup {
                 tbody {
                     (row("of the account", "quota.live", survey.total.to_string(), quotas.account))
                     (row("of the busiest repository", "quota.live_per_repository",
-                        busiest.map_or_else(|| "0".into(), |(name, count)| format!("{count} ({})", inert(name))),
+                        busiest.map_or_else(|| "0".into(), |(name, count)| format!("{count} ({})", shown(name))),
                         quotas.repository))
                     (row("on this server", "quota.live_server", survey.total.to_string(), quotas.server))
                 }
@@ -228,8 +229,8 @@ fn wishes((named, count): &(Vec<Waiting>, usize), now: Timestamp) -> Markup {
                         li .step {
                             span .mark aria-hidden="true" {}
                             div {
-                                p { bdi { (inert(if one.title.is_empty() { &one.issue } else { &one.title })) } }
-                                p .by { span { (inert(&one.place)) } span .name { (inert(&one.issue)) } }
+                                p { bdi { (shown(if one.title.is_empty() { &one.issue } else { &one.title })) } }
+                                p .by { span { (shown(&one.place)) } span .name { (shown(&one.issue)) } }
                             }
                             (since(one.since, now))
                         }

@@ -13,11 +13,12 @@ use crate::http::query::Query;
 use crate::http::survey::Survey;
 use crate::sandbox::Health;
 use crate::store::{Page, PageAsk, SandboxFilter};
-use crate::types::{Phase, ProviderName, Sandbox, Timestamp, inert};
+use crate::types::{Phase, ProviderName, Sandbox, Timestamp};
 
 use super::connect::{self, Progress};
 use super::error::PageError;
 use super::shell::{Frame, Section};
+use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
 
@@ -162,7 +163,7 @@ fn choice(name: &str, all: &str, offered: impl Iterator<Item = String>, chosen: 
             select name=(name) aria-label=(name) data-submit {
                 option value="" { (all) }
                 @for one in &offered {
-                    option value=(one) selected[one.eq_ignore_ascii_case(chosen)] { (inert(one)) }
+                    option value=(one) selected[one.eq_ignore_ascii_case(chosen)] { (shown(one)) }
                 }
             }
         }
@@ -204,18 +205,18 @@ fn row(sandbox: &Sandbox, now: Timestamp) -> Markup {
         li .row .(phase) data-key=(sandbox.id) {
             span .mark aria-hidden="true" {}
             div .what {
-                p .title { a href={ "/sandboxes/" (sandbox.id) } data-row { bdi { (inert(title)) } } }
+                p .title { a href={ "/sandboxes/" (sandbox.id) } data-row { bdi { (shown(title)) } } }
                 p .of {
                     (issue_link(sandbox))
                     @if sandbox.issue_title.is_some() || sandbox.repository.is_some() {
-                        span .name { (inert(&sandbox.name)) }
+                        span .name { (shown(&sandbox.name)) }
                     }
-                    span { (inert(sandbox.provider.as_str())) }
+                    span { (shown(sandbox.provider.as_str())) }
                     @if sandbox.generation.0 > 1 { span { "generation " (sandbox.generation) } }
                 }
                 @match &sandbox.failure {
-                    Some(failure) => p .why .failure { bdi { (inert(&failure.message)) } },
-                    None => p .why { bdi { (inert(&sandbox.reason)) } },
+                    Some(failure) => p .why .failure { bdi { (shown(&failure.message)) } },
+                    None => p .why { bdi { (shown(&sandbox.reason)) } },
                 }
             }
             p .phase { (phase) }
@@ -230,7 +231,7 @@ pub fn issue_link(sandbox: &Sandbox) -> Markup {
     let url = sandbox.issue_url.as_deref().filter(|url| url.starts_with("https://"));
     let Some(repository) = &sandbox.repository else { return html! {} };
     let place = html! {
-        (inert(repository.as_str()))
+        (shown(repository.as_str()))
         @if let Some(number) = sandbox.issue_number { "#" (number) }
     };
     html! {

@@ -6,10 +6,11 @@ use maud::{Markup, html};
 use crate::engine::{BreakerState, BreakerView, ProviderSweeps};
 use crate::http::Shared;
 use crate::sandbox::{Health, Traits, Uniqueness};
-use crate::types::{ProviderName, Timestamp, inert};
+use crate::types::{ProviderName, Timestamp};
 
 use super::error::PageError;
 use super::shell::{Frame, Section};
+use super::text::shown;
 use super::time::{ago, since};
 use super::visitor::Visitor;
 
@@ -70,16 +71,16 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
     let ProviderView { name, health, breaker, traits, sweeps, live, templates } = view;
     let trouble = breaker.trouble(name, now).or_else(|| health.trouble.clone());
     html! {
-        article .card .facts data-key={ "provider-" (inert(name.as_str())) } {
+        article .card .facts data-key={ "provider-" (shown(name.as_str())) } {
             div .between {
-                h2 { (inert(name.as_str())) }
+                h2 { (shown(name.as_str())) }
                 @if trouble.is_none() { span .tag .good { "healthy" } } @else { span .tag .bad { "cannot work" } }
             }
-            @if let Some(trouble) = &trouble { p .notice .bad { bdi { (inert(trouble)) } } }
+            @if let Some(trouble) = &trouble { p .notice .bad { bdi { (shown(trouble)) } } }
             dl {
                 (fact("Breaker", breaker_words(breaker, now)))
                 (fact("Identity", match &health.identity {
-                    Some(identity) => html! { code { (inert(identity)) } },
+                    Some(identity) => html! { code { (shown(identity)) } },
                     None => html! { span .soft { "could not be asked" } },
                 }))
                 (fact("Uniqueness", uniqueness(traits.uniqueness)))
@@ -87,7 +88,7 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                 (fact("Capacity", html! { (live) " live sandboxes" }))
                 (fact("Templates", html! {
                     @if templates.is_empty() { span .soft { "none uses it" } }
-                    @else { (inert(&templates.join(", "))) }
+                    @else { (shown(&templates.join(", "))) }
                 }))
                 @if let Some(sweeps) = sweeps { (fact("Last sweep", sweep_words(sweeps, now))) }
                 @if traits.dies_with_server {

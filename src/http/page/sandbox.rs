@@ -16,7 +16,7 @@ use crate::http::shared::sandbox_ref;
 use crate::store::{Page, PageAsk};
 use crate::types::{
     AccountName, Alias, FailureCode, Hold, HoldScope, IssueId, Phase, Sandbox, TimelineEntry,
-    Timestamp, inert,
+    Timestamp,
 };
 
 use super::error::PageError;
@@ -24,6 +24,7 @@ use super::exec;
 use super::form;
 use super::list::issue_link;
 use super::shell::{Frame, Section, Watch};
+use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
 
@@ -168,16 +169,16 @@ fn head(sandbox: &Sandbox, now: Timestamp) -> Markup {
     let title = sandbox.issue_title.as_deref().unwrap_or(&sandbox.name);
     html! {
         header .one .(phase) data-key="head" {
-            h1 { bdi { (inert(title)) } }
+            h1 { bdi { (shown(title)) } }
             p .of {
                 (issue_link(sandbox))
-                span .name { (inert(&sandbox.name)) }
+                span .name { (shown(&sandbox.name)) }
                 @if sandbox.generation.0 > 1 { span { "generation " (sandbox.generation) } }
             }
             p .now {
                 span .mark aria-hidden="true" {}
                 strong .phase { (phase) }
-                span .why { bdi { (inert(&sandbox.reason)) } }
+                span .why { bdi { (shown(&sandbox.reason)) } }
                 (since(at, now))
             }
         }
@@ -194,14 +195,14 @@ fn notices(view: &View) -> Markup {
         @if let Some(failure) = &sandbox.failure {
             div .notice .bad role="alert" data-key="failure" {
                 p { strong { (upper_step(failure.step.as_str())) " failed: " }
-                    bdi { (inert(&failure.message)) } }
+                    bdi { (shown(&failure.message)) } }
                 p { (what_to_do(failure.code, sandbox.phase)) }
             }
         }
         @for hold in holds {
             p .notice .mild data-key={ "hold-" (hold.scope.kind()) } {
-                (inert(&hold.scope.to_string())) " is held by " (inert(&hold.by))
-                @if !hold.reason.is_empty() { ": " bdi { (inert(&hold.reason)) } }
+                (shown(&hold.scope.to_string())) " is held by " (shown(&hold.by))
+                @if !hold.reason.is_empty() { ": " bdi { (shown(&hold.reason)) } }
                 ". Nothing is made, started or resumed until it is "
                 a href="/holds" { "released" } "."
             }

@@ -6,9 +6,10 @@ use crate::engine::{EnsureIssue, IssueKey};
 use crate::http::Shared;
 use crate::http::error::ApiError;
 use crate::http::page::shell::Frame;
+use crate::http::page::text::shown;
 use crate::http::page::visitor::Visitor;
 use crate::issue::Command;
-use crate::types::{HoldScope, Phase, Sandbox, SandboxId, inert};
+use crate::types::{HoldScope, Phase, Sandbox, SandboxId};
 
 use super::View;
 
@@ -200,14 +201,14 @@ pub(super) fn forms(view: &View, frame: &Frame) -> Markup {
                     summary .button { (action.label()) "…" }
                     form .card method="post" action={ "/sandboxes/" (sandbox.id) "/" (action.as_str()) } {
                         (frame.token())
-                        p { strong { (action.label()) " " span .name { (inert(&sandbox.name)) } "?" } }
+                        p { strong { (action.label()) " " span .name { (shown(&sandbox.name)) } "?" } }
                         p .lead { (action.consequence()) }
                         @if action == Action::Hold {
                             label { "Why, for whoever is refused"
                                 input type="text" name="reason" maxlength="500"; }
                         }
                         button .primary .danger[action.is_dangerous()] type="submit" {
-                            (action.label()) " " (inert(&sandbox.name))
+                            (action.label()) " " (shown(&sandbox.name))
                         }
                     }
                 }

@@ -3,8 +3,9 @@
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::http::page::text::shown;
 use crate::http::page::time::since;
-use crate::types::{IssueId, Phase, TimelineEntry, Timestamp, inert};
+use crate::types::{IssueId, Phase, TimelineEntry, Timestamp};
 
 use super::View;
 
@@ -39,12 +40,12 @@ fn step(entry: &TimelineEntry, issue: &IssueId, now: Timestamp) -> Markup {
     let phase = entry.to.map_or("deleted", Phase::as_str);
     let moved = entry.from != entry.to;
     html! {
-        li .step .(phase) data-key={ "step-" (entry.at) "-" (phase) "-" (inert(&entry.reason)) } {
+        li .step .(phase) data-key={ "step-" (entry.at) "-" (phase) "-" (shown(&entry.reason)) } {
             span .mark aria-hidden="true" {}
             div {
                 p {
                     @if moved { strong .phase { (phase) } " " }
-                    bdi { (inert(&entry.reason)) }
+                    bdi { (shown(&entry.reason)) }
                 }
                 p .by {
                     (cause(&entry.cause, issue))
@@ -62,11 +63,11 @@ fn cause(cause: &str, issue: &IssueId) -> Markup {
     html! {
         @match delivery {
             Some(id) => {
-                a href={ "/deliveries?issueId=" (issue) "#d-" (inert(id)) } title=(inert(id)) {
-                    "delivery " (inert(id.get(..8).unwrap_or(id)))
+                a href={ "/deliveries?issueId=" (issue) "#d-" (shown(id)) } title=(shown(id)) {
+                    "delivery " (shown(id.get(..8).unwrap_or(id)))
                 }
             }
-            None => span { (inert(cause)) },
+            None => span { (shown(cause)) },
         }
     }
 }
