@@ -42,7 +42,8 @@ impl<'a> Person<'a> {
         path: &str,
         fields: &[(&str, &str)],
     ) -> Answer {
-        let fields = fields.iter().chain([&("formToken", token)]);
+        let form_token = [("formToken", token)];
+        let fields = fields.iter().chain(&form_token);
         let fields: Vec<String> = fields
             .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)))
             .collect();
@@ -239,7 +240,7 @@ async fn holds_are_put_on_and_released_by_forms() {
     server.deliver("issues", "d-1", &opened(5, "A title that waits")).await;
     let page = person.see("/holds").await.text;
     assert!(page.contains("1 issue waits") && page.contains("A title that waits"), "{page}");
-    assert!(person.see("/").await.text.contains("The repository octo/hello is held"));
+    assert!(person.see("/").await.text.contains("The repository octo/hello</bdi> is held"));
     let release = [("kind", "repository"), ("name", "octo/hello")];
     assert_eq!(person.submit("/holds/release", &release).await.status, 303);
     assert!(person.see("/holds").await.text.contains("Nothing is held"));

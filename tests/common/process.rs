@@ -219,6 +219,7 @@ pub struct Server {
 }
 
 impl Server {
+    /// Starts it by this command and returns once it is ready.
     pub async fn start(command: &mut Command) -> Self {
         let mut child = command.spawn().expect("it starts");
         let pid = child.id().expect("it runs");

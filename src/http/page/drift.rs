@@ -171,7 +171,7 @@ fn object(side: Option<&ObjectSide>) -> Markup {
 
 fn sweeps(view: &DriftView, now: Timestamp) -> Markup {
     html! {
-        div .scroll data-key="sweeps" {
+        div .scroll data-key="sweeps" tabindex="0" role="region" aria-label="Sweeps" {
             table .table {
                 caption .hidden { "Sweeps of each provider" }
                 thead { tr {

@@ -209,7 +209,7 @@ fn directory(base: &str, listing: &FileListing, now: Timestamp) -> Markup {
         @if entries.is_empty() {
             p .card .soft { "There is nothing in it." }
         } @else {
-            div .scroll {
+            div .scroll tabindex="0" role="region" aria-label="Files" {
                 table .table {
                     thead { tr { th { "Name" } th .num { "Size" } th { "Mode" } th { "Changed" } } }
                     tbody {

@@ -11,7 +11,7 @@ use crate::http::query::Query;
 use super::visitor::Visitor;
 
 /// Longest form, in bytes: a token, a reason, a command line.
-const FORM_LEN_MAX: usize = 64 * 1024;
+const FORM_LEN_MAX: usize = 16 * 1024;
 /// The field with the session's form token.
 pub const FORM_TOKEN: &str = "formToken";
 

@@ -201,7 +201,7 @@ fn usage(quotas: Quotas, survey: &Survey) -> Markup {
         }
     };
     html! {
-        div .scroll data-key="usage" {
+        div .scroll data-key="usage" tabindex="0" role="region" aria-label="Quotas" {
             table .table {
                 caption .hidden { "Quotas of live sandboxes" }
                 thead { tr { th { "Live sandboxes" } th { "Key" } th .num { "Taken" } th .num { "Allowed" } } }
