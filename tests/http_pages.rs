@@ -347,7 +347,7 @@ async fn the_overview_counts_from_the_store() {
     let page = person.see("/overview?back=hour").await.text;
     for part in [
         "3 live sandboxes now, at most 3 since 1 h ago.",
-        "3 creates went well since 1 h ago",
+        "3 creates since 1 h ago: half within",
         "1 accepted, 1 ignored, 0 pending",
     ] {
         assert!(page.contains(part), "{part} is missing in {page}");

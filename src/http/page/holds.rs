@@ -181,7 +181,7 @@ fn hold_form(token: &Markup) -> Markup {
                     }
                 }
                 label .wide { "Which"
-                    input type="text" name="name" maxlength="200" placeholder="owner/name, or an issue's id; nothing for the server";
+                    input type="text" name="name" maxlength="200" placeholder="owner/name, or an issue's id";
                 }
                 label .wide { "Why" input type="text" name="reason" maxlength="500"; }
                 button .primary type="submit" { "Hold" }

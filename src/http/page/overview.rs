@@ -131,8 +131,17 @@ fn whole(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
+/// Such as `0`, `7 ms`, `1.25 s` or `12 s`.
 fn seconds(value: f64) -> String {
-    if value >= 10.0 || value == 0.0 { format!("{value:.0} s") } else { format!("{value:.2} s") }
+    if value == 0.0 {
+        "0".into()
+    } else if value < 1.0 {
+        format!("{:.0} ms", (value * 1000.0).max(1.0))
+    } else if value < 10.0 {
+        format!("{value:.2} s")
+    } else {
+        format!("{value:.0} s")
+    }
 }
 
 fn sandboxes(activity: &Activity, back: Back) -> Markup {
@@ -170,9 +179,11 @@ fn creates(activity: &Activity, back: Back) -> Markup {
     all.sort_unstable();
     let says = match (quantile(&all, 500), quantile(&all, 990)) {
         (Some(half), Some(most)) => format!(
-            "{} creates went well since {}: half within {half:.2} s, 99 in 100 within {most:.2} s.",
-            all.len(),
-            back.begins()
+            "{} since {}: half within {}, 99 in 100 within {}.",
+            if all.len() == 1 { "One create".into() } else { format!("{} creates", all.len()) },
+            back.begins(),
+            seconds(half),
+            seconds(most)
         ),
         (_, _) => format!("No create went well since {}.", back.begins()),
     };

@@ -178,7 +178,8 @@ fn head(sandbox: &Sandbox, now: Timestamp) -> Markup {
             p .now {
                 span .mark aria-hidden="true" {}
                 strong .phase { (phase) }
-                span .why { bdi { (shown(&sandbox.reason)) } }
+                // A failure is told below, with what to do.
+                @if sandbox.failure.is_none() { span .why { bdi { (shown(&sandbox.reason)) } } }
                 (since(at, now))
             }
         }

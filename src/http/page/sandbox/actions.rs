@@ -197,7 +197,7 @@ pub(super) fn forms(view: &View, frame: &Frame) -> Markup {
     html! {
         div .actions role="group" aria-label="What can be done" {
             @for action in Action::offered(view) {
-                details .action .danger[action.is_dangerous()] name="action" data-key={ "do-" (action.as_str()) } {
+                details .action .danger[action.is_dangerous()] .first[action == Action::Retry] name="action" data-key={ "do-" (action.as_str()) } {
                     summary .button { (action.label()) "…" }
                     form .card method="post" action={ "/sandboxes/" (sandbox.id) "/" (action.as_str()) } {
                         (frame.token())

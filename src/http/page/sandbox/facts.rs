@@ -42,7 +42,7 @@ pub(super) fn card(sandbox: &Sandbox, limits: &Limits, now: Timestamp) -> Markup
             h2 { "What it is" }
             dl {
                 (fact("Wanted", html! { (sandbox.wanted) }))
-                (fact("Attempts", html! { (sandbox.attempt) }))
+                (fact("Attempts", html! { (sandbox.attempt) @if sandbox.attempt.0 == 1 { " provider call" } @else { " provider calls" } }))
                 (fact("Created", since(sandbox.created_at, now)))
                 (fact("Last activity", since(sandbox.last_activity_at, now)))
                 @if let Some(at) = sandbox.deleted_at { (fact("Gone", since(at, now))) }
