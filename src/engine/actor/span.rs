@@ -22,6 +22,7 @@ const fn kind(event: &IssueEvent) -> &'static str {
         IssueEvent::Command(_) => "command",
         IssueEvent::Nudge { .. } => "nudge",
         IssueEvent::Around { .. } => "around",
+        IssueEvent::Learned { .. } => "learned",
         IssueEvent::Merged { .. } => "merged",
         IssueEvent::Worked { .. } => "worked",
         IssueEvent::Answered(_) => "answered",
@@ -41,6 +42,7 @@ const fn delivery(event: &IssueEvent) -> Option<&DeliveryId> {
         IssueEvent::Around { delivery, .. } => Some(delivery),
         IssueEvent::Ensure(_)
         | IssueEvent::Command(_)
+        | IssueEvent::Learned { .. }
         | IssueEvent::Merged { .. }
         | IssueEvent::Worked { .. }
         | IssueEvent::Answered(_)
