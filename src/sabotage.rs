@@ -62,6 +62,8 @@ pub(crate) enum Bug {
     UnionKeepsBoth,
     /// What a home knows is forgotten when it gives way.
     UnionForgets,
+    /// A provider that is somebody else is taken for the one that it was.
+    IdentityIgnored,
     /// What concerns many issues is not told to each.
     FanOutSkips,
     /// What a fast create made stays where its record is refused.

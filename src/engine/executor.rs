@@ -234,6 +234,21 @@ impl Executor {
         is_free.then(|| Aside { core: Arc::clone(core), home })
     }
 
+    /// Whether a provider can be reached, and is who it was.
+    async fn may_ask(
+        &self,
+        core: &Arc<Core>,
+        name: &ProviderName,
+        breaker: &Arc<Breaker>,
+    ) -> Result<(), NotAsked> {
+        breaker.admit(core.clock.as_ref(), name).await?;
+        let Err(why) = core.identities.confirm(core, name).await else { return Ok(()) };
+        if let NotConfirmed::Silent(_) = why {
+            breaker.suspect(core, name);
+        }
+        Err(why.not_asked(name))
+    }
+
     async fn perform(
         &self,
         core: &Arc<Core>,
@@ -244,13 +259,7 @@ impl Executor {
         let Some(Bounded { provider, breaker, creates, others }) = self.providers.get(&name) else {
             return Err(Trouble::Unknown(name));
         };
-        breaker.admit(core.clock.as_ref(), &name).await.map_err(Trouble::NotAsked)?;
-        if let Err(why) = core.identities.confirm(core, &name).await {
-            if let NotConfirmed::Silent(_) = why {
-                breaker.suspect(core, &name);
-            }
-            return Err(Trouble::NotAsked(why.not_asked(&name)));
-        }
+        self.may_ask(core, &name, breaker).await.map_err(Trouble::NotAsked)?;
         let deadline = call.deadline;
         // Half of the time may go by waiting for a turn; the other half is the provider's.
         let left = deadline.since(core.now());
@@ -260,8 +269,8 @@ impl Executor {
         let Some(Ok(Ok(_turn))) = futures_util::future::OptionFuture::from(turn).await else {
             return Err(Trouble::NotAsked(NotAsked::NoTurn));
         };
-        // It may have become unreachable while this waited for its turn.
-        breaker.admit(core.clock.as_ref(), &name).await.map_err(Trouble::NotAsked)?;
+        // While this waited for its turn it may have become unreachable, or somebody else.
+        self.may_ask(core, &name, breaker).await.map_err(Trouble::NotAsked)?;
         // Boxed, so that the many that may wait for their turn are small.
         let work = Box::pin(ask::ask(provider.as_ref(), &self.instance, home, call));
         let guarded = AssertUnwindSafe(work).catch_unwind();

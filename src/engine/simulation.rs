@@ -70,6 +70,7 @@ mod clients;
 mod driver;
 mod github;
 mod holds;
+mod impostors;
 mod lists;
 mod objects;
 mod outsiders;

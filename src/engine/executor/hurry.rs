@@ -136,7 +136,12 @@ impl Executor {
                 core.clock.sleep_until(core.now().after(UNMAKE_PAUSE)).await;
             }
             let deadline = core.now().after(core.rules.delete.timeout);
-            let work = self.unmake_once(provider.as_ref(), home, call, deadline);
+            let work = async {
+                let name = &call.provider;
+                let is_same = core.identities.confirm(core, name).await;
+                is_same.map_err(|why| ProviderError::unavailable(why.describe(name)))?;
+                self.unmake_once(provider.as_ref(), home, call, deadline).await
+            };
             match super::guarded(core, deadline, work).await {
                 Ok(()) => {
                     tracing::warn!(

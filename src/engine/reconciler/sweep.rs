@@ -90,6 +90,8 @@ async fn look(core: &Core, name: &ProviderName) -> Result<Sides, NotMade> {
     let provider = provider.ok_or_else(|| NotMade::Unreachable("it is not configured".into()))?;
     let mut homes = records(core, name).await?;
     let records = homes.len();
+    // Somebody may have found out meanwhile that it is somebody else.
+    core.identities.confirm(core, name).await?;
     let listed = list(core, provider.as_ref()).await?;
     let at = core.now();
     let ids: Vec<SandboxId> = listed.iter().map(|object| object.labels.sandbox.clone()).collect();
@@ -310,6 +312,8 @@ pub(super) async fn find(
     let Some(object_name) = recorded.or_else(|| listed.first().map(|object| &object.name)) else {
         return Ok(Vec::new());
     };
+    let confirmed = core.identities.confirm(core, name).await;
+    confirmed.map_err(|why| why.describe(name))?;
     let home = known.home;
     let key = ObjectKey { name: object_name.clone(), instance: instance.clone(), home };
     let found = provider.find(key).await.map_err(|error| error.to_string())?;

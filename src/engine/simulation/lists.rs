@@ -36,6 +36,9 @@ impl Inner {
     }
 
     fn listed(&mut self, cloud: usize) -> Result<Vec<Object>, ProviderError> {
+        if self.is_impostor(cloud) {
+            return Ok(Vec::new());
+        }
         if self.is_down(cloud) {
             return Err(ProviderError::unavailable("nobody answers"));
         }

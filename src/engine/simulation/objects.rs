@@ -115,7 +115,8 @@ impl Inner {
         let until = deadline.after(settle);
         let home = self.home_of(&op);
         let asked_by = self.check_call(number, home, cloud, &op);
-        let fate = if self.is_down(cloud) {
+        self.check_asked_of_impostor(cloud, &op.describe());
+        let fate = if self.is_down(cloud) || self.is_impostor(cloud) {
             Fate::Unreached
         } else if self.forgets(cloud) {
             self.fate_while_forgetting(cloud, &op)

@@ -56,6 +56,7 @@ noticed! {
     a_transfer_that_rekeys_is_noticed: TransferRekeys near 0,
     a_union_that_keeps_both_is_noticed: UnionKeepsBoth near 0,
     a_union_that_forgets_is_noticed: UnionForgets near 0,
+    an_identity_that_is_ignored_is_noticed: IdentityIgnored near 0,
     a_fan_out_that_skips_an_issue_is_noticed: FanOutSkips near 0,
     a_fast_create_that_is_not_undone_is_noticed: FastNotUndone near 0,
     a_fast_create_of_an_uncertain_home_is_noticed: FastOnUncertainHome near 0,

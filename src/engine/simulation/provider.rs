@@ -29,6 +29,10 @@ pub struct Cloud {
     pub down_until_ms: u64,
     /// Until when it shows nothing of what it has, in milliseconds of the history.
     pub forgets_until_ms: u64,
+    /// Until when somebody else answers in its place, in milliseconds of the history.
+    pub impostor_until_ms: u64,
+    /// The life that was told so.
+    pub unmasked_by: Option<u64>,
     /// Its last list left out so much that a sweep must not act on it.
     pub list_is_absurd: bool,
     /// What it had earlier, for lists that are out of date.
@@ -43,6 +47,8 @@ impl Cloud {
             objects: Vec::new(),
             down_until_ms: 0,
             forgets_until_ms: 0,
+            impostor_until_ms: 0,
+            unmasked_by: None,
             list_is_absurd: false,
             earlier: VecDeque::new(),
         }
@@ -142,9 +148,14 @@ impl SandboxProvider for SimProvider {
     }
 
     async fn health(&self) -> Health {
+        if !self.life.step() {
+            return std::future::pending().await;
+        }
+        self.life.pause().await;
         let kind = "simulation";
         let isolation = Isolation { kind, limits: vec![], seccomp: "none", network: "none" };
-        Health { identity: None, trouble: None, isolation }
+        let identity = self.life.world().with(|inner| inner.identity(self.cloud));
+        Health { identity, trouble: None, isolation }
     }
 
     async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
@@ -164,6 +175,8 @@ impl SandboxProvider for SimProvider {
         if !self.life.step() {
             return std::future::pending().await;
         }
+        let world = self.life.world();
+        world.with(|inner| inner.check_asked_of_impostor(self.cloud, "a list"));
         self.life.pause().await;
         let (listed, pause) = self.life.world().with(|inner| inner.list(self.cloud));
         tokio::time::sleep(pause).await;

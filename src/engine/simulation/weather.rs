@@ -71,6 +71,12 @@ pub struct Weather {
     pub force: bool,
     /// Issues are transferred between two repositories.
     pub transfers: bool,
+    /// Many ask for fast mode at once, of a store that refuses much.
+    pub hasty: bool,
+    /// Somebody else answers in place of a provider for a while.
+    pub impostors: bool,
+    /// How many creates a provider is asked for at once; 0 is as many as come.
+    pub creates_in_flight: u64,
     /// Things happen to repositories and to the installation.
     pub arounds: bool,
 }
@@ -134,6 +140,9 @@ impl Weather {
             force: false,
             transfers: false,
             arounds: false,
+            hasty: false,
+            impostors: false,
+            creates_in_flight: 0,
         };
         weather.force = callers && chance.permille(250);
         if weather.force && chance.permille(500) {
@@ -145,7 +154,15 @@ impl Weather {
             weather.quotas.account = *chance.pick(&[0, 0, 0, 0, 1, 2]);
             weather.quotas.repository = *chance.pick(&[0, 0, 0, 0, 1, 2]);
         }
-        weather.transfers = !forgetful && chance.permille(250);
+        weather.transfers = !forgetful && chance.permille(if callers { 200 } else { 500 });
+        weather.hasty = callers && !forgetful && chance.permille(120);
+        if weather.hasty {
+            (weather.fast, weather.jitter) = (1000, 300);
+            (weather.store_faults, weather.overload, weather.slow_store) = (150, 50, true);
+            weather.providers[0].rules.names_enforced = true;
+        }
+        weather.impostors = !forgetful && chance.permille(200);
+        weather.creates_in_flight = *chance.pick(&[0, 0, 0, 1, 2]);
         weather.arounds = !forgetful && chance.permille(200);
         weather
     }
