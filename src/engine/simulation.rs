@@ -3,10 +3,11 @@
 //! The engine runs as it is, on one thread and in virtual time, against the ports: a clock that
 //! steps (`time`), a store whose commits are slow, fail and land or not at a crash (`store`),
 //! providers that lose answers and act late (`provider`, `objects`, `lists`), GitHub (`github`), callers
-//! (`clients`), people who lay hands on objects (`outsiders`). All of that is the `world`, which
-//! outlives every server; a `Life` is one server process. What happens is chosen by the `driver`,
-//! how bad it is by the `weather`, both from the seed (`chance`), so that a seed is one history and
-//! can be repeated. In the end it becomes calm, and all must come to `rest`.
+//! (`clients`), people who lay hands on objects (`outsiders`), and somebody else at a provider's
+//! address (`impostors`). GitHub transfers issues (`transfers`), renames and archives repositories
+//! (`around`). All of that is the `world`, which outlives every server; a `Life` is one server
+//! process. What happens is chosen by the `driver`, how bad it is by the `weather`, both from the
+//! seed (`chance`), so that a seed is one history and can be repeated. In the end it becomes calm, and all must come to `rest`.
 //!
 //! # What a crash is
 //! The local set that a server runs on is dropped, at any step. Dropping runs `Drop` where SIGKILL
@@ -16,8 +17,13 @@
 //!
 //! # What is checked at every step (`checks`)
 //! Of homes and issues:
-//! - There are never two objects for one home, nor for one GitHub issue, whatever names it by;
-//!   objects that outsiders made do not count.
+//! - There are never two objects for one home, nor for one GitHub issue, whatever names it by
+//!   (`unique`); objects that outsiders made do not count, nor does what a record that was given up
+//!   by force left at another provider.
+//! - Once the server said that it has a delivery of a transfer, all names of the issue are one home's,
+//!   for ever. A home that gave way has its sandbox deleted and makes no other, and no home begins
+//!   for an issue that has one.
+//! - Where an issue is never becomes older knowledge.
 //! - Versions and generations grow; attempts of a sandbox never shrink; another sandbox follows
 //!   only a deleted one.
 //! - A sandbox that a caller was told stays its issue's sandbox until it is deleted.
@@ -28,7 +34,9 @@
 //! Of what is said and asked:
 //! - A delivery that was acknowledged is durable with what came of it; so is every sandbox that a
 //!   caller is told; nothing is published that is not durable.
-//! - A provider is asked nothing that is not recorded, and one thing at a time for a home.
+//! - What concerns many issues was told to each of them before it counts as done.
+//! - A provider is asked nothing that is not recorded, and one thing at a time for a home; one that
+//!   the server knows to be somebody else, nothing at all.
 //! - Only objects of the home itself are touched, and only one that carries the sandbox is adopted.
 //! - Nobody is blamed (`object_lost`, `killed_outside`, `duplicate_object`) for an object that nobody
 //!   laid hands on, whatever lists a sweep is shown.
@@ -51,8 +59,9 @@
 //! *forgetful* provider shows sweeps nothing at all, which no contract covers, only the bound on what
 //! a sweep believes.
 //!
-//! In fast mode a crash, or a create whose answer was lost, may leave an object without a record
-//! until sweeps have removed it; such a one does not count as a second.
+//! In fast mode a crash, a create whose answer was lost, or one that cannot be undone in all its
+//! tries, may leave an object without a record until sweeps have removed it; such a one does not
+//! count as a second.
 //!
 //! # Repeating a seed
 //! `SIM_SEED=7 cargo test --lib engine::simulation::the_promise -- --nocapture` lives through one
