@@ -105,8 +105,13 @@ impl Inner {
     fn check_wish(&mut self, before: Option<&Issue>, after: &Issue, is_told: bool) {
         let ended = before.is_some_and(|issue| issue.wish.is_some()) && after.wish.is_none();
         let is_idle = matches!(after.state, IssueState::Absent | IssueState::Stopped { .. });
-        let withdrawn =
-            is_told || self.is_being_stopped(after) || self.ledger.commanded.contains(&after.home);
+        let is_closed = |issue: &Issue| issue.facts.open.as_ref().is_some_and(|open| !open.value);
+        // Also by what another home knew that gave way to this one.
+        let closes = is_closed(after) && before.is_some_and(|before| !is_closed(before));
+        let withdrawn = is_told
+            || closes
+            || self.is_being_stopped(after)
+            || self.ledger.commanded.contains(&after.home);
         if ended && is_idle && after.merged_into.is_none() && !withdrawn {
             self.violate(Some(after.home), "a wish is neither granted nor withdrawn");
         }
