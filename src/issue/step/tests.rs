@@ -7,6 +7,7 @@ mod nudges;
 mod properties;
 mod sights;
 mod tables;
+mod unions;
 mod wishes;
 
 use std::collections::HashMap;

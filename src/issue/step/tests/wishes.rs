@@ -121,7 +121,7 @@ fn what_was_queued_behind_a_stop_or_a_delete_becomes_a_wish_when_held_meanwhile(
     assert_eq!(bench.issue.generation, Generation(2));
 }
 
-fn commented(effect: Effect, comment: u64) -> IssueEvent {
+pub(super) fn commented(effect: Effect, comment: u64) -> IssueEvent {
     let mut event = nudge("created", effect, 60, true, false);
     if let IssueEvent::Nudge { nudge, .. } = &mut event {
         nudge.comment = Some(comment);
@@ -335,7 +335,7 @@ fn only_a_template_other_than_what_is_there_is_a_mismatch() {
 }
 
 /// A delivery about the issue in a repository, told by its numeric id.
-fn from_repository(event: IssueEvent, id: u64, formerly: Option<u64>) -> IssueEvent {
+pub(super) fn from_repository(event: IssueEvent, id: u64, formerly: Option<u64>) -> IssueEvent {
     let IssueEvent::Nudge { mut nudge, claims, takes, place_elsewhere } = event else {
         panic!("a nudge")
     };
