@@ -27,6 +27,7 @@ mod failure;
 mod files;
 mod get;
 mod hold;
+mod logs;
 mod ls;
 mod output;
 mod progress;
@@ -111,6 +112,8 @@ enum Verb {
     /// Look into a workspace, and take files out of it and into it
     #[command(subcommand)]
     Files(files::FilesVerb),
+    /// Show what commands in a sandbox wrote
+    Logs(logs::LogsArgs),
     /// Show what happened to an issue, or follow what happens to all
     Events(events::EventsArgs),
     /// Show what came from GitHub, and what came of it
@@ -181,6 +184,7 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
         Verb::Rm(args) => remote(&place, env, async |s| rm::run(s, args).await),
         Verb::Exec(args) => remote(&place, env, async |s| exec::run(s, args).await),
         Verb::Files(verb) => remote(&place, env, async |s| files::run(s, verb).await),
+        Verb::Logs(args) => remote(&place, env, async |s| logs::run(s, args).await),
         Verb::Events(args) => remote(&place, env, async |s| events::run(s, args).await),
         Verb::Hold(mut args) => {
             let place = args.what.take_bare_server(place);

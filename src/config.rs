@@ -54,6 +54,8 @@ pub struct Config {
     pub quota: Quota,
     /// How long things are kept.
     pub retention: Retention,
+    /// How much of what commands wrote is kept, and for how long.
+    pub logs: SandboxLogs,
     /// What sandboxes are made from; `default` is always there.
     pub templates: BTreeMap<TemplateName, Template>,
     /// What makes them.
@@ -175,6 +177,17 @@ pub struct Retention {
     pub deliveries: Option<Duration>,
     /// `timeline_days`: what happened to issues.
     pub timeline: Option<Duration>,
+}
+
+/// `[logs]`: what commands in sandboxes wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SandboxLogs {
+    /// `days`: how long it is kept; `None` for ever.
+    pub age_max: Option<Duration>,
+    /// `sandbox_mb`: how much of one sandbox, in bytes.
+    pub sandbox_len_max: u64,
+    /// `total_mb`: how much of all, in bytes.
+    pub total_len_max: u64,
 }
 
 /// `[providers]`

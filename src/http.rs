@@ -51,6 +51,7 @@ use tokio::sync::watch;
 use crate::clock::{Clock, IdSource};
 use crate::engine::Engine;
 use crate::github::policy::TriggerPolicy;
+use crate::logs::Logs;
 use crate::store::Store;
 use crate::store::report::Reports;
 use crate::store::session::SessionStore;
@@ -78,6 +79,8 @@ pub struct Edge {
     pub login_links: Arc<LoginLinks>,
     /// What the engine publishes to.
     pub feed: Arc<Feed>,
+    /// What commands in sandboxes wrote.
+    pub logs: Logs,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Request ids and session secrets.

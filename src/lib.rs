@@ -15,6 +15,7 @@ pub mod issue;
 
 // L2 ports: what the engine needs of the world, as contracts. L3 adapters live below them.
 pub mod github;
+pub mod logs;
 pub mod sandbox;
 pub mod store;
 

@@ -16,6 +16,7 @@ use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LoginLinks, TokenHash};
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
+use crate::logs::{LogBounds, Logs};
 use crate::sandbox::local::{LocalConfig, LocalProvider};
 use crate::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
 use crate::sandbox::{SandboxProvider, Uniqueness};
@@ -86,6 +87,13 @@ pub(super) async fn serve(
     })
     .await
     .context("what is unfinished could not be taken up")?;
+    let bounds = LogBounds {
+        sandbox_len_max: config.logs.sandbox_len_max,
+        total_len_max: config.logs.total_len_max,
+        age_max: config.logs.age_max,
+    };
+    let logs = Logs::open(&config.server.data.join("logs"), bounds, Arc::clone(&clock))
+        .context("the directory of sandboxes' logs cannot be used")?;
     let address = listener.local_addr()?;
     let server = crate::http::build(
         Edge {
@@ -95,6 +103,7 @@ pub(super) async fn serve(
             reports: sqlite,
             login_links,
             feed,
+            logs: logs.clone(),
             started_at: clock.now(),
             clock,
             ids,
@@ -133,6 +142,7 @@ pub(super) async fn serve(
         );
     }
     drop(engine);
+    logs.close();
     arbiter.stop();
     // The arbiter's thread holds the actors, and they the store: what they handed in is written
     // before the store closes.

@@ -49,6 +49,8 @@ fn every_verb_of_the_contract_is_there() {
         &["get", "a", "-o", "yaml"],
         &["rm", "a", "--force"],
         &["completions", "bash"],
+        &["logs", "a"],
+        &["logs", "-f", "--tail", "0", "-t", "octo/hello#1", "-o", "json"],
         &["doctor", "-o", "json"],
         &["backup", "f", "-o", "json"],
         &["restore", "f", "--yes"],

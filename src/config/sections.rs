@@ -12,7 +12,7 @@ use super::reader::{Reader, list_of, text_of};
 use super::source::{Sources, Value};
 use super::{
     Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Providers, Quota, RepositoryPattern,
-    Retention, Server, Simulated, StepBounds, Triggers,
+    Retention, SandboxLogs, Server, Simulated, StepBounds, Triggers,
 };
 
 /// Reads all sections.
@@ -28,6 +28,7 @@ pub(super) fn read(sources: Sources) -> Result<Loaded, ConfigError> {
         lifecycle: lifecycle(r),
         quota: quota(r),
         retention: retention(r),
+        logs: logs(r),
         templates: templates(r),
         providers: providers(r),
     };
@@ -273,6 +274,20 @@ fn retention(r: &mut Reader) -> Retention {
     }
     let timeline = r.number("retention.timeline_days", 90, 0..=DAYS_MAX);
     Retention { deliveries: days(deliveries), timeline: days(timeline) }
+}
+
+/// Largest log that can be asked for, in MiB: more than fits any disk of today.
+const LOG_MB_MAX: u64 = 1 << 24;
+
+fn logs(r: &mut Reader) -> SandboxLogs {
+    let days = r.number("logs.days", 30, 0..=DAYS_MAX);
+    let sandbox_mb = r.number("logs.sandbox_mb", 8, 1..=LOG_MB_MAX);
+    let total_mb = r.number("logs.total_mb", 1024, 1..=LOG_MB_MAX);
+    SandboxLogs {
+        age_max: (days > 0).then(|| Duration::from_secs(days * 86_400)),
+        sandbox_len_max: sandbox_mb << 20,
+        total_len_max: total_mb << 20,
+    }
 }
 
 fn templates(r: &mut Reader) -> BTreeMap<TemplateName, Template> {

@@ -96,6 +96,9 @@ fn a_whole_file_is_read() {
         [retention]
         deliveries_days = 3
         timeline_days = 0
+        [logs]
+        days = 0
+        sandbox_mb = 2
         "#,
     )
     .expect("a good file");
@@ -112,6 +115,8 @@ fn a_whole_file_is_read() {
     assert_eq!(config.lifecycle.idle_stop, None);
     assert_eq!(config.retention.deliveries, Some(Duration::from_secs(3 * 86_400)));
     assert_eq!(config.retention.timeline, None);
+    assert_eq!(config.logs.age_max, None);
+    assert_eq!((config.logs.sandbox_len_max, config.logs.total_len_max), (2 << 20, 1 << 30));
     assert_eq!(config.templates.len(), 2);
     let simulated = config.providers.simulated;
     assert_eq!(simulated.create_delay, Duration::from_millis(1500));

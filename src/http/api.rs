@@ -10,6 +10,7 @@ pub mod files;
 pub mod holds;
 pub mod issues;
 pub mod login;
+pub mod logs;
 pub mod sandboxes;
 pub mod system;
 

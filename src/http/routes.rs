@@ -12,8 +12,8 @@ use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::api::{
-    commands, deliveries, drift, ensure, events, exec, files, holds, issues, login, sandboxes,
-    system,
+    commands, deliveries, drift, ensure, events, exec, files, holds, issues, login, logs,
+    sandboxes, system,
 };
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
@@ -34,6 +34,7 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(issues::timeline)
         .service(issues::numbered_timeline)
         .service(exec::exec)
+        .service(logs::logs)
         .service(files::list)
         .service(files::read)
         .service(files::write)
@@ -124,6 +125,7 @@ pub fn label(path: &str) -> &'static str {
         ["v1", "sandboxes", _, "start"] => "/v1/sandboxes/{id}/start",
         ["v1", "sandboxes", _, "retry"] => "/v1/sandboxes/{id}/retry",
         ["v1", "sandboxes", _, "exec"] => "/v1/sandboxes/{id}/exec",
+        ["v1", "sandboxes", _, "logs"] => "/v1/sandboxes/{id}/logs",
         ["v1", "sandboxes", _, "files"] => "/v1/sandboxes/{id}/files",
         ["v1", "sandboxes", _, "files", "content"] => "/v1/sandboxes/{id}/files/content",
         ["v1", "repos", _, _, "issues", _, "sandbox"] => {

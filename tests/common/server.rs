@@ -17,6 +17,7 @@ use issuebox::github::webhook::sign;
 use issuebox::http::{Edge, Feed, Limits, TokenHash};
 use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
+use issuebox::logs::{LogBounds, Logs};
 use issuebox::sandbox::SandboxProvider;
 use issuebox::store::sqlite::{OpenError, SqliteStore};
 use issuebox::types::*;
@@ -277,6 +278,7 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
         reports,
         login_links: Arc::default(),
         feed: Arc::clone(&feed),
+        logs: open_logs(parts.data.path()),
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
         webhook_secrets: vec![Secret::new(SECRET)],
@@ -301,6 +303,11 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
     engine.stop(Duration::from_secs(1)).await;
     arbiter.stop();
     arbiter.join().expect("the arbiter ends well");
+}
+
+fn open_logs(data: &Path) -> Logs {
+    let bounds = LogBounds { sandbox_len_max: 1 << 20, total_len_max: 1 << 24, age_max: None };
+    Logs::open(&data.join("logs"), bounds, Arc::new(SystemClock)).expect("logs")
 }
 
 /// Opens the store; the worker threads of a server that just ended may still hold it.

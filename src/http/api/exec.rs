@@ -27,7 +27,7 @@ use crate::http::query::Query;
 use crate::http::shared::{closed, sandbox_ref};
 use crate::http::sse;
 use crate::http::wire::{Failed, Success};
-use crate::sandbox::ExecRequest;
+use crate::sandbox::{ExecRequest, Execution};
 
 pub use output::Encoding;
 use output::{as_events, gather};
@@ -119,13 +119,25 @@ pub async fn exec(
     let exec = call.into_request()?;
     let work = work(&shared, &caller, &path, at_most).await?;
     let began = Instant::now();
-    let execution = work.provider.exec(work.target.clone(), exec).await?;
+    let execution = start(&shared, &caller, &work, exec).await?;
     if sse::is_wanted(&request) {
         return Ok(sse::answer(as_events(execution, encoding, began, work.at_work)));
     }
     let output_max = shared.edge.limits.exec_output_max;
     let answer = gather(execution, encoding, began, output_max).await?;
     Ok(HttpResponse::Ok().json(Success::about(&work.sandbox, answer)))
+}
+
+/// Starts a command, and keeps what it writes for the sandbox's log.
+pub async fn start(
+    shared: &Shared,
+    caller: &Caller,
+    work: &Work,
+    call: ExecRequest,
+) -> Result<Execution, ApiError> {
+    let argv = call.command.clone();
+    let execution = work.provider.exec(work.target.clone(), call).await?;
+    Ok(shared.edge.logs.keep(&work.sandbox.id, &caller.request_id, &argv, execution))
 }
 
 /// A running sandbox to work in; the server's end ends the wait.

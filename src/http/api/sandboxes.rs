@@ -196,24 +196,35 @@ async fn find(
     caller: &Caller,
     of: &SandboxRef,
 ) -> Result<Option<Bytes>, ApiError> {
-    let (live, store) = (&shared.edge.feed.live, &shared.edge.store);
-    let stored = match of {
-        SandboxRef::Id(id) => {
-            if let Some(answer) = live.sandbox(&caller.account, id) {
-                return Ok(Some(answer));
-            }
-            store.sandbox(&caller.account, id).await?
-        }
+    let live = &shared.edge.feed.live;
+    let answer = match of {
+        SandboxRef::Id(id) => live.sandbox(&caller.account, id),
         SandboxRef::Name(name) => {
-            let Some(issue) = IssueId::from_sandbox_name(name) else { return Ok(None) };
-            if let Some(answer) = live.issue(&caller.account, &issue) {
-                return Ok(Some(answer));
-            }
-            match store.resolve(&caller.account, &Alias::Issue(issue)).await? {
-                Some(home) => store.newest_sandbox(home).await?,
-                None => None,
-            }
+            IssueId::from_sandbox_name(name).and_then(|issue| live.issue(&caller.account, &issue))
         }
     };
+    if answer.is_some() {
+        return Ok(answer);
+    }
+    let stored = stored(shared, caller, of).await?;
     Ok(stored.map(|sandbox| Bytes::from(wire::answer_json(&sandbox))))
+}
+
+/// A sandbox as it is stored, also a deleted one.
+pub(super) async fn stored(
+    shared: &Shared,
+    caller: &Caller,
+    of: &SandboxRef,
+) -> Result<Option<Sandbox>, ApiError> {
+    let store = &shared.edge.store;
+    match of {
+        SandboxRef::Id(id) => Ok(store.sandbox(&caller.account, id).await?),
+        SandboxRef::Name(name) => {
+            let Some(issue) = IssueId::from_sandbox_name(name) else { return Ok(None) };
+            match store.resolve(&caller.account, &Alias::Issue(issue)).await? {
+                Some(home) => Ok(store.newest_sandbox(home).await?),
+                None => Ok(None),
+            }
+        }
+    }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::engine::Work;
 use crate::http::Shared;
-use crate::http::api::exec::work;
+use crate::http::api::exec::{start, work};
 use crate::http::api::sandboxes::bounded;
 use crate::http::error::ApiError;
 use crate::http::sse::HEARTBEAT;
@@ -85,7 +85,7 @@ async fn begin(
         stdin: Bytes::new(),
         timeout: None,
     };
-    let execution = work.provider.exec(work.target.clone(), call).await?;
+    let execution = start(shared, &visitor.caller, &work, call).await?;
     Ok((work, execution))
 }
 

@@ -1,0 +1,137 @@
+//! `issuebox logs`: what commands in a sandbox wrote, and what they write from now on.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::types::inert;
+
+use super::Session;
+use super::client::Call;
+use super::failure::Failure;
+use super::output::{Screen, Shape, Shown};
+use super::target::Target;
+use super::wire;
+
+#[derive(Debug, Args)]
+pub(super) struct LogsArgs {
+    /// Go on with what is written from now on
+    #[arg(short, long)]
+    follow: bool,
+    /// How many lines at most, the last ones
+    #[arg(long, value_name = "N", default_value_t = 1_000,
+          value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    tail: u64,
+    /// Show when each line was written
+    #[arg(short, long)]
+    timestamps: bool,
+    /// Which issue
+    #[arg(value_parser = Target::parse)]
+    issue: Target,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+/// One line, as far as it is shown.
+#[derive(Debug, Deserialize)]
+struct Line {
+    at: String,
+    stream: String,
+    text: String,
+}
+
+/// How often in a row a broken stream is joined again before giving up, a second apart.
+const REJOINS_MAX: u32 = 30;
+
+pub(super) async fn run(session: &mut Session<'_>, args: LogsArgs) -> anyhow::Result<ExitCode> {
+    let sandbox = args.issue.sandbox(&session.client).await?;
+    let call = || Call::get(&["sandboxes", &sandbox.id, "logs"]).query("tail", Some(args.tail));
+    if args.follow {
+        follow(session, call, &args).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let answer = session.client.call(call()).await?;
+    let lines = answer.data().as_array().map(Vec::as_slice).unwrap_or_default();
+    match args.shape.shown() {
+        Shown::Data(notation) => session.screen.data(notation, answer.data())?,
+        Shown::Ids | Shown::Table(_) => {
+            for line in lines {
+                show(&mut session.screen, &args, line)?;
+            }
+        }
+    }
+    if lines.is_empty() && args.tail > 0 {
+        // Not a result: a program that reads standard output gets nothing.
+        eprintln!("nothing was run in it yet, or it is no longer kept");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn follow(
+    session: &mut Session<'_>,
+    call: impl Fn() -> Call,
+    args: &LogsArgs,
+) -> anyhow::Result<()> {
+    let mut last: Option<String> = None;
+    let mut rejoins_left = REJOINS_MAX;
+    loop {
+        let asked = call().query("follow", Some("true"));
+        let ended = match session.client.stream(asked, last.as_deref()).await {
+            Ok(mut events) => loop {
+                match events.next().await {
+                    Ok(Some(event)) if event.name == "log" => {
+                        rejoins_left = REJOINS_MAX;
+                        let line: Value = wire::read_event(&event.data)?;
+                        show(&mut session.screen, args, &line)?;
+                        last = event.id;
+                    }
+                    // What later versions may tell.
+                    Ok(Some(_)) => {}
+                    Ok(None) => break ended(),
+                    Err(failure) => break failure,
+                }
+            },
+            // A refusal stays one; only what may pass is tried again.
+            Err(failure @ Failure::Api { .. }) => return Err(failure.into()),
+            Err(failure) => failure,
+        };
+        if rejoins_left == 0 {
+            return Err(ended.into());
+        }
+        rejoins_left -= 1;
+        // The pace of joining again: the server may be starting.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn ended() -> Failure {
+    Failure::Failed {
+        message: "the server ended the stream".to_owned(),
+        hint: "look whether it still runs".to_owned(),
+    }
+}
+
+fn show(screen: &mut Screen, args: &LogsArgs, value: &Value) -> anyhow::Result<()> {
+    let line: Line = wire::read(value)?;
+    let text = inert(&line.text);
+    let text = match (args.shape.shown(), line.stream.as_str()) {
+        (Shown::Data(notation), _) => return screen.record(notation, value),
+        (Shown::Ids, "stdout" | "stderr") => text.into_owned(),
+        // With ids alone only what was written is left of it.
+        (Shown::Ids, _) => return Ok(()),
+        (Shown::Table(_), "stdout" | "stderr") => text.into_owned(),
+        (Shown::Table(_), "command") => screen.faint(&format!("$ {text}")),
+        (Shown::Table(_), "exit") => screen.faint(&format!("exit {text}")),
+        (Shown::Table(_), _) => screen.faint(&format!("({text})")),
+    };
+    let text = match args.timestamps {
+        true => format!("{} {text}", screen.faint(&inert(&line.at))),
+        false => text,
+    };
+    let written: io::Result<()> = screen.line(&text);
+    Ok(written?)
+}

@@ -1,0 +1,168 @@
+//! What commands in a sandbox wrote: `GET /v1/sandboxes/{id}/logs`.
+//!
+//! A follower reads the log from the disk at the pace at which its connection takes bytes; nothing
+//! is queued for it.
+
+use std::convert::Infallible;
+use std::io;
+
+use actix_web::{HttpRequest, HttpResponse, get, web};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use utoipa::ToSchema;
+
+use super::sandboxes::stored;
+use crate::http::Shared;
+use crate::http::auth::Caller;
+use crate::http::error::ApiError;
+use crate::http::query::Query;
+use crate::http::shared::{closed, sandbox_ref};
+use crate::http::sse;
+use crate::http::wire::{self, Failed, Success};
+use crate::logs::{Entry, Follower};
+use crate::store::StoreError;
+
+/// Lines, where `?tail=` does not say.
+const TAIL_DEFAULT: u64 = 1_000;
+/// Most lines that are answered at once.
+const TAIL_MAX: u64 = 10_000;
+
+/// A line of a sandbox's log.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = LogEntry)]
+pub struct LogBody {
+    /// Its number within the log; later lines have greater ones.
+    pub n: u64,
+    /// When it was written.
+    pub at: String,
+    /// The id of the request that ran the command.
+    pub exec: String,
+    /// `command`: one began; `stdout`, `stderr`: a line that it wrote; `exit`: it ended, with this
+    /// code; `note`: of the log itself.
+    pub stream: &'static str,
+    /// The line without its end; bytes that are not UTF-8 are U+FFFD.
+    pub text: String,
+    /// Whether the line goes on in the next entry of its stream.
+    pub partial: bool,
+}
+
+impl From<Entry> for LogBody {
+    fn from(entry: Entry) -> Self {
+        let Entry { n, at, exec, stream, text, is_partial } = entry;
+        let (at, stream) = (at.to_string(), stream.as_str());
+        Self { n, at, exec, stream, text, partial: is_partial }
+    }
+}
+
+/// What commands in a sandbox wrote, oldest first, also of a deleted one. With `follow=true` as
+/// server-sent events: `event: log`, `id:` the entry's number, which `Last-Event-ID` resumes from.
+#[utoipa::path(
+    tag = "work",
+    params(
+        ("id" = String, Path, description = "The sandbox's id or name"),
+        ("tail" = Option<u64>, Query,
+         description = "How many lines at most, 0 to 10000; 1000 where left out"),
+        ("follow" = Option<bool>, Query,
+         description = "Go on with what is written from now on, as events"),
+        ("Last-Event-ID" = Option<String>, Header,
+         description = "With `follow`: go on after this entry; wins over `tail`"),
+    ),
+    responses(
+        (status = 200, content(
+            (Success<Vec<LogBody>> = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 404, body = Failed, description = "sandbox_not_found"),
+        (status = 503, body = Failed, description = "store_failed"),
+    )
+)]
+#[get("/v1/sandboxes/{id}/logs")]
+pub async fn logs(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    let mut query = Query::parse(request.query_string());
+    let lines = query.number("tail", 0..=TAIL_MAX)?.unwrap_or(TAIL_DEFAULT);
+    let lines = usize::try_from(lines).expect("at most 10,000");
+    let follows = query.flag("follow")?;
+    query.finish()?;
+    let sandbox = stored(&shared, &caller, &sandbox_ref(&path)).await?;
+    let sandbox = sandbox.ok_or_else(ApiError::sandbox_not_found)?;
+    let resumed = request.headers().get("last-event-id").and_then(|value| value.to_str().ok());
+    let resumed: Option<u64> = resumed.filter(|_| follows).and_then(|value| value.parse().ok());
+    let (logs, id) = (shared.edge.logs.clone(), sandbox.id.clone());
+    let mut tail = match resumed {
+        Some(_) => Vec::new(),
+        // The last one in any case: following goes on behind it.
+        None => read(move || logs.tail(&id, lines.max(1))).await?,
+    };
+    let last = resumed.or(tail.last().map(|entry| entry.n)).unwrap_or(0);
+    tail.truncate(lines);
+    if follows {
+        let follower = shared.edge.logs.follow(&sandbox.id, last);
+        return Ok(sse::answer(follow(tail, follower, shared.edge.closing.clone())));
+    }
+    let entries: Vec<LogBody> = tail.into_iter().map(LogBody::from).collect();
+    Ok(HttpResponse::Ok().json(Success::about(&sandbox, entries)))
+}
+
+/// Reads from the disk beside the worker, which has other requests to answer.
+async fn read<T: Send + 'static>(
+    reading: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, ApiError> {
+    let read = web::block(reading).await.map_err(io::Error::other).flatten();
+    read.map_err(|error| StoreError::Failed(format!("a sandbox's log: {error}")).into())
+}
+
+/// What there is, then what comes, until the server ends.
+fn follow(
+    tail: Vec<Entry>,
+    follower: Follower,
+    closing: watch::Receiver<bool>,
+) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    let begun = [sse::GREETING, events(tail)].into_iter().filter(|part| !part.is_empty());
+    let rest = stream::unfold((follower, closing), |(follower, closing)| async move {
+        let (bytes, follower) = next(follower, &closing).await?;
+        Some((Ok(bytes), (follower, closing)))
+    });
+    stream::iter(begun.map(Ok)).chain(rest)
+}
+
+/// What is written next; nothing once the server ends, or the log cannot be read.
+async fn next(
+    mut follower: Follower,
+    closing: &watch::Receiver<bool>,
+) -> Option<(Bytes, Follower)> {
+    let silent_until = Instant::now() + sse::HEARTBEAT;
+    loop {
+        if *closing.borrow() {
+            return None;
+        }
+        let (entries, back) = read(move || Ok((follower.read()?, follower))).await.ok()?;
+        follower = back;
+        if !entries.is_empty() {
+            return Some((events(entries), follower));
+        }
+        tokio::select! {
+            biased;
+            () = closed(closing.clone()) => return None,
+            goes_on = follower.changed() => if !goes_on { return None },
+            () = sleep_until(silent_until) => return Some((sse::HEARTBEAT_COMMENT, follower)),
+        }
+    }
+}
+
+fn events(entries: Vec<Entry>) -> Bytes {
+    let one = |entry: Entry| {
+        let n = entry.n.to_string();
+        sse::event("log", Some(&n), &wire::to_json(&LogBody::from(entry)))
+    };
+    Bytes::from(entries.into_iter().map(one).collect::<String>())
+}
