@@ -34,6 +34,9 @@ async fn ensure(server: &Server, issue: &str, title: &str) -> String {
 async fn a_sandbox_appears_and_changes_without_loading_the_page_again() {
     let place = Place::simulated("create_delay_ms = 300");
     let (server, browser) = open(&place).await;
+    browser.without_polls().await;
+    browser.go(&server.url).await;
+    browser.until("document.getElementById('status').dataset.state === 'on'").await;
     browser.js("window.same = true").await;
     ensure(&server, "live-1", "Appears by itself").await;
     browser.until_text("Appears by itself").await;
@@ -46,6 +49,16 @@ async fn a_sandbox_appears_and_changes_without_loading_the_page_again() {
     let focused = browser.js("return document.activeElement.textContent").await;
     assert_eq!(focused, "Appears by itself");
     assert_eq!(browser.js("return window.same").await, true, "the page is the same one");
+    // What a person opened stays open.
+    browser.go(&format!("{}/sandboxes/claude-issue-live-1", server.url)).await;
+    browser.until("document.getElementById('status').dataset.state === 'on'").await;
+    browser.click("[data-key='do-delete'] summary").await;
+    let hold = server.request(reqwest::Method::PUT, "/v1/holds/server");
+    assert_eq!(send(hold.json(&json!({}))).await.status, 200);
+    server.post("/v1/sandboxes/claude-issue-live-1/stop?wait=30", &json!({})).await;
+    browser.until("document.querySelector('.one.stopped')").await;
+    browser.until_text("the server is held by admin").await;
+    browser.until("document.querySelector(\"[data-key='do-delete']\").open").await;
     browser.nothing_happened().await;
 }
 

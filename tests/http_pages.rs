@@ -161,6 +161,8 @@ async fn what_can_be_done_about_a_sandbox_is_done_and_says_what_happens_next() {
     assert_eq!(until("stopped").await, "stopped");
     assert!(person.see(&place).await.text.contains("It is stopped."));
     act("hold").await;
+    let held = person.see(&format!("/sandboxes/{id}")).await.text;
+    assert!(held.contains("Release claude-issue-1") && !held.contains("Hold claude-issue-1"));
     let refused = person.submit(&format!("/sandboxes/{id}/start"), &[]).await;
     assert!(refused.status == 423 && refused.text.contains("Release the hold"), "{refused:?}");
     act("release").await;
@@ -269,6 +271,15 @@ async fn the_first_run_ticks_itself_off() {
     assert!(list.contains("A sample issue") && list.contains("issuebox/sample#1"), "{list}");
     person.submit("/connect/sample", &[]).await;
     assert_eq!(server.get("/v1/sandboxes?deleted=true").await.json()["total"], 1);
+}
+
+#[tokio::test]
+async fn whatever_came_shows_that_github_reaches_us() {
+    let server = TestServer::start().await;
+    let person = Person::at(&server).await;
+    server.deliver("issues", "d-1", &opened(5, "A title")).await;
+    let page = person.see("/connect").await.text;
+    assert_eq!(page.matches("<li class=\"done\"").count(), 4, "{page}");
 }
 
 #[tokio::test]

@@ -80,6 +80,13 @@ impl Browser {
         browser
     }
 
+    /// From now on pages do not look by themselves now and then: what they learn comes as an event.
+    pub async fn without_polls(&self) {
+        let source = "const every = setInterval;
+            window.setInterval = (what, ms) => ms >= 2000 ? 0 : every(what, ms);";
+        self.cdp("Page.addScriptToEvaluateOnNewDocument", json!({"source": source})).await;
+    }
+
     async fn ask(&self, path: &str, body: &Value) -> Value {
         let url = if path.is_empty() {
             format!("{}/session", self.session)

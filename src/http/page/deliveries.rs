@@ -44,6 +44,7 @@ fn render(ask: &DeliveryAsk, found: &Listed<DeliveryBody>, now: Timestamp) -> Ma
     html! {
         div .head {
             h1 { "Deliveries" }
+            p .soft { a href="/connect" { "Connect a repository" } }
             (filters(ask))
         }
         section #live data-live aria-label="Deliveries" {

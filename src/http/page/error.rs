@@ -66,7 +66,7 @@ impl ResponseError for PageError {
                 let main = html! {
                     div .card .problem role="alert" {
                         h1 { (headline(error.code())) }
-                        p { bdi { (message) } }
+                        p .first-up { bdi { (message) } }
                         @if let Some(advice) = advice(error.code()) { p .lead { (advice) } }
                         p { a .button href="/" { "All sandboxes" } }
                     }

@@ -38,7 +38,7 @@
   const shape = (part) => {
     const copy = part.cloneNode(true);
     copy.classList.remove("changed");
-    copy.removeAttribute("open");
+    for (const open of [copy, ...copy.querySelectorAll("details[open]")]) open.removeAttribute("open");
     for (const time of copy.querySelectorAll("time")) {
       time.textContent = "";
       time.removeAttribute("title");
@@ -66,6 +66,15 @@
     (all[was.index] || all[0])?.focus({ preventScroll: true });
   };
 
+  // What a person opened stays open where it is exchanged.
+  const keepOpen = (before, part) => {
+    const all = (of) => [...(of.matches("details") ? [of] : []), ...of.querySelectorAll("details")];
+    const now = all(part);
+    all(before).forEach((details, at) => {
+      if (details.open && now[at]) now[at].open = true;
+    });
+  };
+
   const exchange = (old, fresh) => {
     const kept = new Map();
     for (const part of old.querySelectorAll("[data-key]")) kept.set(part.dataset.key, part);
@@ -77,7 +86,7 @@
         before.classList.remove("changed");
         part.replaceWith(before);
       } else {
-        if (before?.open) part.open = true;
+        if (before) keepOpen(before, part);
         if (part.matches("li")) part.classList.add("changed");
       }
     }
