@@ -27,6 +27,7 @@ mod failure;
 mod files;
 mod get;
 mod hold;
+mod login;
 mod logs;
 mod ls;
 mod output;
@@ -132,6 +133,8 @@ enum Verb {
     Backup(backup::BackupArgs),
     /// Put a backup back; everything is held until released
     Restore(backup::RestoreArgs),
+    /// Make a link that logs a person in to the dashboard, once
+    Login(login::LoginArgs),
     /// Say what is missing or wrong, and what to do about it
     Doctor(doctor::DoctorArgs),
     /// Look at the configuration
@@ -197,6 +200,7 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
         Verb::Holds(args) => remote(&place, env, async |s| hold::list(s, args).await),
         Verb::Drift(args) => remote(&place, env, async |s| drift::run(s, args).await),
         Verb::Deliveries(args) => remote(&place, env, async |s| deliveries::run(s, args).await),
+        Verb::Login(args) => remote(&place, env, async |s| login::run(s, args).await),
         Verb::Wait(args) => remote(&place, env, async |s| wait::run(s, args).await),
     }
 }

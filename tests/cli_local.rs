@@ -20,7 +20,7 @@ fn the_version_is_told_in_every_shape() {
     assert_eq!(run(&["version", "-q"]), ran(0, &format!("{version}\n"), ""));
     let json = format!("{{\"version\":\"{version}\"}}\n");
     assert_eq!(run(&["version", "-o", "json"]), ran(0, &json, ""));
-    assert_eq!(run(&["version", "-o", "yaml"]).out, format!("---\nversion: {version}\n"));
+    assert_eq!(run(&["version", "-o", "yaml"]).out, format!("---\nversion: \"{version}\"\n"));
 }
 
 #[test]

@@ -161,3 +161,18 @@ fn holds_are_listed_inert() {
     let stub = Stub::start(|_| json_reply(200, &json!({"success": true, "data": [], "total": 0})));
     assert_eq!(stub.run(&["holds"]), ran(0, "", "nothing is held\n"));
 }
+
+#[test]
+fn a_log_in_link_is_asked_for_and_shown() {
+    let stub = Stub::start(|_| {
+        let link = json!({"url": "https://box.example/login?key=k\u{1b}",
+            "expiresAt": "2026-03-02T09:10:00.000Z"});
+        json_reply(201, &json!({"success": true, "data": link}))
+    });
+    let shown = stub.run(&["login"]);
+    assert_eq!((shown.code, shown.out.as_str()), (0, "https://box.example/login?key=k\\u{1b}\n"));
+    assert!(shown.err.contains("once, within 10 minutes"), "{}", shown.err);
+    let json = stub.run(&["login", "-o", "json"]).out;
+    assert!(json.contains("\"expiresAt\""), "{json}");
+    assert_eq!(stub.lines(), ["POST /v1/login-links", "POST /v1/login-links"]);
+}

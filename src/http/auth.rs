@@ -57,6 +57,8 @@ pub struct Caller {
     pub name: &'static str,
     /// Its request's id.
     pub request_id: Arc<str>,
+    /// The session it has, where it is one of the page.
+    pub session: Option<SessionKey>,
 }
 
 impl Caller {
@@ -86,21 +88,22 @@ pub async fn authenticate(
     request: &HttpRequest,
     request_id: &Arc<str>,
 ) -> Result<Caller, ApiError> {
-    let caller = |name| Caller {
+    let caller = |name, session| Caller {
         account: AccountName::default_account(),
         name,
         request_id: Arc::clone(request_id),
+        session,
     };
     if let Some(given) = request.headers().get(header::AUTHORIZATION) {
         check_token(shared, client_address(shared, request), bearer(given))?;
-        return Ok(caller("admin"));
+        return Ok(caller("admin", None));
     }
     let session = session(shared, request).await?.ok_or_else(unauthorized)?;
     if *request.method() != Method::GET {
         let token = request.headers().get(FORM_TOKEN_HEADER).and_then(|v| v.to_str().ok());
         check_change(shared, request, &session, token.unwrap_or_default())?;
     }
-    Ok(caller("page"))
+    Ok(caller("page", Some(session)))
 }
 
 /// Whether the request carries the admin token; for routes that are open to some without it.

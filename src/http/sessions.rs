@@ -98,8 +98,16 @@ impl Sessions {
             return Ok(None);
         }
         let key = SessionKey::of(secret);
-        let end = self.store.session_end(key.hash).await?;
-        Ok(end.filter(|end| *end > now).map(|_| key))
+        Ok(self.is_open(&key, now).await?.then_some(key))
+    }
+
+    /// Whether a session that was found before has not ended.
+    ///
+    /// # Errors
+    /// As for [`Sessions::find`].
+    pub async fn is_open(&self, session: &SessionKey, now: Timestamp) -> Result<bool, ApiError> {
+        let end = self.store.session_end(session.hash).await?;
+        Ok(end.is_some_and(|end| end > now))
     }
 
     /// Ends a session.

@@ -225,6 +225,7 @@ mod tests {
             account: AccountName::default_account(),
             name: "admin",
             request_id: "r".into(),
+            session: None,
         };
         let issue = path.map(|id| IssueId::parse(id).expect("a valid id"));
         EnsureRequest::read(Fields::parse(body.as_bytes())?)?.into_ask(issue, &caller)

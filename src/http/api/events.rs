@@ -13,12 +13,14 @@ use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::clock::Clock;
 use crate::http::Shared;
 use crate::http::auth::Caller;
 use crate::http::error::ApiError;
 use crate::http::events::{Position, Read};
 use crate::http::feed::Feed;
 use crate::http::query::Query;
+use crate::http::sessions::{SessionKey, Sessions};
 use crate::http::shared::closed;
 use crate::http::sse;
 use crate::http::wire::Failed;
@@ -56,7 +58,14 @@ pub async fn changes(
     let last = request.headers().get("last-event-id").and_then(|value| value.to_str().ok());
     let cursor = last.filter(|last| !last.is_empty()).map(str::to_owned).or(given);
     let feed = Arc::clone(&shared.edge.feed);
-    Ok(sse::answer(follow(feed, caller.account, cursor, shared.edge.closing.clone())))
+    let watched = caller.session.map(|key| WatchedSession {
+        sessions: shared.sessions.clone(),
+        key,
+        clock: Arc::clone(&shared.edge.clock),
+        good_until: Instant::now() + sse::HEARTBEAT,
+    });
+    let closing = shared.edge.closing.clone();
+    Ok(sse::answer(follow(feed, caller.account, cursor, watched, closing)))
 }
 
 /// Where one subscriber is.
@@ -66,8 +75,29 @@ struct Subscriber {
     position: Position,
     gap: bool,
     news: watch::Receiver<u64>,
+    session: Option<WatchedSession>,
     closing: watch::Receiver<bool>,
     silent_until: Instant,
+}
+
+/// The session that a subscriber listens with: the stream ends soon after it.
+struct WatchedSession {
+    sessions: Sessions,
+    key: SessionKey,
+    clock: Arc<dyn Clock>,
+    /// It is not looked at again before this.
+    good_until: Instant,
+}
+
+impl WatchedSession {
+    /// Whether it has ended; what cannot be read is looked at again later.
+    async fn has_ended(&mut self) -> bool {
+        if Instant::now() < self.good_until {
+            return false;
+        }
+        self.good_until = Instant::now() + sse::HEARTBEAT;
+        self.sessions.is_open(&self.key, self.clock.now()).await.is_ok_and(|is_open| !is_open)
+    }
 }
 
 /// The events of an account from a cursor on, until the server ends.
@@ -75,6 +105,7 @@ fn follow(
     feed: Arc<Feed>,
     account: AccountName,
     cursor: Option<String>,
+    session: Option<WatchedSession>,
     closing: watch::Receiver<bool>,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + use<> {
     let news = feed.events.subscribe();
@@ -85,6 +116,7 @@ fn follow(
         feed,
         account,
         news,
+        session,
         closing,
         silent_until: Instant::now() + sse::HEARTBEAT,
     };
@@ -97,10 +129,15 @@ fn follow(
 }
 
 impl Subscriber {
-    /// What is written next; nothing once the server ends.
+    /// What is written next; nothing once the server or the session ends.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if *self.closing.borrow() {
+                return None;
+            }
+            if let Some(session) = &mut self.session
+                && session.has_ended().await
+            {
                 return None;
             }
             // Marked as seen before reading: a push after the read wakes the wait below.
@@ -154,8 +191,10 @@ const GAP: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::{SystemClock, SystemIds};
     use crate::engine::{Change, Publisher};
     use crate::http::wire::tests::sample;
+    use crate::store::sqlite::SqliteStore;
     use crate::types::{Generation, HomeId, Phase, TimelineEntry, Timestamp};
 
     fn publish(feed: &Feed, version: u64, account: &str) {
@@ -193,7 +232,7 @@ mod tests {
         publish(&feed, 2, "default");
         let account = AccountName::default_account();
         let mut events =
-            Box::pin(follow(Arc::clone(&feed), account, Some(cursor), closing.clone()));
+            Box::pin(follow(Arc::clone(&feed), account, Some(cursor), None, closing.clone()));
         assert!(text(&mut events).await.starts_with("retry:"));
         let first = text(&mut events).await;
         assert!(first.starts_with("event: sandbox.changed\nid: run-2\ndata: {"), "{first}");
@@ -210,7 +249,7 @@ mod tests {
         publish(&feed, 1, "default");
         let account = AccountName::default_account();
         let cursor = Some("old-7".to_owned());
-        let mut events = Box::pin(follow(Arc::clone(&feed), account, cursor, closing));
+        let mut events = Box::pin(follow(Arc::clone(&feed), account, cursor, None, closing));
         text(&mut events).await;
         assert!(text(&mut events).await.starts_with("event: gap\nid: run-1\n"));
         publish(&feed, 2, "default");
@@ -223,9 +262,33 @@ mod tests {
         let (_close, closing) = watch::channel(false);
         publish(&feed, 1, "default");
         let account = AccountName::default_account();
-        let mut events = Box::pin(follow(Arc::clone(&feed), account, None, closing));
+        let mut events = Box::pin(follow(Arc::clone(&feed), account, None, None, closing));
         text(&mut events).await;
         publish(&feed, 2, "default");
         assert!(text(&mut events).await.contains("id: run-2\n"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_soon_after_its_session() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let sessions = Sessions::new(Arc::new(SqliteStore::open(dir.path()).expect("a store")));
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let secret = sessions.begin(&SystemIds, clock.now()).await.expect("it begins");
+        let key = sessions.find(&secret, clock.now()).await.expect("it is read").expect("there");
+        let watched = WatchedSession {
+            sessions: sessions.clone(),
+            key: key.clone(),
+            clock,
+            good_until: Instant::now(),
+        };
+        let (_open, closing) = watch::channel(false);
+        let account = AccountName::default_account();
+        let feed = Arc::new(Feed::new("run"));
+        let mut events = Box::pin(follow(feed, account, None, Some(watched), closing));
+        for expected in [sse::GREETING, sse::HEARTBEAT_COMMENT] {
+            assert_eq!(events.next().await, Some(Ok(expected)));
+        }
+        sessions.end(&key).await.expect("it ends");
+        assert_eq!(events.next().await, None);
     }
 }

@@ -52,6 +52,7 @@ async fn find(request: &HttpRequest) -> Result<Visitor, PageError> {
         account: AccountName::default_account(),
         name: "page",
         request_id: request_id.unwrap_or_else(|| Arc::from("")),
+        session: Some(session.clone()),
     };
     Ok(Visitor { session, caller })
 }

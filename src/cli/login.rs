@@ -1,0 +1,31 @@
+//! `issuebox login`: a link that logs a person in to the dashboard, once.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::types::inert;
+
+use super::Session;
+use super::client::Call;
+use super::output::{Shape, Shown};
+
+#[derive(Debug, Args)]
+pub(super) struct LoginArgs {
+    #[command(flatten)]
+    shape: Shape,
+}
+
+pub(super) async fn run(session: &mut Session<'_>, args: LoginArgs) -> anyhow::Result<ExitCode> {
+    let answer = session.client.call(Call::post(&["login-links"])).await?;
+    let url = inert(answer.data()["url"].as_str().unwrap_or_default());
+    match args.shape.shown() {
+        Shown::Table(_) => {
+            session.screen.line(&url)?;
+            eprintln!("Open it in a browser. It logs in once, within 10 minutes.");
+        }
+        Shown::Ids => session.screen.line(&url)?,
+        Shown::Data(notation) => session.screen.data(notation, answer.data())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
