@@ -49,9 +49,13 @@ impl Draft<'_> {
         match (&verb, result) {
             (_, Ok(Done::Seen(seen))) => self.deleting_found(deleting, &seen),
             // A create or start that was in flight ended well: now remove what it made.
-            (Verb::Create | Verb::Start, Ok(Done::Up(seen))) => {
+            (Verb::Create | Verb::Start, Ok(Done::Up(seen)))
+                if is_ours(&deleting.record, &seen) =>
+            {
                 self.deleting_found(deleting, &[seen]);
             }
+            // What else came up says nothing of ours.
+            (Verb::Create | Verb::Start, Ok(Done::Up(_))) => self.deleting_look(deleting),
             (Verb::Stop, Ok(Done::Down)) => self.deleting_remove_known(deleting),
             (Verb::Delete { .. }, Ok(Done::Removing)) if on(Bug::GoneByAsking) => {
                 self.gone(deleting.record, deleting.next);

@@ -114,6 +114,18 @@ fn a_removal_that_was_accepted_is_not_asked_again_at_once() {
 }
 
 #[test]
+fn that_something_else_came_up_is_no_absence() {
+    for up in [other(None, ObjectState::Running), other(Some(2), ObjectState::Running)] {
+        let mut bench = bench_in(Some(Phase::Creating));
+        bench.command(Command::Delete);
+        bench.answer(Ok(Done::Up(up)));
+        assert_eq!(asked(&bench), Some(Verb::Look));
+        bench.answer(Ok(Done::Seen(vec![])));
+        assert_eq!(bench.issue.state.phase(), None);
+    }
+}
+
+#[test]
 fn only_the_absence_of_the_sandboxs_own_object_ends_a_delete_and_only_where_none_may_land() {
     // An older generation's object is in the way of a look.
     let mut bench = bench_in(Some(Phase::Deleting));
@@ -175,24 +187,6 @@ fn a_look_from_before_a_create_had_to_have_landed_is_no_absence_however_late_its
     bench.due();
     bench.answer(Ok(Done::Seen(vec![])));
     assert_eq!(bench.issue.state.phase(), None);
-}
-
-#[test]
-fn an_answer_that_is_no_look_shows_nothing_of_later_than_itself() {
-    let mut bench = bench_in(Some(Phase::Creating));
-    let began = bench.now;
-    bench.answer(Err(unavailable()));
-    let until = bench.issue.state.record().and_then(|r| r.may_land_until).expect("may land");
-    bench.due();
-    bench.now = began.after(Duration::from_secs(50));
-    bench.answer(Ok(Done::Seen(vec![])));
-    assert_eq!(asked(&bench), Some(Verb::Create));
-    bench.command(Command::Delete);
-    bench.now = began.after(Duration::from_secs(60));
-    assert!(bench.now < until);
-    bench.answer(Ok(Done::Up(other(None, ObjectState::Running))));
-    assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting), "the first may still land");
-    assert_eq!(bench.issue.due_at(), Some(until));
 }
 
 #[test]
