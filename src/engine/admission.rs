@@ -165,8 +165,11 @@ impl Admission {
         if self.quotas.is_unlimited() || inner.places.of_home.contains_key(&issue.home) {
             return None;
         }
+        // It counts for the one that turns out to be newer: there must be room in both.
         let repository = repository.map(Repository::folded);
-        match inner.places.full(self.quotas, &issue.account, repository.as_deref()) {
+        let known = known.map(Repository::folded);
+        let full = |name: Option<&str>| inner.places.full(self.quotas, &issue.account, name);
+        match full(repository.as_deref()).or_else(|| full(known.as_deref())) {
             Some(reason) => Some(Bar { kind: BarKind::Quota, reason }),
             None => {
                 inner.places.take(issue.home, &issue.account, repository);
@@ -395,6 +398,17 @@ mod tests {
         admission.settle(&issue(3, "o/r"));
         admission.settle(&running(issue(1, "o/r")));
         assert_eq!(kind(bar(&admission, &issue(2, "o/s"))), None, "another repository");
+        // What comes late may tell of where the issue was before.
+        let before = (Repository::trusted("o/before"), IssueNumber(4));
+        let late = IssueEvent::Ensure(crate::issue::event::EnsureAsk {
+            template: None,
+            mode: None,
+            title: None,
+            numbered: Some(before),
+            claims: Vec::new(),
+            cause: crate::types::Cause::Service("test"),
+        });
+        assert_eq!(kind(admission.bar(&issue(4, "o/r"), &late)), Some(BarKind::Quota));
     }
 
     #[test]

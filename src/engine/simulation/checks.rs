@@ -234,7 +234,9 @@ impl Inner {
                 was_handled || object.is_some_and(|id| self.ledger.doomed.contains(id))
             }
             FailureCode::KilledOutside => was_handled,
-            FailureCode::DuplicateObject => self.ledger.crowded.contains(&after.home),
+            FailureCode::DuplicateObject => {
+                self.ledger.crowded.contains(&after.home) || self.has_left_in_haste(after.home)
+            }
             FailureCode::ProviderUnavailable
             | FailureCode::ProviderRefused
             | FailureCode::ProviderBroken

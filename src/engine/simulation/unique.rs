@@ -70,6 +70,15 @@ impl Inner {
         })
     }
 
+    /// Whether an object of this home is there that haste left without a record.
+    pub fn has_left_in_haste(&self, home: HomeId) -> bool {
+        let mut objects = self.clouds.iter().flat_map(|cloud| &cloud.objects).map(|o| &o.object);
+        objects.any(|object| {
+            object.labels.as_ref().is_some_and(|labels| labels.home == home)
+                && self.is_left_by_haste(object)
+        })
+    }
+
     /// A call of this home failed, or a removal did not end it. Where all tries to undo a create in
     /// fast mode fail, what it made is left to the sweep as well.
     pub fn undo_fails(&mut self, home: Option<HomeId>) {
