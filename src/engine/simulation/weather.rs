@@ -155,6 +155,12 @@ impl Weather {
             weather.quotas.repository = *chance.pick(&[0, 0, 0, 0, 1, 2]);
         }
         weather.transfers = !forgetful && chance.permille(if callers { 200 } else { 500 });
+        if forgetful {
+            // What is too much at once must be settled at once.
+            weather.actions += 30;
+            weather.provider_faults = weather.provider_faults.min(50);
+            weather.crashes &= chance.permille(300);
+        }
         weather.hasty = callers && !forgetful && chance.permille(120);
         if weather.hasty {
             (weather.fast, weather.jitter) = (1000, 300);
