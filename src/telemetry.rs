@@ -1,4 +1,4 @@
-//! The log: one line an event, on standard error; and [`traces`], where a collector takes them.
+//! The log: one line an event, on standard error; and `traces`, where a collector takes them.
 //!
 //! `ISSUEBOX_LOG` filters it (`serve` logs `info` when it is unset; the syntax is `tracing-subscriber`'s, such as
 //! `issuebox=debug,info`), `ISSUEBOX_LOG_FORMAT=json` makes each line a JSON object.
