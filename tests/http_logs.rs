@@ -87,30 +87,32 @@ async fn a_follower_sees_what_there_is_and_then_what_comes() {
             None => request,
         }
     };
-    let until = async |request: reqwest::RequestBuilder, end: &str| {
-        let mut bytes = request.send().await.expect("answers").bytes_stream();
+    // Whoever has the head of the answer sees everything that comes from then on.
+    let open = async |request: reqwest::RequestBuilder| request.send().await.expect("answers");
+    let until = async |stream: reqwest::Response, end: &str| {
+        let mut bytes = stream.bytes_stream();
         let mut text = String::new();
         while !text.contains(end) {
-            let more = tokio::time::timeout(Duration::from_secs(10), bytes.next()).await;
+            let more = tokio::time::timeout(Duration::from_secs(30), bytes.next()).await;
             let more = more.unwrap_or_else(|_| panic!("{end} is missing in {text}"));
             text.push_str(&String::from_utf8_lossy(&more.expect("goes on").expect("bytes")));
         }
         text
     };
-    let (seen, ()) = tokio::join!(until(follow("&tail=2", None), "exit\",\"text\":\"7"), async {
-        run(&server, json!(["echo", "after"])).await;
-        run(&server, json!(["fail", "7"])).await;
-    });
+    let stream = open(follow("&tail=2", None)).await;
+    run(&server, json!(["echo", "after"])).await;
+    run(&server, json!(["fail", "7"])).await;
+    let seen = until(stream, "exit\",\"text\":\"7").await;
     assert!(!seen.contains("\"command\",\"text\":\"echo before"), "{seen}");
     let at = |what: &str| seen.find(what).unwrap_or_else(|| panic!("{what} is missing in {seen}"));
     assert!(at("event: log\nid: 2\n") < at("before"));
     assert!(at("\"text\":\"before") < at("\"text\":\"after") && at("after") < at("failing"));
-    let resumed = until(follow("", Some("5")), "id: 9").await;
+    let resumed = until(open(follow("", Some("5"))).await, "id: 9").await;
     assert!(resumed.contains("id: 6\n") && !resumed.contains("id: 5\n"), "{resumed}");
-    let only_new = tokio::join!(until(follow("&tail=0", None), "latest"), async {
-        run(&server, json!(["echo", "latest"])).await;
-    });
-    assert!(!only_new.0.contains("failing"), "{only_new:?}");
+    let stream = open(follow("&tail=0", None)).await;
+    run(&server, json!(["echo", "latest"])).await;
+    let only_new = until(stream, "latest").await;
+    assert!(!only_new.contains("failing"), "{only_new:?}");
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ use super::breaker::{Breaker, BreakerView};
 use super::core::Core;
 use super::identity::NotConfirmed;
 
-use hurry::OnItsWay;
+use hurry::{CommitEnd, OnItsWay};
 pub(super) use slots::CallId;
 use slots::{Asked, Slots};
 
@@ -249,16 +249,24 @@ impl Executor {
         Err(why.not_asked(name))
     }
 
+    /// Asks the provider, when it is this call's turn. Of a create in fast mode, `record` is how its
+    /// record ends: where that is refused, it is not asked any more.
     async fn perform(
         &self,
         core: &Arc<Core>,
         home: HomeId,
         call: ProviderCall,
+        record: Option<&CommitEnd>,
     ) -> Result<Done, Trouble> {
+        let is_refused =
+            || record.is_some_and(|end| matches!(end.clone().now_or_never(), Some(Err(_))));
         let name = call.provider.clone();
         let Some(Bounded { provider, breaker, creates, others }) = self.providers.get(&name) else {
             return Err(Trouble::Unknown(name));
         };
+        if is_refused() {
+            return Err(Trouble::NotAsked(NotAsked::NoTurn));
+        }
         self.may_ask(core, &name, breaker).await.map_err(Trouble::NotAsked)?;
         let deadline = call.deadline;
         // Half of the time may go by waiting for a turn; the other half is the provider's.
@@ -271,6 +279,9 @@ impl Executor {
         };
         // While this waited for its turn it may have become unreachable, or somebody else.
         self.may_ask(core, &name, breaker).await.map_err(Trouble::NotAsked)?;
+        if is_refused() {
+            return Err(Trouble::NotAsked(NotAsked::NoTurn));
+        }
         // Boxed, so that the many that may wait for their turn are small.
         let work = Box::pin(ask::ask(provider.as_ref(), &self.instance, home, call));
         let guarded = AssertUnwindSafe(work).catch_unwind();
@@ -372,7 +383,7 @@ async fn make_calls(core: Arc<Core>, home: HomeId, first: Asked) {
         let span = span_of(&span, home, &call);
         let work = async {
             match record {
-                None => Some(core.executor.perform(&core, home, call).await),
+                None => Some(core.executor.perform(&core, home, call, None).await),
                 Some(record) => hurry::hurried(&core, home, call, record).await,
             }
         };

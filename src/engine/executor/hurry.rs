@@ -62,13 +62,7 @@ pub(in crate::engine) async fn hurried(
     record: OnItsWay,
 ) -> Option<Result<Done, Trouble>> {
     let OnItsWay { end, by, account, names, too_slow } = record;
-    // It may have waited behind another call, and been refused meanwhile.
-    let refused_before = matches!(end.clone().now_or_never(), Some(Err(_)));
-    let result = if refused_before {
-        None
-    } else {
-        Some(core.executor.perform(core, home, call.clone()).await)
-    };
+    let result = core.executor.perform(core, home, call.clone(), Some(&end)).await;
     let ended = tokio::select! {
         biased;
         ended = end.clone() => Some(ended),
@@ -76,19 +70,17 @@ pub(in crate::engine) async fn hurried(
     };
     if let Some(Ok(())) = ended {
         core.directory.settled(&account, home, &names);
-        return result;
+        return Some(result);
     }
     let was_asked = match &result {
-        None | Some(Err(Trouble::NotAsked(_) | Trouble::Unknown(_))) => false,
-        Some(
-            Ok(_)
-            | Err(
-                Trouble::Absent
-                | Trouble::Present(_)
-                | Trouble::Refused(_)
-                | Trouble::Unavailable { .. }
-                | Trouble::Broken(_),
-            ),
+        Err(Trouble::NotAsked(_) | Trouble::Unknown(_)) => false,
+        Ok(_)
+        | Err(
+            Trouble::Absent
+            | Trouble::Present(_)
+            | Trouble::Refused(_)
+            | Trouble::Unavailable { .. }
+            | Trouble::Broken(_),
         ) => true,
     };
     if was_asked && !on(Bug::FastNotUndone) {
@@ -107,23 +99,20 @@ pub(in crate::engine) async fn hurried(
         None => {
             // Whoever asked may have gone away.
             let _ = too_slow.send(());
-            too_slow_came_to(result, was_asked)
+            Some(too_slow_came_to(result, was_asked))
         }
     }
 }
 
 /// What a create came to whose record was not durable in time, for its actor.
-fn too_slow_came_to(
-    result: Option<Result<Done, Trouble>>,
-    was_asked: bool,
-) -> Option<Result<Done, Trouble>> {
+fn too_slow_came_to(result: Result<Done, Trouble>, was_asked: bool) -> Result<Done, Trouble> {
     match result {
         // What may still land is told as such: it must be waited for.
-        Some(Err(Trouble::Unavailable { .. })) => result,
-        Some(_) if was_asked => Some(Err(Trouble::Broken(
+        Err(Trouble::Unavailable { .. }) => result,
+        Ok(_) | Err(_) if was_asked => Err(Trouble::Broken(
             "the record could not be written in 30 s; its object was destroyed".into(),
-        ))),
-        Some(_) | None => result,
+        )),
+        Ok(_) | Err(_) => result,
     }
 }
 
