@@ -11,6 +11,7 @@ mod assets;
 mod attention;
 mod chart;
 mod connect;
+mod console;
 mod deliveries;
 mod drift;
 mod error;
@@ -19,6 +20,7 @@ mod files;
 mod form;
 mod holds;
 mod list;
+mod logs;
 mod overview;
 mod providers;
 mod sandbox;
@@ -54,6 +56,8 @@ pub fn pages(app: &mut web::ServiceConfig) {
     app.service(sandbox::show)
         .service(files::show)
         .service(files::picture)
+        .service(logs::show)
+        .service(logs::stream_output)
         .service(exec::run)
         .service(sandbox::command)
         .service(deliveries::show)

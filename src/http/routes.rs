@@ -153,6 +153,7 @@ pub fn label(path: &str) -> &'static str {
         [""] => "/",
         ["sandboxes", _] => "/sandboxes/{id}",
         ["sandboxes", _, _] => "/sandboxes/{id}/{action}",
+        ["sandboxes", _, "logs", "output"] => "/sandboxes/{id}/logs/output",
         ["deliveries"] => "/deliveries",
         ["providers"] => "/providers",
         ["drift"] => "/drift",

@@ -9,14 +9,17 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::time::Instant;
 
-use crate::clock::IdSource;
+use crate::clock::{Clock, IdSource};
 use crate::engine::EngineError;
 use crate::store::CommitError;
 use crate::store::session::{SessionHash, SessionStore};
 use crate::types::Timestamp;
 
+use super::Shared;
 use super::error::ApiError;
+use super::sse::HEARTBEAT;
 
 /// The name of the cookie.
 pub const SESSION_COOKIE: &str = "issuebox_session";
@@ -116,6 +119,37 @@ impl Sessions {
     /// 503 where that could not be stored.
     pub async fn end(&self, session: &SessionKey) -> Result<(), ApiError> {
         self.store.end_session(session.hash).await.map_err(not_stored)
+    }
+}
+
+/// A session that something goes on with: a stream ends soon after it.
+pub struct WatchedSession {
+    sessions: Sessions,
+    key: SessionKey,
+    clock: Arc<dyn Clock>,
+    /// It is not looked at again before this.
+    good_until: Instant,
+}
+
+impl WatchedSession {
+    /// A session that was just found.
+    pub fn new(shared: &Shared, key: SessionKey) -> Self {
+        Self::of(shared.sessions.clone(), key, Arc::clone(&shared.edge.clock))
+    }
+
+    /// The same, of its parts.
+    pub fn of(sessions: Sessions, key: SessionKey, clock: Arc<dyn Clock>) -> Self {
+        Self { sessions, key, clock, good_until: Instant::now() + HEARTBEAT }
+    }
+
+    /// Whether it has ended, as of some seconds ago; where that cannot be read, it is looked at
+    /// again later.
+    pub async fn has_ended(&mut self) -> bool {
+        if Instant::now() < self.good_until {
+            return false;
+        }
+        self.good_until = Instant::now() + HEARTBEAT;
+        self.sessions.is_open(&self.key, self.clock.now()).await.is_ok_and(|is_open| !is_open)
     }
 }
 

@@ -13,14 +13,13 @@ use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::clock::Clock;
 use crate::http::Shared;
 use crate::http::auth::Caller;
 use crate::http::error::ApiError;
 use crate::http::events::{Position, Read};
 use crate::http::feed::Feed;
 use crate::http::query::Query;
-use crate::http::sessions::{SessionKey, Sessions};
+use crate::http::sessions::WatchedSession;
 use crate::http::shared::closed;
 use crate::http::sse;
 use crate::http::wire::Failed;
@@ -58,12 +57,7 @@ pub async fn changes(
     let last = request.headers().get("last-event-id").and_then(|value| value.to_str().ok());
     let cursor = last.filter(|last| !last.is_empty()).map(str::to_owned).or(given);
     let feed = Arc::clone(&shared.edge.feed);
-    let watched = caller.session.map(|key| WatchedSession {
-        sessions: shared.sessions.clone(),
-        key,
-        clock: Arc::clone(&shared.edge.clock),
-        good_until: Instant::now() + sse::HEARTBEAT,
-    });
+    let watched = caller.session.map(|key| WatchedSession::new(&shared, key));
     let closing = shared.edge.closing.clone();
     Ok(sse::answer(follow(feed, caller.account, cursor, watched, closing)))
 }
@@ -78,26 +72,6 @@ struct Subscriber {
     session: Option<WatchedSession>,
     closing: watch::Receiver<bool>,
     silent_until: Instant,
-}
-
-/// The session that a subscriber listens with: the stream ends soon after it.
-struct WatchedSession {
-    sessions: Sessions,
-    key: SessionKey,
-    clock: Arc<dyn Clock>,
-    /// It is not looked at again before this.
-    good_until: Instant,
-}
-
-impl WatchedSession {
-    /// Whether it has ended; what cannot be read is looked at again later.
-    async fn has_ended(&mut self) -> bool {
-        if Instant::now() < self.good_until {
-            return false;
-        }
-        self.good_until = Instant::now() + sse::HEARTBEAT;
-        self.sessions.is_open(&self.key, self.clock.now()).await.is_ok_and(|is_open| !is_open)
-    }
 }
 
 /// The events of an account from a cursor on, until the server ends.
@@ -191,8 +165,9 @@ const GAP: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{SystemClock, SystemIds};
+    use crate::clock::{Clock, SystemClock, SystemIds};
     use crate::engine::{Change, Publisher};
+    use crate::http::sessions::Sessions;
     use crate::http::wire::tests::sample;
     use crate::store::sqlite::SqliteStore;
     use crate::types::{Generation, HomeId, Phase, TimelineEntry, Timestamp};
@@ -275,12 +250,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let secret = sessions.begin(&SystemIds, clock.now()).await.expect("it begins");
         let key = sessions.find(&secret, clock.now()).await.expect("it is read").expect("there");
-        let watched = WatchedSession {
-            sessions: sessions.clone(),
-            key: key.clone(),
-            clock,
-            good_until: Instant::now(),
-        };
+        let watched = WatchedSession::of(sessions.clone(), key.clone(), clock);
         let (_open, closing) = watch::channel(false);
         let account = AccountName::default_account();
         let feed = Arc::new(Feed::new("run"));
@@ -289,6 +259,8 @@ mod tests {
             assert_eq!(events.next().await, Some(Ok(expected)));
         }
         sessions.end(&key).await.expect("it ends");
-        assert_eq!(events.next().await, None);
+        // It is looked at every 15 seconds.
+        let rest: Vec<_> = events.collect().await;
+        assert!(rest.len() <= 1, "{rest:?}");
     }
 }

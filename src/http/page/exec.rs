@@ -1,17 +1,14 @@
 //! Commands in a sandbox, from the page: a line for its shell, and its output as it comes.
 //!
-//! The output is a page of its own in a frame, which the browser shows while it is being sent: it
-//! needs no script, and what a program writes is never in the page that can change something.
-//! Whoever leaves ends the command.
+//! The output is a page of its own in a frame (`console`). Whoever leaves ends the command.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
-use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 use tokio::time::{Instant, sleep_until};
 
 use crate::engine::Work;
@@ -24,7 +21,7 @@ use crate::sandbox::{ExecEvent, ExecRequest, Execution};
 use crate::types::{Sandbox, inert};
 
 use super::ansi::Painter;
-use super::assets::STYLE;
+use super::console::{self, END, NOTHING, OUTPUT_LEN_MAX, mark_error};
 use super::error::{PageError, advice};
 use super::form;
 use super::shell::Frame;
@@ -32,14 +29,8 @@ use super::visitor::Visitor;
 
 /// How long a command waits for its sandbox to run.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// Output that is shown, in bytes of HTML: what is beyond is read and thrown away.
-const OUTPUT_LEN_MAX: usize = 2 * 1024 * 1024;
 /// The name of the frame that output is shown in.
 const FRAME: &str = "output";
-
-/// No script, no form, no picture; framed by our own pages only.
-const POLICY: &str = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; \
-    frame-ancestors 'self'";
 
 /// Runs a line in a sandbox's shell.
 #[post("/sandboxes/{id}/exec")]
@@ -51,15 +42,15 @@ pub async fn run(
     payload: web::Payload,
 ) -> Result<HttpResponse, PageError> {
     match begin(&shared, &visitor, &request, &id, payload).await {
-        Ok((work, execution)) => Ok(answer(output(work, execution))),
+        Ok((work, execution)) => Ok(console::answer(output(work, execution))),
         // Told in the frame, where a page of ours is not shown.
         Err(error) => {
             let text = html! {
                 p .bad { (inert(error.message())) }
                 @if let Some(advice) = advice(error.code()) { p { (advice) } }
             };
-            let whole = format!("{}<pre></pre>{}{END}", head(), text.into_string());
-            Ok(answer(stream::iter([Ok(Bytes::from(whole))])))
+            let whole = format!("{}<pre></pre>{}{END}", console::head(), text.into_string());
+            Ok(console::answer(stream::iter([Ok(Bytes::from(whole))])))
         }
     }
 }
@@ -87,18 +78,6 @@ async fn begin(
     };
     let execution = start(shared, &visitor.caller, &work, call).await?;
     Ok((work, execution))
-}
-
-fn answer<S>(pieces: S) -> HttpResponse
-where
-    S: futures_util::Stream<Item = Result<Bytes, Infallible>> + 'static,
-{
-    HttpResponse::Ok()
-        .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
-        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
-        .insert_header((header::X_FRAME_OPTIONS, "SAMEORIGIN"))
-        .insert_header(("x-accel-buffering", "no"))
-        .streaming(pieces)
 }
 
 /// A command whose output is being shown.
@@ -131,7 +110,7 @@ fn output(
         let (text, goes_on) = running.next().await;
         Some((Ok(Bytes::from(text)), goes_on.then_some(running)))
     });
-    stream::once(async { Ok(Bytes::from(format!("{}<pre>", head()))) }).chain(rest)
+    stream::once(async { Ok(Bytes::from(format!("{}<pre>", console::head()))) }).chain(rest)
 }
 
 impl Running {
@@ -141,8 +120,7 @@ impl Running {
         let event = tokio::select! {
             biased;
             event = self.execution.events.recv() => event,
-            // Something invisible, so that a page that was closed is noticed.
-            () = sleep_until(heartbeat) => return ("<!-- -->".into(), true),
+            () = sleep_until(heartbeat) => return (NOTHING.into(), true),
         };
         let painted = match event {
             Some(ExecEvent::Stdout(bytes)) => self.stdout.paint(&bytes),
@@ -161,11 +139,10 @@ impl Running {
         };
         if self.shown + painted.len() > OUTPUT_LEN_MAX {
             self.left_out += painted.len();
-            return (String::from("<!-- -->"), true);
+            return (NOTHING.into(), true);
         }
         self.shown += painted.len();
-        // An empty piece would end the answer.
-        (if painted.is_empty() { "<!-- -->".into() } else { painted }, true)
+        (if painted.is_empty() { NOTHING.into() } else { painted }, true)
     }
 
     fn close(&mut self, end: &Markup) -> String {
@@ -177,33 +154,18 @@ impl Running {
     }
 }
 
-fn mark_error(painted: String) -> String {
-    if painted.is_empty() { painted } else { format!("<span class=\"err\">{painted}</span>") }
-}
-
-const END: &str = "</div></body></html>";
-
-/// The beginning of the output's page. It is scrolled to its end as it grows, by layout alone.
-fn head() -> String {
-    let head = html! {
-        head {
-            meta charset="utf-8";
-            title { "Output" }
-            link rel="stylesheet" href=(STYLE.url());
-        }
-    };
-    format!("{}<html lang=\"en\">{}<body class=\"output\"><div>", DOCTYPE.into_string(), head.0)
-}
-
 /// The line to write commands in, and the frame for what they say.
 pub fn card(sandbox: &Sandbox, frame: &Frame) -> Markup {
     let id = &sandbox.id;
-    let waiting = format!("{}<p>Output appears here.</p>{END}", head());
+    let waiting = console::saying("Output appears here.");
     html! {
         div .card .work {
             div .between {
                 h2 { "Run a command" }
-                a href={ "/sandboxes/" (id) "/files" } { "Files of its workspace" }
+                p .links {
+                    a href={ "/sandboxes/" (id) "/files" } { "Files" }
+                    a href={ "/sandboxes/" (id) "/logs" } { "Logs" }
+                }
             }
             form .command method="post" action={ "/sandboxes/" (id) "/exec" } target=(FRAME) {
                 (frame.token())
@@ -214,17 +176,5 @@ pub fn card(sandbox: &Sandbox, frame: &Frame) -> Markup {
             iframe .console name=(FRAME) title="Output of the command" srcdoc=(waiting) {}
             p .soft { "Runs in " code { "sh" } " in the workspace. Leaving the page ends it." }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_page_of_output_is_whole_and_has_no_script() {
-        let head = head();
-        assert!(head.starts_with("<!DOCTYPE html>") && head.ends_with("<div>"));
-        assert!(!head.contains("<script") && POLICY.contains("default-src 'none'"));
     }
 }

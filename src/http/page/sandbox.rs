@@ -271,7 +271,10 @@ fn work(sandbox: &Sandbox, frame: &Frame) -> Markup {
         @if sandbox.phase.is_some() {
             (exec::card(sandbox, frame))
         } @else {
-            p .note { "What was in it is gone; its history stays." }
+            p .note {
+                "What was in it is gone; its history stays, and for some time "
+                a href={ "/sandboxes/" (sandbox.id) "/logs" } { "what its commands wrote" } "."
+            }
         }
     }
 }

@@ -1,0 +1,199 @@
+//! What commands in a sandbox wrote earlier, and what they write now; also of a deleted one.
+
+use std::io;
+
+use actix_web::{HttpResponse, get, web};
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use maud::html;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::http::Shared;
+use crate::http::error::ApiError;
+use crate::http::sessions::WatchedSession;
+use crate::http::shared::{closed, sandbox_ref};
+use crate::http::sse::HEARTBEAT;
+use crate::logs::{Entry, Follower, Stream};
+use crate::store::StoreError;
+
+use super::ansi::Painter;
+use super::console::{self, END, NOTHING, OUTPUT_LEN_MAX, mark_error};
+use super::error::PageError;
+use super::sandbox::load;
+use super::shell::{Frame, Section};
+use super::text::shown;
+use super::visitor::Visitor;
+
+/// Lines from earlier that are shown.
+const TAIL_LEN: usize = 2_000;
+
+/// The log of a sandbox, in a frame that follows it.
+#[get("/sandboxes/{id}/logs")]
+pub async fn show(
+    shared: web::Data<Shared>,
+    visitor: Visitor,
+    id: web::Path<String>,
+) -> Result<HttpResponse, PageError> {
+    let sandbox = load(&shared, &visitor.caller.account, &sandbox_ref(&id)).await?;
+    let title = format!("Logs of {}", sandbox.name);
+    let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, title).await;
+    let base = format!("/sandboxes/{}", sandbox.id);
+    Ok(super::html(&frame.render(&html! {
+        p .back { a href=(base) { "← " (shown(&sandbox.name)) } }
+        div .head { h1 { "Logs" } p .soft { "What commands wrote, the newest last; it goes on by itself." } }
+        iframe .console .tall src={ (base) "/logs/output" } title="What commands wrote" {}
+    })))
+}
+
+/// What the frame shows.
+#[get("/sandboxes/{id}/logs/output")]
+pub async fn stream_output(
+    shared: web::Data<Shared>,
+    visitor: Visitor,
+    id: web::Path<String>,
+) -> Result<HttpResponse, PageError> {
+    let sandbox = load(&shared, &visitor.caller.account, &sandbox_ref(&id)).await?;
+    let (logs, of) = (shared.edge.logs.clone(), sandbox.id.clone());
+    let tail = read(move || logs.tail(&of, TAIL_LEN)).await?;
+    let after = tail.last().map_or(0, |entry| entry.n);
+    let mut shown = Shown::default();
+    let begun = if tail.is_empty() {
+        "<span class=\"cut\">No command has run yet.</span>\n".to_owned()
+    } else {
+        shown.paint(&tail)
+    };
+    let followed = Followed {
+        follower: shared.edge.logs.follow(&sandbox.id, after),
+        shown,
+        session: WatchedSession::new(&shared, visitor.session),
+        closing: shared.edge.closing.clone(),
+    };
+    let rest = stream::unfold(Some(followed), |followed| async move {
+        let (text, followed) = followed?.next().await;
+        Some((Ok(Bytes::from(text)), followed))
+    });
+    let begun = format!("{}<pre>{begun}", console::head());
+    Ok(console::answer(stream::once(async { Ok(Bytes::from(begun)) }).chain(rest)))
+}
+
+/// Reads from the disk beside the worker, which has other requests to answer.
+async fn read<T: Send + 'static>(
+    reading: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, ApiError> {
+    let read = web::block(reading).await.map_err(io::Error::other).flatten();
+    read.map_err(|error| StoreError::Failed(format!("a sandbox's log: {error}")).into())
+}
+
+/// A log that is being shown.
+struct Followed {
+    follower: Follower,
+    shown: Shown,
+    session: WatchedSession,
+    closing: watch::Receiver<bool>,
+}
+
+impl Followed {
+    /// What is sent next, and what follows, where something does.
+    async fn next(mut self) -> (String, Option<Self>) {
+        let end = |why: &str| (format!("</pre>{}{END}", html! { p .cut { (why) } }.0), None);
+        let silent_until = Instant::now() + HEARTBEAT;
+        loop {
+            if *self.closing.borrow() {
+                return end("The server ended; load the page again.");
+            }
+            if self.session.has_ended().await {
+                return end("The session has ended.");
+            }
+            if self.shown.len > OUTPUT_LEN_MAX {
+                return end("That is a lot; load the page again for what is newest.");
+            }
+            let mut follower = self.follower;
+            let Ok((entries, back)) = read(move || Ok((follower.read()?, follower))).await else {
+                return end("The log cannot be read now.");
+            };
+            self.follower = back;
+            if !entries.is_empty() {
+                return (self.shown.paint(&entries), Some(self));
+            }
+            tokio::select! {
+                biased;
+                () = closed(self.closing.clone()) => {}
+                goes_on = self.follower.changed() => if !goes_on { return end("That is all.") },
+                () = sleep_until(silent_until) => return (NOTHING.to_owned(), Some(self)),
+            }
+        }
+    }
+}
+
+/// Entries as HTML.
+#[derive(Default)]
+struct Shown {
+    stdout: Painter,
+    stderr: Painter,
+    /// How much was shown, in bytes.
+    len: usize,
+}
+
+impl Shown {
+    /// Never empty, which would end the page.
+    fn paint(&mut self, entries: &[Entry]) -> String {
+        let mut text: String = entries.iter().map(|entry| self.line(entry)).collect();
+        if text.is_empty() {
+            text.push_str(NOTHING);
+        }
+        self.len += text.len();
+        text
+    }
+
+    fn line(&mut self, entry: &Entry) -> String {
+        let end = if entry.is_partial { "" } else { "\n" };
+        let line = format!("{}{end}", entry.text);
+        let told = shown(&entry.text);
+        match entry.stream {
+            Stream::Stdout => self.stdout.paint(line.as_bytes()),
+            Stream::Stderr => mark_error(self.stderr.paint(line.as_bytes())),
+            Stream::Command => {
+                // Colours that a command left behind are not the next one's.
+                (self.stdout, self.stderr) = (Painter::default(), Painter::default());
+                html! { span .cut { (entry.at) } " " span .bo { "$ " (told) } "\n" }.0
+            }
+            Stream::Exit | Stream::Note => html! { span .cut { (told) } "\n" }.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Timestamp;
+
+    fn entry(stream: Stream, text: &str) -> Entry {
+        Entry {
+            n: 1,
+            at: Timestamp::from_unix_ms(0),
+            exec: "r".into(),
+            stream,
+            text: text.into(),
+            is_partial: false,
+        }
+    }
+
+    #[test]
+    fn what_commands_wrote_is_shown_in_its_colours_and_does_nothing() {
+        let mut log = Shown::default();
+        let html = log.paint(&[
+            entry(Stream::Command, "sh -c <b>"),
+            entry(Stream::Stdout, "\u{1b}[31mred<img src=x>"),
+            entry(Stream::Stderr, "\u{1b}]52;c;x\u{7}err"),
+            entry(Stream::Exit, "exit code 0"),
+            entry(Stream::Command, "next"),
+            entry(Stream::Stdout, "plain"),
+        ]);
+        assert!(html.contains("$ sh -c &lt;b&gt;</span>\n<span class=\"f1\">red&lt;img src=x&gt;"));
+        assert!(
+            html.contains("<span class=\"err\">err\n</span>") && html.ends_with("</span>\nplain\n")
+        );
+        assert!(!html.contains('\u{1b}') && log.len == html.len());
+    }
+}
