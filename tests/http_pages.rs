@@ -62,6 +62,7 @@ fn pages(id: &str) -> Vec<String> {
         "/sandboxes/ID",
         "/sandboxes/ID?done=stop",
         "/sandboxes/ID/files",
+        "/sandboxes/ID/logs",
         "/deliveries",
         "/deliveries?status=badly_signed",
         "/providers",
