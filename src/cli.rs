@@ -32,6 +32,7 @@ mod logs;
 mod ls;
 mod output;
 mod progress;
+mod rejoin;
 mod retry;
 mod rm;
 mod serve;

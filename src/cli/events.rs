@@ -6,7 +6,6 @@
 //! taken up where it was; events that the server no longer has are said to be missing.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
@@ -18,6 +17,7 @@ use super::Session;
 use super::client::{Call, EventStream};
 use super::failure::Failure;
 use super::output::{Screen, Shape, Shown};
+use super::rejoin::{Rejoins, ended_by_server};
 use super::sse::Event;
 use super::target::Target;
 use super::wire::{self, Changed, TimelineEntry};
@@ -36,8 +36,6 @@ pub(super) struct EventsArgs {
 
 /// How many the API gives at once at most.
 const PAGE_LEN: u64 = 200;
-/// How often in a row a broken stream is joined again before giving up, a second apart.
-const REJOINS_MAX: u32 = 30;
 
 pub(super) async fn run(session: &mut Session<'_>, args: EventsArgs) -> anyhow::Result<ExitCode> {
     let mut follower = Follower { shown: args.shape.shown(), issue_id: None, told: Vec::new() };
@@ -120,24 +118,17 @@ impl Follower {
         session: &mut Session<'_>,
         mut cursor: Option<String>,
     ) -> anyhow::Result<()> {
-        let mut rejoins_left = REJOINS_MAX;
+        let mut rejoins = Rejoins::new();
         loop {
             let call = Call::get(&["events"]);
             let ended = match session.client.stream(call, cursor.as_deref()).await {
                 Ok(mut events) => {
-                    rejoins_left = REJOINS_MAX;
+                    rejoins.joined();
                     self.show(&mut session.screen, &mut events, &mut cursor).await?
                 }
-                // A refusal stays one; only what may pass is tried again.
-                Err(failure @ Failure::Api { .. }) => return Err(failure.into()),
                 Err(failure) => failure,
             };
-            if rejoins_left == 0 {
-                return Err(ended.into());
-            }
-            rejoins_left -= 1;
-            // The pace of joining again: the server may be starting.
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            rejoins.wait(ended).await?;
         }
     }
 
@@ -151,12 +142,7 @@ impl Follower {
         loop {
             let event = match events.next().await {
                 Ok(Some(event)) => event,
-                Ok(None) => {
-                    return Ok(Failure::Failed {
-                        message: "the server ended the stream".to_owned(),
-                        hint: "look whether it still runs".to_owned(),
-                    });
-                }
+                Ok(None) => return Ok(ended_by_server()),
                 Err(failure) => return Ok(failure),
             };
             match event.name.as_str() {

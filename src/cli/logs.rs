@@ -2,7 +2,6 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use serde::Deserialize;
@@ -12,8 +11,8 @@ use crate::types::inert;
 
 use super::Session;
 use super::client::Call;
-use super::failure::Failure;
 use super::output::{Screen, Shape, Shown};
+use super::rejoin::{Rejoins, ended_by_server};
 use super::target::Target;
 use super::wire;
 
@@ -43,9 +42,6 @@ struct Line {
     stream: String,
     text: String,
 }
-
-/// How often in a row a broken stream is joined again before giving up, a second apart.
-const REJOINS_MAX: u32 = 30;
 
 pub(super) async fn run(session: &mut Session<'_>, args: LogsArgs) -> anyhow::Result<ExitCode> {
     let sandbox = args.issue.sandbox(&session.client).await?;
@@ -77,41 +73,27 @@ async fn follow(
     args: &LogsArgs,
 ) -> anyhow::Result<()> {
     let mut last: Option<String> = None;
-    let mut rejoins_left = REJOINS_MAX;
+    let mut rejoins = Rejoins::new();
     loop {
         let asked = call().query("follow", Some("true"));
         let ended = match session.client.stream(asked, last.as_deref()).await {
             Ok(mut events) => loop {
                 match events.next().await {
                     Ok(Some(event)) if event.name == "log" => {
-                        rejoins_left = REJOINS_MAX;
+                        rejoins.joined();
                         let line: Value = wire::read_event(&event.data)?;
                         show(&mut session.screen, args, &line)?;
                         last = event.id;
                     }
                     // What later versions may tell.
                     Ok(Some(_)) => {}
-                    Ok(None) => break ended(),
+                    Ok(None) => break ended_by_server(),
                     Err(failure) => break failure,
                 }
             },
-            // A refusal stays one; only what may pass is tried again.
-            Err(failure @ Failure::Api { .. }) => return Err(failure.into()),
             Err(failure) => failure,
         };
-        if rejoins_left == 0 {
-            return Err(ended.into());
-        }
-        rejoins_left -= 1;
-        // The pace of joining again: the server may be starting.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-}
-
-fn ended() -> Failure {
-    Failure::Failed {
-        message: "the server ended the stream".to_owned(),
-        hint: "look whether it still runs".to_owned(),
+        rejoins.wait(ended).await?;
     }
 }
 
