@@ -93,7 +93,7 @@ pub async fn logs(
     let lines = usize::try_from(lines).expect("at most 10,000");
     let follows = query.flag("follow")?;
     query.finish()?;
-    let sandbox = stored(&shared, &caller, &sandbox_ref(&path)).await?;
+    let sandbox = stored(&shared, &caller.account, &sandbox_ref(&path)).await?;
     let sandbox = sandbox.ok_or_else(ApiError::sandbox_not_found)?;
     let resumed = request.headers().get("last-event-id").and_then(|value| value.to_str().ok());
     let resumed: Option<u64> = resumed.filter(|_| follows).and_then(|value| value.parse().ok());
@@ -114,7 +114,10 @@ pub async fn logs(
 }
 
 /// Reads from the disk beside the worker, which has other requests to answer.
-async fn read<T: Send + 'static>(
+///
+/// # Errors
+/// 503 where a sandbox's log cannot be read.
+pub async fn read<T: Send + 'static>(
     reading: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
     let read = web::block(reading).await.map_err(io::Error::other).flatten();

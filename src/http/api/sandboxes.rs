@@ -14,7 +14,7 @@ use crate::http::shared::sandbox_ref;
 use crate::http::wire::{self, Failed, Listed, SandboxBody};
 use crate::store::SandboxFilter;
 use crate::types::{
-    Alias, ExternalId, IssueId, Phase, ProviderName, Repository, Sandbox, TemplateName,
+    AccountName, Alias, ExternalId, IssueId, Phase, ProviderName, Repository, Sandbox, TemplateName,
 };
 
 /// Longest accepted title, template and search text, in bytes.
@@ -206,22 +206,25 @@ async fn find(
     if answer.is_some() {
         return Ok(answer);
     }
-    let stored = stored(shared, caller, of).await?;
+    let stored = stored(shared, &caller.account, of).await?;
     Ok(stored.map(|sandbox| Bytes::from(wire::answer_json(&sandbox))))
 }
 
 /// A sandbox as it is stored, also a deleted one.
-pub(super) async fn stored(
+///
+/// # Errors
+/// 503 where the store cannot be read.
+pub async fn stored(
     shared: &Shared,
-    caller: &Caller,
+    account: &AccountName,
     of: &SandboxRef,
 ) -> Result<Option<Sandbox>, ApiError> {
     let store = &shared.edge.store;
     match of {
-        SandboxRef::Id(id) => Ok(store.sandbox(&caller.account, id).await?),
+        SandboxRef::Id(id) => Ok(store.sandbox(account, id).await?),
         SandboxRef::Name(name) => {
             let Some(issue) = IssueId::from_sandbox_name(name) else { return Ok(None) };
-            match store.resolve(&caller.account, &Alias::Issue(issue)).await? {
+            match store.resolve(account, &Alias::Issue(issue)).await? {
                 Some(home) => Ok(store.newest_sandbox(home).await?),
                 None => Ok(None),
             }

@@ -1,7 +1,5 @@
 //! What commands in a sandbox wrote earlier, and what they write now; also of a deleted one.
 
-use std::io;
-
 use actix_web::{HttpResponse, get, web};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -10,12 +8,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::http::Shared;
-use crate::http::error::ApiError;
+use crate::http::api::logs::read;
 use crate::http::sessions::WatchedSession;
 use crate::http::shared::{closed, sandbox_ref};
 use crate::http::sse::HEARTBEAT;
 use crate::logs::{Entry, Follower, Stream};
-use crate::store::StoreError;
 
 use super::ansi::Painter;
 use super::console::{self, END, NOTHING, OUTPUT_LEN_MAX, mark_error};
@@ -75,14 +72,6 @@ pub async fn stream_output(
     });
     let begun = format!("{}<pre>{begun}", console::head());
     Ok(console::answer(stream::once(async { Ok(Bytes::from(begun)) }).chain(rest)))
-}
-
-/// Reads from the disk beside the worker, which has other requests to answer.
-async fn read<T: Send + 'static>(
-    reading: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, ApiError> {
-    let read = web::block(reading).await.map_err(io::Error::other).flatten();
-    read.map_err(|error| StoreError::Failed(format!("a sandbox's log: {error}")).into())
 }
 
 /// A log that is being shown.

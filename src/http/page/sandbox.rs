@@ -9,14 +9,13 @@ use maud::{Markup, html};
 
 use crate::engine::SandboxRef;
 use crate::http::Shared;
-use crate::http::api::sandboxes::bounded;
+use crate::http::api::sandboxes::{bounded, stored};
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::store::{Page, PageAsk};
 use crate::types::{
-    AccountName, Alias, FailureCode, Hold, HoldScope, IssueId, Phase, Sandbox, TimelineEntry,
-    Timestamp,
+    AccountName, FailureCode, Hold, HoldScope, Phase, Sandbox, TimelineEntry, Timestamp,
 };
 
 use super::error::PageError;
@@ -101,18 +100,7 @@ pub async fn load(
     account: &AccountName,
     of: &SandboxRef,
 ) -> Result<Sandbox, ApiError> {
-    let store = &shared.edge.store;
-    let found = match of {
-        SandboxRef::Id(id) => store.sandbox(account, id).await?,
-        SandboxRef::Name(name) => {
-            let issue = IssueId::from_sandbox_name(name).ok_or_else(ApiError::sandbox_not_found)?;
-            match store.resolve(account, &Alias::Issue(issue)).await? {
-                Some(home) => store.newest_sandbox(home).await?,
-                None => None,
-            }
-        }
-    };
-    found.ok_or_else(ApiError::sandbox_not_found)
+    stored(shared, account, of).await?.ok_or_else(ApiError::sandbox_not_found)
 }
 
 /// The holds that cover a sandbox.
