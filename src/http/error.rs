@@ -186,6 +186,11 @@ impl ApiError {
         &self.message
     }
 
+    /// After how many seconds to come again, where that is known.
+    pub const fn retry_after_secs(&self) -> Option<u32> {
+        self.retry_after_secs
+    }
+
     /// Which part of the input was wrong.
     pub fn wrong_field(&self) -> Option<&str> {
         self.field.as_deref()

@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use actix_web::http::header;
-use actix_web::{HttpResponse, ResponseError};
+use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
 use maud::html;
 
 use crate::engine::EngineError;
@@ -55,13 +55,12 @@ impl ResponseError for PageError {
     }
 
     fn error_response(&self) -> HttpResponse {
-        let mut answer = HttpResponse::build(self.status_code());
         match self {
-            Self::LogIn { next } => respond(answer, &session::log_in_page(None, next)),
+            Self::LogIn { next } => {
+                let answer = HttpResponse::build(self.status_code());
+                respond(answer, &session::log_in_page(None, next))
+            }
             Self::Failed(error) => {
-                if let Some(wait) = error.error_response().headers().get(header::RETRY_AFTER) {
-                    answer.insert_header((header::RETRY_AFTER, wait.clone()));
-                }
                 let message = inert(error.message());
                 let main = html! {
                     div .card .problem role="alert" {
@@ -71,10 +70,19 @@ impl ResponseError for PageError {
                         p { a .button href="/" { "All sandboxes" } }
                     }
                 };
-                respond(answer, &shell::bare("Not done", &main))
+                respond(begin(error), &shell::bare("Not done", &main))
             }
         }
     }
+}
+
+/// The answer to an error before what it shows: its status, and when to come again.
+pub fn begin(error: &ApiError) -> HttpResponseBuilder {
+    let mut answer = HttpResponse::build(error.status_code());
+    if let Some(secs) = error.retry_after_secs() {
+        answer.insert_header((header::RETRY_AFTER, secs.to_string()));
+    }
+    answer
 }
 
 /// What happened, in a few words.

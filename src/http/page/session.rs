@@ -3,7 +3,7 @@
 use actix_web::cookie::{Cookie, SameSite, time::Duration as CookieAge};
 use actix_web::http::StatusCode;
 use actix_web::http::header;
-use actix_web::{HttpRequest, HttpResponse, ResponseError, get, post, web};
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use maud::{Markup, html};
 
 use crate::http::Shared;
@@ -16,7 +16,7 @@ use crate::http::sessions::{SESSION_COOKIE, SESSION_LIFETIME};
 use crate::http::wire::Failed;
 
 use super::form::{self, FORM_TOKEN, is_local_path};
-use super::{respond, shell};
+use super::{error, respond, shell};
 
 /// The log-in, why the last one failed, and where it leads to.
 pub fn log_in_page(failed: Option<&str>, next: &str) -> Markup {
@@ -98,10 +98,6 @@ pub async fn login(
         None => check_token(&shared, address, token.as_deref()),
     });
     if let Err(refused) = checked {
-        let mut answer = HttpResponse::build(refused.status_code());
-        if let Some(wait) = refused.error_response().headers().get(header::RETRY_AFTER) {
-            answer.insert_header((header::RETRY_AFTER, wait.clone()));
-        }
         let why = match refused.code() {
             Code::Unauthorized if key.is_some() => {
                 "The link was used already, or its time is over. Ask for another one with: issuebox login"
@@ -109,7 +105,7 @@ pub async fn login(
             Code::Unauthorized => "That is not the admin token.",
             _ => refused.message(),
         };
-        return Ok(respond(answer, &log_in_page(Some(why), &next)));
+        return Ok(respond(error::begin(&refused), &log_in_page(Some(why), &next)));
     }
     let secret = shared.sessions.begin(&*shared.edge.ids, shared.edge.clock.now()).await?;
     let age = i64::try_from(SESSION_LIFETIME.as_secs()).expect("some hours");
