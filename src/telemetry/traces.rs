@@ -117,6 +117,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Instant;
 
+    use opentelemetry_otlp::WithExportConfig;
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
@@ -141,6 +142,14 @@ mod tests {
         bytes
     }
 
+    fn sending_to(listener: &TcpListener) -> Traces {
+        let url = format!("http://{}/v1/traces", listener.local_addr().expect("an address"));
+        let exporter =
+            SpanExporter::builder().with_http().with_http_client(Client::new().expect("a client"));
+        let exporter = exporter.with_endpoint(url).build().expect("an exporter");
+        Traces(SdkTracerProvider::builder().with_batch_exporter(exporter).build())
+    }
+
     fn has(bytes: &[u8], text: &str) -> bool {
         bytes.windows(text.len()).any(|part| part == text.as_bytes())
     }
@@ -150,15 +159,8 @@ mod tests {
         assert!(Traces::begin(|_| None).expect("nothing to use").is_none());
 
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let url = format!("http://{}/v1/traces", listener.local_addr().expect("an address"));
+        let traces = sending_to(&listener);
         let collector = std::thread::spawn(move || collect(&listener));
-        let exporter =
-            SpanExporter::builder().with_http().with_http_client(Client::new().expect("a client"));
-        let exporter = opentelemetry_otlp::WithExportConfig::with_endpoint(exporter, url);
-        let provider = SdkTracerProvider::builder()
-            .with_batch_exporter(exporter.build().expect("an exporter"))
-            .build();
-        let traces = Traces(provider);
         let layer = tracing_opentelemetry::layer().with_tracer(traces.tracer());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             tracing::info_span!("an-event", home = 7).in_scope(|| {});
@@ -172,14 +174,7 @@ mod tests {
     #[test]
     fn a_collector_that_never_answers_holds_up_the_end_for_a_bounded_time() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let url = format!("http://{}/v1/traces", listener.local_addr().expect("an address"));
-        let exporter =
-            SpanExporter::builder().with_http().with_http_client(Client::new().expect("a client"));
-        let exporter = opentelemetry_otlp::WithExportConfig::with_endpoint(exporter, url);
-        let provider = SdkTracerProvider::builder()
-            .with_batch_exporter(exporter.build().expect("an exporter"))
-            .build();
-        let traces = Traces(provider);
+        let traces = sending_to(&listener);
         opentelemetry::trace::Tracer::start(&traces.tracer(), "an-event");
         let (ended, has_ended) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
