@@ -67,7 +67,9 @@ impl Core {
     /// Tells the world outside what has become durable.
     pub fn publish(&self, change: Change) {
         let (home, version) = (change.home, change.version);
-        self.admission.named(home, &change.aliases, change.names_go_to);
+        if !change.aliases.is_empty() || change.names_go_to.is_some() {
+            self.admission.named(home, &change.aliases, change.names_go_to);
+        }
         self.publisher.publish(Arc::new(change));
         if let Some(watcher) = self.watchers.get(&home) {
             watcher.send_replace(version);

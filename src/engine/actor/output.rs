@@ -136,5 +136,7 @@ pub(super) fn renamed<'a>(
     let (was, is) = (&before.facts, &after.facts);
     let is_the_same = was.repository_id.is_some() && was.repository_id == is.repository_id;
     let (from, to) = (was.repository.as_ref()?, is.repository.as_ref()?);
-    (is_the_same && from.folded() != to.folded()).then_some((from, to))
+    // Mostly it is the same word, which is seen without folding it.
+    let differ = from != to && from.folded() != to.folded();
+    (is_the_same && differ).then_some((from, to))
 }

@@ -60,6 +60,10 @@ impl Held {
     /// A home has these ids now; and where it turned out to be the same issue as another one, that
     /// one has all that it had.
     pub fn named(&mut self, home: HomeId, ids: &[IssueId], goes_to: Option<HomeId>) {
+        // Whatever is held by an id has its hold here.
+        if self.holds.is_empty() {
+            return;
+        }
         for id in ids {
             if self.holds.contains_key(&HoldScope::Issue(id.clone())) {
                 self.holds_home(home, id.clone());
