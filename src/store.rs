@@ -174,8 +174,8 @@ pub trait Store: Send + Sync + 'static {
     /// Everything that is held, by kind and name.
     async fn holds(&self) -> Result<Vec<Hold>, StoreError>;
 
-    /// Puts a hold on, in place of one with the same scope.
-    async fn put_hold(&self, hold: Hold) -> Result<(), CommitError>;
+    /// Puts holds on, all or none, each in place of one with the same scope.
+    async fn put_holds(&self, holds: Vec<Hold>) -> Result<(), CommitError>;
 
     /// Releases a hold; whether there was one.
     async fn remove_hold(&self, scope: &HoldScope) -> Result<bool, CommitError>;

@@ -53,7 +53,7 @@ async fn nothing_is_under_way_after_a_restore_and_all_else_is_as_it_was() {
     SqliteStore::backup(&data, &file).expect("copied");
     let now = store_issues::at(5_000);
     let (reason, by) = ("restored".to_owned(), "a person".to_owned());
-    let hold = Hold { scope: HoldScope::Server, reason, since: now, by };
+    let hold = Hold { scope: HoldScope::Server, reason, since: now, by, followed_to: None };
     SqliteStore::restore(&new, &file, &hold, now).expect("restored");
     let store = SqliteStore::open(&new).expect("opens");
     for issue in before {

@@ -35,6 +35,7 @@ pub fn restore(data: &Path, file: &Path) -> anyhow::Result<Option<PathBuf>> {
         reason: format!("restored from the backup {name}; look at issuebox drift before releasing"),
         since: now,
         by: "issuebox restore".to_owned(),
+        followed_to: None,
     };
     let restored = SqliteStore::restore(data, file, &hold, now);
     Ok(restored.context("nothing was restored")?.kept)

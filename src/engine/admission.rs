@@ -236,10 +236,17 @@ impl Admission {
         self.lock().held.named(home, ids, goes_to);
     }
 
-    /// A repository has another name. Returns the hold that came into force by that, which is to be
-    /// stored.
-    pub fn renamed(&self, from: &Repository, to: &Repository) -> Option<Hold> {
-        self.lock().held.renamed(from, to)
+    /// A repository has another name. Returns the holds that are to be stored and put in force so
+    /// that it stays held.
+    pub fn followed(&self, from: &Repository, to: &Repository) -> Vec<Hold> {
+        self.lock().held.followed(from, to)
+    }
+
+    /// Which of these holds are in force, just so.
+    pub fn in_force(&self, mut holds: Vec<Hold>) -> Vec<Hold> {
+        let inner = self.lock();
+        holds.retain(|hold| inner.held.has(hold));
+        holds
     }
 
     /// Which of these wishes can be granted now, in their order.
@@ -357,7 +364,8 @@ mod tests {
     }
 
     fn hold(scope: HoldScope) -> Hold {
-        Hold { scope, reason: "repairs".into(), since: Timestamp::from_unix_ms(0), by: "me".into() }
+        let (reason, by) = ("repairs".to_owned(), "me".to_owned());
+        Hold { scope, reason, since: Timestamp::from_unix_ms(0), by, followed_to: None }
     }
 
     fn bar(admission: &Admission, issue: &Issue) -> Option<Bar> {
@@ -447,17 +455,47 @@ mod tests {
     #[test]
     fn a_hold_follows_the_names_of_what_it_holds() {
         let admission = Admission::new(Quotas::default());
-        let (old, new) = (Repository::trusted("o/old"), Repository::trusted("o/new"));
-        assert_eq!(admission.renamed(&old, &new), None, "it is not held");
-        admission.put(hold(HoldScope::Repository(old.clone())), None);
-        let followed = admission.renamed(&old, &new).expect("it is to be stored");
-        assert_eq!(followed.scope, HoldScope::Repository(new.clone()));
+        let [old, new, newer] = ["o/old", "o/new", "o/newer"].map(Repository::trusted);
+        let of = |name: &Repository| HoldScope::Repository(name.clone());
+        let follow = |from, to| -> Vec<Hold> {
+            let followed = admission.followed(from, to);
+            followed.iter().for_each(|hold| admission.put(hold.clone(), None));
+            followed
+        };
+        let is_held = |name: &Repository| bar(&admission, &issue(1, name.as_str())).is_some();
+        assert_eq!(follow(&old, &new), [], "it is not held");
+        admission.put(hold(of(&old)), None);
+        let [source, followed] = follow(&old, &new).try_into().expect("both are to be stored");
+        assert_eq!((source.scope, source.followed_to), (of(&old), Some(new.clone())));
+        assert_eq!((followed.scope, followed.followed_to), (of(&new), None));
         assert_eq!(followed.reason, "repairs (it was o/old)");
-        assert_eq!(admission.renamed(&old, &new), None, "once");
-        for repository in ["o/new", "o/old"] {
-            assert!(bar(&admission, &issue(1, repository)).is_some(), "{repository}");
+        assert_eq!(follow(&old, &new), [], "once");
+        assert_eq!([&old, &new, &newer].map(is_held), [true, true, false]);
+
+        // Another issue learns a later name from an older one.
+        assert_eq!(follow(&old, &newer).len(), 2, "from where it had been followed to");
+        assert!(is_held(&newer));
+        admission.release(&of(&newer));
+        for from in [&old, &new] {
+            assert_eq!(follow(from, &newer), [], "what was released stays released");
         }
-        assert_eq!(bar(&admission, &issue(1, "o/other")), None);
+        assert_eq!([&old, &new, &newer].map(is_held), [true, true, false]);
+        admission.release(&of(&new));
+        assert_eq!(follow(&old, &newer), [], "also what it would have been followed from");
+
+        // A name that is held for its own sake is followed to as well, and then no more.
+        admission.put(hold(of(&old)), None);
+        admission.put(hold(of(&newer)), None);
+        assert_eq!(follow(&old, &newer).len(), 1);
+        admission.release(&of(&newer));
+        assert_eq!(follow(&old, &newer), []);
+
+        // Names that went round in a circle lead nowhere: rather held than not.
+        admission.put(hold(of(&old)), None);
+        assert_eq!((follow(&old, &new).len(), follow(&new, &old).len()), (2, 1));
+        assert_eq!(follow(&old, &newer).len(), 1);
+        assert!(is_held(&newer));
+        assert!(!is_held(&Repository::trusted("o/other")));
     }
 
     #[test]

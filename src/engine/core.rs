@@ -46,6 +46,8 @@ pub(super) struct Core {
     /// Homes whose first step after the server's start is not durable yet: whoever activates one
     /// of them takes it up as after a restart.
     pub restarting: DashSet<HomeId>,
+    /// Held by who puts holds on or releases them: what is stored of them is what is in force.
+    pub holding: Mutex<()>,
     /// Held by who makes one issue of two homes: one at a time, whatever the homes.
     pub uniting: Mutex<()>,
     /// Told where a delivery that concerns many issues was stored.

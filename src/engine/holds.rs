@@ -1,15 +1,18 @@
 //! Holds: the brake that people put on the server, an account, a repository or an issue. Durable
 //! first, then in force; released first for good, then for the wishes that waited.
 //!
-//! A repository that is held stays held under a new name: in force at once, durable before GitHub's
-//! word of it is acknowledged. Where that was missed, and another delivery tells the new name, the
+//! A repository that is held stays held under a new name: durable and in force before GitHub's word of
+//! it is acknowledged. Where that was missed, and another delivery tells the new name, the
 //! hold follows as well, and becomes durable behind it.
+//!
+//! One at a time, since what is stored and what is in force are two: a hold that follows a new name
+//! must not become durable behind a release that found it in force.
 
 use std::sync::Arc;
 
 use crate::sabotage::{Bug, on};
 use crate::store::CommitError;
-use crate::types::{AccountName, Alias, Hold, HoldScope, Repository};
+use crate::types::{AccountName, Alias, Hold, HoldScope, HomeId, Repository};
 
 use super::admission::Quotas;
 use super::api::EngineError;
@@ -42,9 +45,21 @@ impl Engine {
         if self.core.is_stopping() {
             return Err(EngineError::ShuttingDown);
         }
-        let hold = Hold { scope, reason, since: self.core.now(), by };
-        self.core.store.put_hold(hold.clone()).await.map_err(not_stored)?;
-        self.put_in_force(account, hold.clone()).await?;
+        let hold = Hold { scope, reason, since: self.core.now(), by, followed_to: None };
+        let _one_at_a_time = self.core.holding.lock().await;
+        // Looked for first: where that fails, nothing was put on.
+        let home = self.held_home(account, &hold).await?;
+        self.core.store.put_holds(vec![hold.clone()]).await.map_err(not_stored)?;
+        self.put_in_force(hold.clone(), home);
+        // An issue that got the id meanwhile did not see the hold.
+        match self.held_home(account, &hold).await {
+            Ok(now) if now == home => {}
+            Ok(now) => self.put_in_force(hold.clone(), now),
+            Err(error) => {
+                let scope = &hold.scope;
+                tracing::error!(%scope, %error, "whether a held id has just become an issue's");
+            }
+        }
         Ok(hold)
     }
 
@@ -56,6 +71,7 @@ impl Engine {
         if self.core.is_stopping() {
             return Err(EngineError::ShuttingDown);
         }
+        let _one_at_a_time = self.core.holding.lock().await;
         let was_there = self.core.store.remove_hold(scope).await.map_err(not_stored)?;
         self.core.admission.release(scope);
         Ok(was_there)
@@ -63,43 +79,61 @@ impl Engine {
 
     /// A hold that is durable comes into force again after a restart.
     pub(super) async fn hold_again(&self, hold: Hold) -> Result<(), EngineError> {
-        self.put_in_force(&AccountName::default_account(), hold).await
+        let home = self.held_home(&AccountName::default_account(), &hold).await?;
+        self.put_in_force(hold, home);
+        Ok(())
     }
 
-    async fn put_in_force(&self, account: &AccountName, hold: Hold) -> Result<(), EngineError> {
-        // A transferred issue is held by each of its ids.
-        let home = match &hold.scope {
+    /// The home of an issue that is held, where it is known: a transferred issue is held by each of
+    /// its ids.
+    async fn held_home(
+        &self,
+        account: &AccountName,
+        hold: &Hold,
+    ) -> Result<Option<HomeId>, EngineError> {
+        match &hold.scope {
             HoldScope::Issue(id) => {
                 let alias = Alias::Issue(id.clone());
-                self.core.directory.find(&self.core, account, &alias).await?
+                self.core.directory.find(&self.core, account, &alias).await
             }
-            HoldScope::Server | HoldScope::Account(_) | HoldScope::Repository(_) => None,
-        };
+            HoldScope::Server | HoldScope::Account(_) | HoldScope::Repository(_) => Ok(None),
+        }
+    }
+
+    fn put_in_force(&self, hold: Hold, home: Option<HomeId>) {
         if !on(Bug::HoldNotInForce) {
             self.core.admission.put(hold, home);
         }
-        Ok(())
     }
 }
 
 impl Core {
     /// A repository was renamed, as GitHub says: a hold on it goes on under its new name. Durable
-    /// when it returns.
+    /// and in force when it returns.
     pub async fn keep_held(&self, from: &Repository, to: &Repository) -> Result<(), CommitError> {
-        match self.admission.renamed(from, to) {
-            Some(hold) => self.store.put_hold(hold).await,
-            None => Ok(()),
+        let _one_at_a_time = self.holding.lock().await;
+        let holds = self.admission.followed(from, to);
+        if !holds.is_empty() {
+            self.store.put_holds(holds.clone()).await?;
         }
+        holds.into_iter().for_each(|hold| self.admission.put(hold, None));
+        Ok(())
     }
 
-    /// The same as an issue learned it.
+    /// The same as an issue learned it: in force when it returns.
     pub fn keep_held_behind(self: &Arc<Self>, from: &Repository, to: &Repository) {
-        let Some(hold) = self.admission.renamed(from, to) else { return };
+        let holds = self.admission.followed(from, to);
+        if holds.is_empty() {
+            return;
+        }
+        holds.iter().for_each(|hold| self.admission.put(hold.clone(), None));
         let core = Arc::clone(self);
         self.spawner.io(Box::pin(async move {
-            let scope = hold.scope.clone();
-            if let Err(error) = core.store.put_hold(hold).await {
-                tracing::error!(%scope, %error, "a hold is in force only until the next start");
+            let _one_at_a_time = core.holding.lock().await;
+            // Somebody may have released one, or held it for another reason.
+            let holds = core.admission.in_force(holds);
+            if let Err(error) = core.store.put_holds(holds).await {
+                tracing::error!(%error, "a hold under a new name is in force until the next start");
             }
         }));
     }

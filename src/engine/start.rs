@@ -93,6 +93,7 @@ impl Engine {
             spawner: parts.spawner,
             watchers: DashMap::new(),
             restarting: DashSet::new(),
+            holding: Mutex::default(),
             uniting: Mutex::default(),
             fan_outs: Notify::new(),
             unsettled: DashSet::new(),

@@ -272,8 +272,8 @@ impl Store for SqliteStore {
         self.readers.read(holds::list)
     }
 
-    async fn put_hold(&self, hold: Hold) -> Result<(), CommitError> {
-        self.change(move |conn| holds::put(conn, &hold)).await
+    async fn put_holds(&self, all: Vec<Hold>) -> Result<(), CommitError> {
+        self.change(move |conn| holds::put(conn, &all)).await
     }
 
     async fn remove_hold(&self, scope: &HoldScope) -> Result<bool, CommitError> {

@@ -86,6 +86,9 @@ pub struct Hold {
     pub since: Timestamp,
     /// Who put it on.
     pub by: String,
+    /// Of a repository that was renamed: the name that the hold has followed it to. It does so
+    /// once, so that what a person releases under the new name stays released.
+    pub followed_to: Option<Repository>,
 }
 
 #[cfg(test)]

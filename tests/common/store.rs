@@ -219,8 +219,8 @@ impl Store for MoodyStore {
         self.read()?.holds().await
     }
 
-    async fn put_hold(&self, hold: Hold) -> Result<(), CommitError> {
-        self.write()?.put_hold(hold).await
+    async fn put_holds(&self, holds: Vec<Hold>) -> Result<(), CommitError> {
+        self.write()?.put_holds(holds).await
     }
 
     async fn remove_hold(&self, scope: &HoldScope) -> Result<bool, CommitError> {

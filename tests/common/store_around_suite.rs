@@ -234,6 +234,7 @@ pub async fn holds_are_kept_until_they_are_released(world: &dyn World) {
         reason: reason.into(),
         since: at(since),
         by: "admin".into(),
+        followed_to: None,
     };
     let repository = |name| HoldScope::Repository(Repository::trusted(name));
     let all = [
@@ -242,16 +243,15 @@ pub async fn holds_are_kept_until_they_are_released(world: &dyn World) {
         hold(repository("Octo/Hello"), 3, "broken build"),
         hold(HoldScope::Server, 4, "maintenance"),
     ];
-    for hold in all.iter().rev() {
-        assert_eq!(store.put_hold(hold.clone()).await, Ok(()));
-    }
+    assert_eq!(store.put_holds(all.iter().rev().cloned().collect()).await, Ok(()));
     assert_eq!(store.holds().await, Ok(all.to_vec()));
     drop(store);
     let store = world.open();
     assert_eq!(store.holds().await, Ok(all.to_vec()), "also after a reopening");
 
-    let again = hold(repository("oCTO/hELLO"), 9, "still broken");
-    assert_eq!(store.put_hold(again.clone()).await, Ok(()));
+    let followed_to = Some(Repository::trusted("octo/Renamed"));
+    let again = Hold { followed_to, ..hold(repository("oCTO/hELLO"), 9, "still broken") };
+    assert_eq!(store.put_holds(vec![again.clone()]).await, Ok(()));
     let holds = store.holds().await.expect("reads");
     assert_eq!(holds.len(), 4, "one for each scope, whatever the case");
     assert_eq!((&holds[2], holds[2].scope.name()), (&again, "oCTO/hELLO"), "the last one counts");

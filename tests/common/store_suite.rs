@@ -325,8 +325,13 @@ pub async fn a_newer_epoch_fences_every_write(world: &dyn World) {
     assert_eq!(store.commit(only_delivery(row)).await, Err(CommitError::Fenced));
     let fenced = Err(CommitError::Fenced);
     let (id, scope) = (guid(998), HoldScope::Server);
-    let hold =
-        Hold { scope: scope.clone(), reason: String::new(), since: at(0), by: String::new() };
+    let hold = Hold {
+        scope: scope.clone(),
+        reason: String::new(),
+        since: at(0),
+        by: String::new(),
+        followed_to: None,
+    };
     let provider = ProviderName::trusted("docker");
     let stray = (provider.clone(), ExternalId::trusted("x"));
     let ask_to_prune = PruneAsk {
@@ -335,7 +340,7 @@ pub async fn a_newer_epoch_fences_every_write(world: &dyn World) {
         timeline_before: Some(at(0)),
         limit: 1,
     };
-    assert_eq!(store.put_hold(hold).await, fenced);
+    assert_eq!(store.put_holds(vec![hold]).await, fenced);
     assert_eq!(store.remove_hold(&scope).await, Err(CommitError::Fenced));
     assert_eq!(store.put_strays(Vec::new()).await, fenced);
     assert_eq!(store.remove_strays(&[stray]).await, fenced);

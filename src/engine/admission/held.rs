@@ -76,25 +76,46 @@ impl Held {
         }
     }
 
-    /// A repository has another name: a hold on it holds it under that as well. Returns the hold
-    /// that came into force; `None` where it was not held, or is held under that name already.
+    /// Whether a hold is in force, just so.
+    pub fn has(&self, hold: &Hold) -> bool {
+        self.holds.get(&hold.scope) == Some(hold)
+    }
+
+    /// A repository has another name: what is to be put on so that a hold on it holds it under that
+    /// as well. That is the hold under the new name, and the one that it follows from, which says
+    /// from now on that it was followed; nothing where it is not held, or was followed before.
     ///
     /// The old name stays held too: it may be given to another repository, and only a person says
-    /// that one may run.
-    pub fn renamed(&mut self, from: &Repository, to: &Repository) -> Option<Hold> {
-        let hold = self.holds.get(&HoldScope::Repository(from.clone()))?;
-        let scope = HoldScope::Repository(to.clone());
-        if self.holds.contains_key(&scope) {
-            return None;
+    /// that one may run. Issues learn the new name one by one, and some much later: a hold that was
+    /// released under the new name meanwhile must not come back by that.
+    pub fn followed(&self, from: &Repository, to: &Repository) -> Vec<Hold> {
+        let on = |name: &Repository| self.holds.get(&HoldScope::Repository(name.clone()));
+        let Some(mut hold) = on(from) else { return Vec::new() };
+        // From where it has been followed to by now. Names can go round in a circle.
+        for _ in 0..self.holds.len() {
+            match &hold.followed_to {
+                None => break,
+                Some(next) if next.folded() == to.folded() => return Vec::new(),
+                Some(next) => match on(next) {
+                    Some(next) => hold = next,
+                    None => return Vec::new(),
+                },
+            }
         }
-        let was = format!("it was {from}");
-        let reason = match hold.reason.as_str() {
-            "" => was,
-            reason => format!("{reason} ({was})"),
-        };
-        let hold = Hold { scope: scope.clone(), reason, ..hold.clone() };
-        self.holds.insert(scope, hold.clone());
-        Some(hold)
+        let mut put = Vec::new();
+        if hold.followed_to.is_none() {
+            put.push(Hold { followed_to: Some(to.clone()), ..hold.clone() });
+        }
+        if on(to).is_none() {
+            let was = format!("it was {from}");
+            let reason = match hold.reason.as_str() {
+                "" => was,
+                reason => format!("{reason} ({was})"),
+            };
+            let scope = HoldScope::Repository(to.clone());
+            put.push(Hold { scope, reason, followed_to: None, ..hold.clone() });
+        }
+        put
     }
 
     /// The hold on an issue in a repository, of which an event may be the first to say another id.

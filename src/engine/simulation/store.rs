@@ -351,8 +351,8 @@ impl Store for SimStore {
         self.write(fail).await
     }
 
-    async fn put_hold(&self, hold: Hold) -> Result<(), CommitError> {
-        self.write(|inner| inner.rows.put_hold(hold)).await
+    async fn put_holds(&self, holds: Vec<Hold>) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.put_holds(holds)).await
     }
 
     async fn remove_hold(&self, scope: &HoldScope) -> Result<bool, CommitError> {

@@ -220,9 +220,9 @@ impl Rows {
         }
     }
 
-    pub fn put_hold(&mut self, hold: Hold) {
-        self.holds.retain(|had| had.scope != hold.scope);
-        self.holds.push(hold);
+    pub fn put_holds(&mut self, holds: Vec<Hold>) {
+        self.holds.retain(|had| holds.iter().all(|hold| had.scope != hold.scope));
+        self.holds.extend(holds);
     }
 
     pub fn remove_hold(&mut self, scope: &HoldScope) -> bool {

@@ -282,8 +282,8 @@ impl Store for HeldStore {
         Ok(())
     }
 
-    async fn put_hold(&self, hold: Hold) -> Result<(), CommitError> {
-        self.rows().put_hold(hold);
+    async fn put_holds(&self, holds: Vec<Hold>) -> Result<(), CommitError> {
+        self.rows().put_holds(holds);
         Ok(())
     }
 

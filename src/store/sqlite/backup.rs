@@ -194,7 +194,7 @@ fn prepare(path: &Path, hold: &Hold, now: Timestamp) -> Result<(), BackupError> 
     conn.pragma_update(None, "journal_mode", "DELETE").map_err(failed)?;
     schema::migrate_without_copy(&mut conn, path, schema::MIGRATIONS)?;
     let told = |error: String| io_error(path, io::Error::other(error));
-    holds::put(&conn, hold).map_err(|error| told(error.to_string()))?;
+    holds::put(&conn, std::slice::from_ref(hold)).map_err(|error| told(error.to_string()))?;
     bring_to_rest(&conn, now).map_err(told)?;
     conn.close().map_err(|(_conn, source)| failed(source))?;
     let synced = File::open(path).and_then(|file| file.sync_all());

@@ -11,7 +11,7 @@ use crate::types::{AccountName, Hold, HoldScope, IssueId, Repository, Timestamp}
 pub(super) fn list(conn: &Connection) -> Result<Vec<Hold>, StoreError> {
     all(
         conn,
-        "SELECT kind, shown, reason, since, held_by FROM hold ORDER BY kind, name",
+        "SELECT kind, shown, reason, since, held_by, followed_to FROM hold ORDER BY kind, name",
         [],
         |row| {
             let (kind, shown) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
@@ -20,6 +20,7 @@ pub(super) fn list(conn: &Connection) -> Result<Vec<Hold>, StoreError> {
                 reason: row.get(2)?,
                 since: Timestamp::from_unix_ms(row.get(3)?),
                 by: row.get(4)?,
+                followed_to: row.get::<_, Option<String>>(5)?.map(Repository::trusted),
             })
         },
     )
@@ -36,15 +37,29 @@ fn scope(kind: &str, name: &str) -> Result<HoldScope, BadRow> {
     }
 }
 
-pub(super) fn put(conn: &Connection, hold: &Hold) -> Result<usize, CommitError> {
-    let Hold { scope, reason, since, by } = hold;
+pub(super) fn put(conn: &Connection, holds: &[Hold]) -> Result<usize, CommitError> {
+    holds.iter().map(|hold| put_one(conn, hold)).sum()
+}
+
+fn put_one(conn: &Connection, hold: &Hold) -> Result<usize, CommitError> {
+    let Hold { scope, reason, since, by, followed_to } = hold;
+    let followed_to = followed_to.as_ref().map(Repository::as_str);
     execute(
         conn,
-        "INSERT INTO hold (kind, name, shown, reason, since, held_by)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        "INSERT INTO hold (kind, name, shown, reason, since, held_by, followed_to)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
          ON CONFLICT DO UPDATE SET shown = excluded.shown, reason = excluded.reason,
-                                   since = excluded.since, held_by = excluded.held_by",
-        params![scope.kind(), scope.folded(), scope.name(), reason, since.unix_ms(), by],
+                                   since = excluded.since, held_by = excluded.held_by,
+                                   followed_to = excluded.followed_to",
+        params![
+            scope.kind(),
+            scope.folded(),
+            scope.name(),
+            reason,
+            since.unix_ms(),
+            by,
+            followed_to
+        ],
     )
 }
 

@@ -12,7 +12,13 @@ fn now() -> Timestamp {
 
 fn hold(reason: &str) -> Hold {
     let by = "somebody".to_owned();
-    Hold { scope: HoldScope::Server, reason: reason.to_owned(), since: now(), by }
+    Hold {
+        scope: HoldScope::Server,
+        reason: reason.to_owned(),
+        since: now(),
+        by,
+        followed_to: None,
+    }
 }
 
 /// A data directory whose database holds something, and its instance.
@@ -39,7 +45,7 @@ fn a_backup_of_a_store_in_use_is_one_private_file_with_what_was_committed() {
     let file = to.path().join("copy");
     let store = SqliteStore::open(dir.path()).expect("opens");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    runtime.block_on(store.put_hold(hold("in the log only"))).expect("writes");
+    runtime.block_on(store.put_holds(vec![hold("in the log only")])).expect("writes");
     let size = SqliteStore::backup(dir.path(), &file).expect("copied");
     let metadata = fs::metadata(&file).expect("is there");
     assert_eq!((size, metadata.permissions().mode() & 0o777), (metadata.len(), 0o600));
