@@ -4,7 +4,8 @@
 //! - **Bounded.** Of each sandbox the newest bytes are kept, of all together so many, and nothing for
 //!   longer than so many days. What waits to be written is bounded as well.
 //! - **Beside the work.** A command's output is handed on as it comes, whatever becomes of the
-//!   log: where writing does not keep up, pieces are left out and the log says how many bytes.
+//!   log: where writing does not keep up, pieces are left out and the log says how many bytes. Each
+//!   command has its share of what may wait, so none is silenced by another.
 //! - **By sandbox id,** so it outlives a stop, a restart and the sandbox itself, and never shows
 //!   another generation's.
 //!
@@ -13,15 +14,17 @@
 //! command pauses in the middle of it, and says so ([`Entry::is_partial`]).
 
 mod reader;
+mod recorder;
 mod row;
+mod shelf;
 mod writer;
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -32,15 +35,13 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::sandbox::{ExecEvent, Execution};
+use crate::sandbox::Execution;
 use crate::types::{SandboxId, Timestamp};
 
 pub use reader::Follower;
+use recorder::{Desk, MESSAGES_MAX, Place, Recorder, Waiting};
+use shelf::Shelf;
 
-/// Pieces that wait to be written at most.
-const PIECES_MAX: usize = 1024;
-/// Bytes of them at most.
-const WAITING_MAX: usize = 8 << 20;
 /// Longest command that is told in full, in characters.
 const COMMAND_LEN_MAX: usize = 1024;
 /// How long closing waits for what is still to be written.
@@ -113,20 +114,27 @@ pub struct Logs(Arc<Inner>);
 
 struct Inner {
     dir: PathBuf,
-    tx: Mutex<Option<SyncSender<Message>>>,
+    /// `None` once they are closed.
+    desk: Mutex<Option<Desk>>,
     writer: Mutex<Option<JoinHandle<()>>>,
-    waiting: Arc<AtomicUsize>,
     commands: AtomicU64,
     news: Arc<News>,
 }
 
-/// Who follows which sandbox's log.
+/// Who follows which sandbox's log. An entry lives as long as somebody does.
 type News = DashMap<SandboxId, watch::Sender<u64>>;
+
+/// A command that begins.
+struct Begun {
+    sandbox: SandboxId,
+    exec: String,
+    text: String,
+}
 
 /// What the writer is told.
 enum Message {
-    Begin { command: u64, sandbox: SandboxId, exec: String, text: String },
-    Piece { command: u64, stream: Stream, bytes: Bytes },
+    Begin { command: u64, begun: Begun },
+    Piece { command: u64, stream: Stream, bytes: Bytes, _place: Place },
     Lost { command: u64, bytes: u64 },
     End { command: u64, text: String },
 }
@@ -138,23 +146,19 @@ impl Logs {
     /// Where the directory cannot be made, or no thread started.
     pub fn open(dir: &Path, bounds: LogBounds, clock: Arc<dyn Clock>) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        let (tx, rx) = mpsc::sync_channel(PIECES_MAX);
-        let (waiting, news) = (Arc::<AtomicUsize>::default(), Arc::<News>::default());
-        let writer = writer::Writer::new(
-            dir.to_owned(),
-            bounds,
-            clock,
-            Arc::clone(&waiting),
-            Arc::clone(&news),
-        );
+        let (tx, rx) = mpsc::sync_channel(MESSAGES_MAX);
+        let (waiting, last_words) = (Arc::<Waiting>::default(), Arc::default());
+        let desk = Desk { tx, waiting, last_words: Arc::clone(&last_words) };
+        let news = Arc::<News>::default();
+        let shelf = Shelf::new(dir.to_owned(), bounds);
+        let writer = writer::Writer::new(shelf, clock, Arc::clone(&news), last_words);
         let thread = std::thread::Builder::new()
             .name("issuebox-logs".into())
             .spawn(move || writer.run(&rx))?;
         Ok(Self(Arc::new(Inner {
             dir: dir.to_owned(),
-            tx: Mutex::new(Some(tx)),
+            desk: Mutex::new(Some(desk)),
             writer: Mutex::new(Some(thread)),
-            waiting,
             commands: AtomicU64::new(0),
             news,
         })))
@@ -199,13 +203,12 @@ impl Logs {
 
     /// What comes after this entry, as it comes.
     pub fn follow(&self, sandbox: &SandboxId, after: u64) -> Follower {
-        let news = self.0.news.entry(sandbox.clone()).or_default().subscribe();
-        Follower::new(self.0.dir.clone(), sandbox, after, news)
+        Follower::new(&self.0.dir, sandbox, after, Arc::clone(&self.0.news))
     }
 
     /// Writes what is still to be written, and ends. What comes later is not kept.
     pub fn close(&self) {
-        drop(self.0.tx.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.0.desk.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
         // A thread cannot be waited for in bounded time but by another one.
@@ -221,19 +224,16 @@ impl Logs {
 
     fn recorder(&self, sandbox: &SandboxId, exec: &str, argv: &[String]) -> Recorder {
         let command = self.0.commands.fetch_add(1, Ordering::Relaxed);
-        let tx = self.0.tx.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let waiting = Arc::clone(&self.0.waiting);
-        let mut recorder = Recorder { command, tx, waiting, lost: 0, ended: None };
+        let desk = self.0.desk.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (sandbox, exec, text) = (sandbox.clone(), exec.to_owned(), told(argv));
-        recorder.send(Message::Begin { command, sandbox, exec, text }, 0);
-        recorder
+        Recorder::new(command, desk, Begun { sandbox, exec, text })
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         // The writer ends by itself once nobody can tell it anything.
-        drop(self.tx.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.desk.get_mut().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 
@@ -248,67 +248,6 @@ fn told(argv: &[String]) -> String {
     match whole.char_indices().nth(COMMAND_LEN_MAX) {
         Some((end, _)) => format!("{}…", &whole[..end]),
         None => whole,
-    }
-}
-
-/// Tells the writer of one command; its end, whatever ends it.
-struct Recorder {
-    command: u64,
-    /// `None` once the logs are closed.
-    tx: Option<SyncSender<Message>>,
-    waiting: Arc<AtomicUsize>,
-    /// Bytes that were left out since the last that were not.
-    lost: u64,
-    ended: Option<String>,
-}
-
-impl Recorder {
-    fn take(&mut self, event: &ExecEvent) {
-        let (stream, bytes) = match event {
-            ExecEvent::Stdout(bytes) => (Stream::Stdout, bytes),
-            ExecEvent::Stderr(bytes) => (Stream::Stderr, bytes),
-            ExecEvent::Exit { code, timed_out } => {
-                let why = if *timed_out { ", its time was up" } else { "" };
-                self.ended = Some(format!("{code}{why}"));
-                return;
-            }
-        };
-        let (command, len) = (self.command, bytes.len());
-        if self.lost > 0 && self.send(Message::Lost { command, bytes: self.lost }, 0) {
-            self.lost = 0;
-        }
-        if !self.send(Message::Piece { command, stream, bytes: bytes.clone() }, len) {
-            self.lost += len as u64;
-        }
-    }
-
-    /// Whether there was room for it.
-    fn send(&mut self, message: Message, len: usize) -> bool {
-        let Some(tx) = &self.tx else { return false };
-        if self.waiting.fetch_add(len, Ordering::Relaxed) + len <= WAITING_MAX
-            && tx.try_send(message).is_ok()
-        {
-            return true;
-        }
-        self.waiting.fetch_sub(len, Ordering::Relaxed);
-        false
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        let command = self.command;
-        let text = self.ended.take();
-        let text = text.unwrap_or_else(|| "ended with its caller, or its sandbox".to_owned());
-        if self.lost > 0 {
-            let lost = self.lost;
-            self.send(Message::Lost { command, bytes: lost }, 0);
-        }
-        // The last word must not be left out, or the writer keeps the command for ever.
-        let (Some(tx), message) = (self.tx.take(), Message::End { command, text }) else { return };
-        if let Err(mpsc::TrySendError::Full(message)) = tx.try_send(message) {
-            std::thread::spawn(move || tx.send(message));
-        }
     }
 }
 

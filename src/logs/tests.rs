@@ -1,7 +1,10 @@
 //! What is kept, in which order, and what goes.
 
+use std::io::Write;
+
 use super::*;
 use crate::clock::SystemClock;
+use crate::sandbox::ExecEvent;
 
 const BOUNDS: LogBounds =
     LogBounds { sandbox_len_max: 1 << 20, total_len_max: 1 << 30, age_max: None };
@@ -72,7 +75,8 @@ async fn lines_are_kept_in_order_over_pieces_and_restarts() {
     run(dir.path(), BOUNDS, "a", vec![out("again\n"), EXIT]).await;
     let entries = open(dir.path(), BOUNDS).tail(&id("a"), 99).expect("reads");
     let numbers: Vec<u64> = entries.iter().map(|entry| entry.n).collect();
-    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9], "numbers go on");
+    let first = numbers[0];
+    assert_eq!(numbers, (first..first + 9).collect::<Vec<_>>(), "numbers go on");
     assert!(entries[4].is_partial && !entries[3].is_partial);
 }
 
@@ -142,35 +146,186 @@ async fn what_is_too_old_or_too_much_goes() {
     open(dir.path(), bounds).close();
     assert_eq!(["a", "b", "c"].map(|name| file(name).exists()), [false, true, true]);
     let len = file("c").metadata().expect("there").len();
-    open(dir.path(), LogBounds { total_len_max: len, ..BOUNDS }).close();
+    open(dir.path(), LogBounds { total_len_max: len * 6 / 5, ..BOUNDS }).close();
     assert_eq!(["b", "c"].map(|name| file(name).exists()), [false, true], "the oldest first");
 }
 
-#[tokio::test]
-async fn a_flood_is_passed_on_whole_and_what_the_log_leaves_out_is_said() {
+fn begun(sandbox: &str) -> Begun {
+    Begun { sandbox: id(sandbox), exec: "r".into(), text: "x".into() }
+}
+
+/// A desk with a queue of this length, at which nobody sits.
+fn desk(len: usize) -> (Desk, mpsc::Receiver<Message>) {
+    let (tx, rx) = mpsc::sync_channel(len);
+    (Desk { tx, waiting: Arc::default(), last_words: Arc::default() }, rx)
+}
+
+/// What is written of these messages.
+fn written(messages: impl IntoIterator<Item = Message>, sandbox: &str) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a directory");
+    let (desk, rx) = desk(2 * MESSAGES_MAX);
+    let shelf = Shelf::new(dir.path().to_owned(), BOUNDS);
+    let last_words = Arc::clone(&desk.last_words);
+    let writer = writer::Writer::new(shelf, Arc::new(SystemClock), Arc::default(), last_words);
+    for message in messages {
+        desk.tx.try_send(message).ok().expect("there is room");
+    }
+    drop(desk);
+    writer.run(&rx);
+    texts(&open(dir.path(), BOUNDS), sandbox, 999)
+}
+
+#[test]
+fn what_comes_too_fast_is_left_out_and_said_and_others_are_not_left_out_for_it() {
+    let (desk, rx) = desk(MESSAGES_MAX);
+    let piece = ExecEvent::Stdout(Bytes::from(vec![b'x'; (1 << 19) + 1]));
+    let mut flood = Recorder::new(1, Some(desk.clone()), begun("a"));
+    flood.take(&piece);
+    flood.take(&piece);
+    let mut flood_of_few_bytes = Recorder::new(2, Some(desk.clone()), begun("b"));
+    for _ in 0..2 * MESSAGES_MAX {
+        flood_of_few_bytes.take(&out("."));
+    }
+    let mut other = Recorder::new(3, Some(desk.clone()), begun("c"));
+    other.take(&out("said\n"));
+    let mut messages: Vec<Message> = rx.try_iter().collect();
+    let pieces = messages.iter().filter(|it| matches!(it, Message::Piece { .. })).count();
+    assert!((3..MESSAGES_MAX / 4).contains(&pieces), "{pieces}");
+    drop((flood, flood_of_few_bytes, other, desk));
+    messages.extend(rx.try_iter());
+    let end = "exit ended with its caller, or its sandbox";
+    let told = written(messages, "a");
+    assert_eq!(told.first().map(String::as_str), Some("command x"));
+    let note = "note 524289 bytes are missing here: they came too fast";
+    assert_eq!(told[told.len() - 2..], [note, end]);
+}
+
+#[test]
+fn a_command_that_begins_and_ends_while_the_queue_is_full_is_told_behind_it() {
+    let (desk, rx) = desk(3);
+    let others: Vec<_> = (1..4).map(|n| Recorder::new(n, Some(desk.clone()), begun("b"))).collect();
+    let mut late = Recorder::new(4, Some(desk.clone()), begun("a"));
+    late.take(&out("lost\n"));
+    let mut waiting: Vec<Message> = rx.try_iter().collect();
+    late.take(&out("said\n"));
+    drop((late, others));
+    waiting.extend(rx.try_iter());
+    assert_eq!(waiting.len(), 6);
+    waiting.append(&mut desk.last_words.lock().expect("not poisoned"));
+    let told = [
+        "command x",
+        "note 5 bytes are missing here: they came too fast",
+        "stdout said",
+        "exit ended with its caller, or its sandbox",
+    ];
+    assert_eq!(written(waiting, "a"), told);
+}
+
+#[test]
+fn a_line_waits_for_its_end_only_so_long_whoever_else_writes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let shelf = Shelf::new(dir.path().to_owned(), BOUNDS);
+    let mut writer =
+        writer::Writer::new(shelf, Arc::new(SystemClock), Arc::default(), Arc::default());
+    let (desk, rx) = desk(9);
+    let mut recorder = Recorder::new(1, Some(desk), begun("a"));
+    recorder.take(&out("what is your name? "));
+    rx.try_iter().for_each(|message| writer.take(message));
+    let now = std::time::Instant::now();
+    writer.cut_what_waits(now, Duration::from_secs(5));
+    assert_eq!(writer.waiting(&id("a")), 1, "its beginning alone");
+    writer.cut_what_waits(now + Duration::from_secs(6), Duration::from_secs(5));
+    assert_eq!(writer.waiting(&id("a")), 2);
+}
+
+#[tokio::test]
+async fn nothing_is_missed_that_is_turned_over_while_it_is_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    run(dir.path(), BOUNDS, "a", vec![out("one\ntwo\n"), EXIT]).await;
+    let [newest, before] = paths(dir.path(), &id("a"));
+    let turn_over = || fs::rename(&newest, &before).expect("renamed");
+    let entries = reader::tail_while(dir.path(), &id("a"), 3, turn_over).expect("reads");
+    let told: Vec<&str> = entries.iter().map(|entry| entry.text.as_str()).collect();
+    assert_eq!(told, ["one", "two", "3"]);
+}
+
+#[tokio::test]
+async fn a_log_that_was_taken_away_goes_on_with_greater_numbers() {
+    let dir = tempfile::tempdir().expect("a directory");
+    run(dir.path(), BOUNDS, "a", vec![out("one\n"), EXIT]).await;
     let logs = open(dir.path(), BOUNDS);
-    // Nobody writes: as if the disk stood still.
-    let mut recorder = logs.recorder(&id("a"), "r", &["x".to_owned()]);
-    let piece = ExecEvent::Stdout(Bytes::from(vec![b'x'; WAITING_MAX / 2 + 1]));
-    let waiting = Arc::new(AtomicUsize::new(WAITING_MAX / 2));
-    recorder.waiting = Arc::clone(&waiting);
-    recorder.take(&piece);
-    assert_eq!(recorder.lost, (WAITING_MAX / 2 + 1) as u64);
-    assert_eq!(waiting.load(Ordering::Relaxed), WAITING_MAX / 2, "it does not count");
-    recorder.waiting = Arc::clone(&logs.0.waiting);
-    recorder.take(&out("later\n"));
-    drop(recorder);
+    let mut follower = logs.follow(&id("a"), 0);
+    let seen = follower.read().expect("reads");
+    assert_eq!(seen.len(), 3);
+    fs::remove_file(&paths(dir.path(), &id("a"))[0]).expect("removed");
+    assert_eq!(follower.read().expect("reads"), []);
+    run(dir.path(), BOUNDS, "a", vec![out("two\n"), EXIT]).await;
+    let resumed = logs.follow(&id("a"), seen[2].n).read().expect("reads");
+    assert_eq!((resumed.len(), resumed[1].text.as_str()), (3, "two"));
+    assert_eq!(follower.read().expect("reads"), resumed);
+    drop(follower);
+    assert_eq!(logs.0.news.len(), 0, "nobody follows it any more");
+}
+
+#[tokio::test]
+async fn a_write_that_broke_off_spoils_no_other_line() {
+    let dir = tempfile::tempdir().expect("a directory");
+    run(dir.path(), BOUNDS, "a", vec![out("one\n"), EXIT]).await;
+    let mut file = fs::File::options().append(true).open(&paths(dir.path(), &id("a"))[0]);
+    file.as_mut().expect("there").write_all(br#"{"n":9,"at":1,"exec"#).expect("written");
+    run(dir.path(), BOUNDS, "a", vec![out("two\n"), EXIT]).await;
+    let told = texts(&open(dir.path(), BOUNDS), "a", 9);
+    assert_eq!(told[1..3], ["stdout one", "exit 3"]);
+    assert_eq!(told[4..], ["stdout two", "exit 3"]);
+}
+
+#[test]
+fn lines_that_cannot_be_written_are_said_once_they_can() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut shelf = Shelf::new(dir.path().to_owned(), BOUNDS);
+    let now = SystemClock.now();
+    let line = |text: &str| Entry {
+        n: 0,
+        at: now,
+        exec: "r".into(),
+        stream: Stream::Stdout,
+        text: text.into(),
+        is_partial: false,
+    };
+    shelf.append(&id("a"), vec![line("one")], now).expect("written");
+    let [newest, _] = paths(dir.path(), &id("a"));
+    let aside = dir.path().join("aside");
+    fs::rename(&newest, &aside).expect("renamed");
+    fs::create_dir(&newest).expect("in its way");
+    shelf.append(&id("a"), vec![line("two"), line("three")], now).expect_err("a directory");
+    fs::remove_dir(&newest).expect("removed");
+    fs::rename(&aside, &newest).expect("renamed");
+    shelf.append(&id("a"), vec![line("four")], now).expect("written");
+    let told = texts(&open(dir.path(), BOUNDS), "a", 9);
+    let missing = "note 2 lines are missing here: they could not be written";
+    assert_eq!(told, ["stdout one", missing, "stdout four"]);
+}
+
+#[tokio::test]
+async fn all_together_stay_within_their_bound_while_they_are_written() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bounds = LogBounds { total_len_max: 50_000, ..BOUNDS };
+    let logs = open(dir.path(), bounds);
+    for n in 0..20 {
+        let sandbox = id(&format!("s{n}"));
+        let mut follower = logs.follow(&sandbox, 0);
+        let mut recorder = logs.recorder(&sandbox, "r", &["x".to_owned()]);
+        recorder.take(&ExecEvent::Stdout(Bytes::from(vec![b'x'; 6_000])));
+        drop(recorder);
+        while follower.read().expect("reads").last().map(|entry| entry.stream) != Some(Stream::Exit)
+        {
+            assert!(follower.changed().await);
+        }
+    }
     logs.close();
-    let told = texts(&logs, "a", 9);
-    assert_eq!(
-        told[1..],
-        [
-            "note 4194305 bytes are missing here: they came too fast",
-            "stdout later",
-            "exit ended with its caller, or its sandbox"
-        ]
-    );
+    let files = fs::read_dir(dir.path()).expect("reads");
+    let total: u64 = files.map(|file| file.expect("reads").metadata().expect("there").len()).sum();
+    assert!((20_000..=50_000).contains(&total), "{total}");
 }
 
 #[test]

@@ -1,17 +1,13 @@
-//! The one thread that writes logs: lines out of pieces, files that are turned over, and what is
-//! too old or too much taken away.
+//! The one thread that writes logs: lines out of pieces.
 
 use std::collections::HashMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use super::{Entry, LogBounds, Message, News, Stream, paths, reader, row};
+use super::recorder::MESSAGES_MAX;
+use super::shelf::Shelf;
+use super::{Begun, Entry, Message, News, Stream};
 use crate::clock::Clock;
 use crate::types::SandboxId;
 
@@ -19,10 +15,8 @@ use crate::types::SandboxId;
 const LINE_WAIT: Duration = Duration::from_millis(200);
 /// Longest line, in bytes; a longer one is cut.
 const LINE_LEN_MAX: usize = 8 << 10;
-/// How often it is looked whether something is too old or too much.
+/// How often it is looked whether something is too old.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
-/// Sandboxes whose place is remembered, so that their file need not be read for it again.
-const PLACES_MAX: usize = 4096;
 
 /// A command that runs.
 struct Command {
@@ -30,23 +24,16 @@ struct Command {
     exec: String,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-}
-
-/// Where a sandbox's log stands.
-#[derive(Clone, Copy, Default)]
-struct Place {
-    n: u64,
-    len: u64,
+    /// Since when one of them waits for its end.
+    waits_since: Option<Instant>,
 }
 
 pub(super) struct Writer {
-    dir: PathBuf,
-    bounds: LogBounds,
+    shelf: Shelf,
     clock: Arc<dyn Clock>,
-    waiting: Arc<AtomicUsize>,
     news: Arc<News>,
+    last_words: Arc<Mutex<Vec<Message>>>,
     commands: HashMap<u64, Command>,
-    places: HashMap<SandboxId, Place>,
     /// What is written next.
     lines: HashMap<SandboxId, Vec<Entry>>,
     is_failing: bool,
@@ -54,23 +41,13 @@ pub(super) struct Writer {
 
 impl Writer {
     pub fn new(
-        dir: PathBuf,
-        bounds: LogBounds,
+        shelf: Shelf,
         clock: Arc<dyn Clock>,
-        waiting: Arc<AtomicUsize>,
         news: Arc<News>,
+        last_words: Arc<Mutex<Vec<Message>>>,
     ) -> Self {
-        Self {
-            dir,
-            bounds,
-            clock,
-            waiting,
-            news,
-            commands: HashMap::new(),
-            places: HashMap::new(),
-            lines: HashMap::new(),
-            is_failing: false,
-        }
+        let (commands, lines) = (HashMap::new(), HashMap::new());
+        Self { shelf, clock, news, last_words, commands, lines, is_failing: false }
     }
 
     /// Writes until nobody can tell anything any more.
@@ -78,35 +55,37 @@ impl Writer {
         self.prune();
         let mut prune_at = Instant::now() + PRUNE_EVERY;
         loop {
-            match rx.recv_timeout(LINE_WAIT) {
-                Ok(message) => {
-                    self.take(message);
-                    rx.try_iter().take(super::PIECES_MAX).for_each(|more| self.take(more));
-                }
-                Err(RecvTimeoutError::Timeout) => self.cut_all(),
-                Err(RecvTimeoutError::Disconnected) => {
-                    self.cut_all();
-                    self.write_out();
-                    return;
-                }
-            }
+            let received = rx.recv_timeout(LINE_WAIT);
+            // Whatever was in the queue before these were left here comes before them.
+            let last_words = self.last_words();
+            let is_over = matches!(received, Err(RecvTimeoutError::Disconnected));
+            let received = received.into_iter().chain(rx.try_iter().take(MESSAGES_MAX));
+            received.chain(last_words).for_each(|message| self.take(message));
+            self.cut_what_waits(Instant::now(), if is_over { Duration::ZERO } else { LINE_WAIT });
             self.write_out();
-            if Instant::now() >= prune_at {
+            if is_over {
+                return;
+            }
+            if self.shelf.is_too_much() || Instant::now() >= prune_at {
                 self.prune();
                 prune_at = Instant::now() + PRUNE_EVERY;
             }
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn last_words(&self) -> Vec<Message> {
+        std::mem::take(&mut *self.last_words.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn take(&mut self, message: Message) {
         match message {
-            Message::Begin { command, sandbox, exec, text } => {
+            Message::Begin { command, begun: Begun { sandbox, exec, text } } => {
                 let (stdout, stderr) = (Vec::new(), Vec::new());
-                self.commands.insert(command, Command { sandbox, exec, stdout, stderr });
+                let begun = Command { sandbox, exec, stdout, stderr, waits_since: None };
+                self.commands.insert(command, begun);
                 self.add(command, Stream::Command, &text, false);
             }
-            Message::Piece { command, stream, bytes } => {
-                self.waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
+            Message::Piece { command, stream, bytes, _place } => {
                 self.take_piece(command, stream, &bytes);
             }
             Message::Lost { command, bytes } => {
@@ -156,6 +135,11 @@ impl Writer {
             Stream::Stderr => command.stderr = all,
             Stream::Stdout | Stream::Command | Stream::Exit | Stream::Note => command.stdout = all,
         }
+        if command.stdout.is_empty() && command.stderr.is_empty() {
+            command.waits_since = None;
+        } else if command.waits_since.is_none() || !lines.is_empty() {
+            command.waits_since = Some(Instant::now());
+        }
         for (text, is_partial) in lines {
             self.add(number, stream, &text, is_partial);
         }
@@ -164,6 +148,7 @@ impl Writer {
     /// Tells what a command has written of a line that has not ended.
     fn cut(&mut self, number: u64) {
         let Some(command) = self.commands.get_mut(&number) else { return };
+        command.waits_since = None;
         let begun = [
             (Stream::Stdout, std::mem::take(&mut command.stdout)),
             (Stream::Stderr, std::mem::take(&mut command.stderr)),
@@ -173,9 +158,14 @@ impl Writer {
         }
     }
 
-    fn cut_all(&mut self) {
-        let numbers: Vec<u64> = self.commands.keys().copied().collect();
-        numbers.into_iter().for_each(|number| self.cut(number));
+    /// The same for all that have waited so long for the end of a line.
+    pub fn cut_what_waits(&mut self, now: Instant, at_least: Duration) {
+        let is_due = |since: Instant| now.duration_since(since) >= at_least;
+        let due: Vec<u64> = (self.commands.iter())
+            .filter(|(_, command)| command.waits_since.is_some_and(is_due))
+            .map(|(number, _)| *number)
+            .collect();
+        due.into_iter().for_each(|number| self.cut(number));
     }
 
     fn add(&mut self, number: u64, stream: Stream, text: &str, is_partial: bool) {
@@ -187,102 +177,36 @@ impl Writer {
 
     fn write_out(&mut self) {
         for (sandbox, entries) in std::mem::take(&mut self.lines) {
-            match self.append(&sandbox, entries) {
+            match self.shelf.append(&sandbox, entries, self.clock.now()) {
                 Ok(last) => {
                     self.is_failing = false;
-                    self.tell(&sandbox, last);
+                    if let Some(news) = self.news.get(&sandbox) {
+                        news.send_replace(last);
+                    }
                 }
                 Err(error) if !self.is_failing => {
                     // Once, not for each line: the disk is full, most likely.
                     self.is_failing = true;
-                    tracing::warn!(%error, dir = %self.dir.display(), "sandboxes' logs cannot be written");
+                    let dir = self.shelf.dir().display();
+                    tracing::warn!(%error, %dir, "sandboxes' logs cannot be written");
                 }
                 Err(_still) => {}
             }
         }
     }
 
-    fn append(&mut self, sandbox: &SandboxId, entries: Vec<Entry>) -> io::Result<u64> {
-        let [newest, before] = paths(&self.dir, sandbox);
-        let mut place = match self.places.get(sandbox) {
-            Some(place) => *place,
-            None => {
-                let last = reader::tail(&self.dir, sandbox, 1)?.pop();
-                let len = newest.metadata().map_or(0, |metadata| metadata.len());
-                Place { n: last.map_or(0, |entry| entry.n), len }
-            }
-        };
-        let part_len_max = self.bounds.sandbox_len_max / 2;
-        let mut text = String::new();
-        for entry in entries {
-            place.n += 1;
-            let line = row::write(&Entry { n: place.n, ..entry });
-            let so_far = place.len + text.len() as u64;
-            if so_far > 0 && so_far + line.len() as u64 > part_len_max {
-                put(&newest, &text)?;
-                fs::rename(&newest, &before)?;
-                text.clear();
-                place.len = 0;
-            }
-            text.push_str(&line);
-        }
-        put(&newest, &text)?;
-        place.len += text.len() as u64;
-        if self.places.len() >= PLACES_MAX {
-            self.places.clear();
-        }
-        self.places.insert(sandbox.clone(), place);
-        Ok(place.n)
+    /// How many lines of a sandbox are about to be written.
+    #[cfg(test)]
+    pub fn waiting(&self, sandbox: &SandboxId) -> usize {
+        self.lines.get(sandbox).map_or(0, Vec::len)
     }
 
-    fn tell(&self, sandbox: &SandboxId, last: u64) {
-        let is_followed = self.news.get(sandbox).is_some_and(|news| {
-            news.send_replace(last);
-            news.receiver_count() > 0
-        });
-        if !is_followed {
-            self.news.remove_if(sandbox, |_, news| news.receiver_count() == 0);
-        }
-    }
-
-    /// Takes away what is too old, then the oldest of what is too much.
     fn prune(&mut self) {
-        if let Err(error) = self.try_prune() {
-            tracing::warn!(%error, dir = %self.dir.display(), "old logs cannot be looked for");
+        if let Err(error) = self.shelf.prune() {
+            let dir = self.shelf.dir().display();
+            tracing::warn!(%error, %dir, "old logs cannot be looked for");
         }
     }
-
-    fn try_prune(&mut self) -> io::Result<()> {
-        let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
-        for entry in fs::read_dir(&self.dir)? {
-            let entry = entry?;
-            let metadata = entry.metadata()?;
-            files.push((metadata.modified()?, metadata.len(), entry.path()));
-        }
-        files.sort();
-        let now = SystemTime::UNIX_EPOCH
-            + Duration::from_millis(u64::try_from(self.clock.now().unix_ms()).unwrap_or(0));
-        let mut total: u64 = files.iter().map(|(_, len, _)| *len).sum();
-        for (modified, len, path) in files {
-            let age = now.duration_since(modified).unwrap_or_default();
-            let is_old = self.bounds.age_max.is_some_and(|age_max| age > age_max);
-            if !is_old && total <= self.bounds.total_len_max {
-                break;
-            }
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => total -= len,
-            }
-            // Where a log stands has changed.
-            self.places.clear();
-        }
-        Ok(())
-    }
-}
-
-fn put(path: &PathBuf, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())
 }
 
 /// How much of it is whole characters; all where it is no text anyway.

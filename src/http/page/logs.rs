@@ -52,7 +52,8 @@ pub async fn stream_output(
 ) -> Result<HttpResponse, PageError> {
     let sandbox = load(&shared, &visitor.caller.account, &sandbox_ref(&id)).await?;
     let (logs, of) = (shared.edge.logs.clone(), sandbox.id.clone());
-    let tail = read(move || logs.tail(&of, TAIL_LEN)).await?;
+    let mut tail = read(move || logs.tail(&of, TAIL_LEN)).await?;
+    tail.drain(..tail.len() - newest(&tail));
     let after = tail.last().map_or(0, |entry| entry.n);
     let mut shown = Shown::default();
     let begun = if tail.is_empty() {
@@ -72,6 +73,16 @@ pub async fn stream_output(
     });
     let begun = format!("{}<pre>{begun}", console::head());
     Ok(console::answer(stream::once(async { Ok(Bytes::from(begun)) }).chain(rest)))
+}
+
+/// How many of the last lines are shown at first: as much as leaves room for what comes.
+fn newest(tail: &[Entry]) -> usize {
+    let mut len = 0;
+    let fits = |entry: &&Entry| {
+        len += entry.text.len();
+        len <= OUTPUT_LEN_MAX / 4
+    };
+    tail.iter().rev().take_while(fits).count()
 }
 
 /// A log that is being shown.
@@ -166,6 +177,13 @@ mod tests {
             text: text.into(),
             is_partial: false,
         }
+    }
+
+    #[test]
+    fn a_long_log_is_shown_from_where_it_leaves_room_for_what_comes() {
+        let line = "x".repeat(OUTPUT_LEN_MAX / 10);
+        let log = vec![entry(Stream::Stdout, &line); 10];
+        assert_eq!((newest(&log), newest(&log[..1]), newest(&[])), (2, 1, 0));
     }
 
     #[test]

@@ -1,0 +1,185 @@
+//! Where logs stand: for each sandbox the newest part and the one before it, written at the end,
+//! turned over when full, and taken away when too old or too much.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::{Entry, LogBounds, Stream, paths, reader, row};
+use crate::types::{SandboxId, Timestamp};
+
+/// Sandboxes whose place is remembered, so that their file need not be read for it again.
+const PLACES_MAX: usize = 4096;
+
+/// Where a sandbox's log stands.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The last number that was given.
+    n: u64,
+    /// How long the newest part is, in bytes; `None` where the file may have changed.
+    len: Option<u64>,
+    /// Lines that could not be written since the last that could.
+    missing: u64,
+}
+
+/// All logs.
+pub(super) struct Shelf {
+    dir: PathBuf,
+    bounds: LogBounds,
+    places: HashMap<SandboxId, Place>,
+    /// How long all of them are together, in bytes; more than that where one was turned over since
+    /// it was counted.
+    total_len: u64,
+}
+
+impl Shelf {
+    pub fn new(dir: PathBuf, bounds: LogBounds) -> Self {
+        Self { dir, bounds, places: HashMap::new(), total_len: 0 }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether there is more than there may be.
+    pub const fn is_too_much(&self) -> bool {
+        self.total_len > self.bounds.total_len_max
+    }
+
+    /// Puts lines at the end of a sandbox's log, and says the last one's number. Where that cannot be
+    /// done, the log says so once it can.
+    pub fn append(
+        &mut self,
+        sandbox: &SandboxId,
+        entries: Vec<Entry>,
+        now: Timestamp,
+    ) -> io::Result<u64> {
+        let Some(first) = entries.first() else { return Ok(0) };
+        let mut place = match self.places.get(sandbox) {
+            Some(place) => *place,
+            None => Place { n: last_number(&self.dir, sandbox, now)?, len: None, missing: 0 },
+        };
+        let note = (place.missing > 0).then(|| Entry {
+            n: 0,
+            at: now,
+            exec: first.exec.clone(),
+            stream: Stream::Note,
+            text: format!("{} lines are missing here: they could not be written", place.missing),
+            is_partial: false,
+        });
+        let count = entries.len() as u64;
+        let written = self.write(sandbox, &mut place, note.into_iter().chain(entries));
+        match written {
+            Ok(()) => place.missing = 0,
+            Err(_) => {
+                // Nobody knows how much of it is there.
+                place.len = None;
+                place.missing += count;
+            }
+        }
+        if self.places.len() >= PLACES_MAX && !self.places.contains_key(sandbox) {
+            self.places.clear();
+        }
+        self.places.insert(sandbox.clone(), place);
+        written.map(|()| place.n)
+    }
+
+    fn write(
+        &mut self,
+        sandbox: &SandboxId,
+        place: &mut Place,
+        entries: impl Iterator<Item = Entry>,
+    ) -> io::Result<()> {
+        let [newest, before] = paths(&self.dir, sandbox);
+        let part_len_max = self.bounds.sandbox_len_max / 2;
+        let mut len = match place.len {
+            Some(len) => len,
+            None => end_line(&newest)?,
+        };
+        let mut text = String::new();
+        for entry in entries {
+            place.n += 1;
+            let line = row::write(&Entry { n: place.n, ..entry });
+            let so_far = len + text.len() as u64;
+            if so_far > 0 && so_far + line.len() as u64 > part_len_max {
+                self.put(&newest, &text)?;
+                fs::rename(&newest, &before)?;
+                text.clear();
+                len = 0;
+            }
+            text.push_str(&line);
+        }
+        self.put(&newest, &text)?;
+        place.len = Some(len + text.len() as u64);
+        Ok(())
+    }
+
+    fn put(&mut self, path: &Path, text: &str) -> io::Result<()> {
+        self.total_len += text.len() as u64;
+        opened(path)?.write_all(text.as_bytes())
+    }
+
+    /// Takes away what is too old, then the oldest of what is too much: a tenth more than that, so
+    /// that it is not looked for at each line.
+    pub fn prune(&mut self) -> io::Result<()> {
+        let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            files.push((metadata.modified()?, metadata.len(), entry.path()));
+        }
+        files.sort();
+        self.total_len = files.iter().map(|(_, len, _)| *len).sum();
+        let total_len_max = match self.is_too_much() {
+            true => self.bounds.total_len_max / 10 * 9,
+            false => self.bounds.total_len_max,
+        };
+        // By the clock that the files' times are of.
+        let now = SystemTime::now();
+        for (modified, len, path) in files {
+            let age = now.duration_since(modified).unwrap_or_default();
+            let is_old = self.bounds.age_max.is_some_and(|age_max| age > age_max);
+            if !is_old && self.total_len <= total_len_max {
+                break;
+            }
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => self.total_len -= len,
+            }
+            self.places.values_mut().for_each(|place| place.len = None);
+        }
+        Ok(())
+    }
+}
+
+/// The last number of a sandbox's log. One that is not there, or not any more, begins by the time,
+/// in milliseconds: whoever saw an earlier one's numbers finds greater ones.
+fn last_number(dir: &Path, sandbox: &SandboxId, now: Timestamp) -> io::Result<u64> {
+    let last = reader::tail(dir, sandbox, 1)?.pop();
+    let from_now = u64::try_from(now.unix_ms()).unwrap_or(0);
+    Ok(last.map_or(from_now, |entry| entry.n))
+}
+
+/// Ends the last line of a file, where a write broke off within it, and says how long it is.
+fn end_line(path: &Path) -> io::Result<u64> {
+    let mut file = opened(path)?;
+    let len = file.seek(SeekFrom::End(0))?;
+    if len == 0 {
+        return Ok(0);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::Start(len - 1))?;
+    file.read_exact(&mut last)?;
+    if last == *b"\n" {
+        return Ok(len);
+    }
+    file.write_all(b"\n")?;
+    Ok(len + 1)
+}
+
+fn opened(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)
+}
