@@ -22,6 +22,7 @@ mod attempts;
 mod auth;
 mod body;
 mod doc;
+mod ending;
 pub mod error;
 pub mod events;
 pub mod feed;

@@ -57,7 +57,7 @@ async fn what_ran_is_kept_by_sandbox_over_a_restart_and_its_delete() {
     let whole = server.get(&path).await.json();
     assert_eq!(whole["sandboxId"], id);
     let first = &whole["data"][0];
-    assert_eq!((&first["n"], &first["partial"]), (&json!(1), &json!(false)));
+    assert!(first["n"].as_u64().expect("a number") > 0 && first["partial"] == json!(false));
     assert_eq!(first["exec"], whole["data"][2]["exec"], "one command");
     assert_ne!(first["exec"], whole["data"][3]["exec"], "another one");
 
@@ -78,9 +78,12 @@ async fn a_follower_sees_what_there_is_and_then_what_comes() {
     let server = TestServer::start().await;
     server.running("1").await;
     run(&server, json!(["echo", "before"])).await;
-    lines(&server, "/v1/sandboxes/claude-issue-1/logs", 3).await;
+    let path = "/v1/sandboxes/claude-issue-1/logs";
+    lines(&server, path, 3).await;
+    let first = server.get(path).await.json()["data"][0]["n"].as_u64().expect("a number");
+    let id = |n: u64| format!("id: {}\n", first + n);
     let follow = |query: &str, after: Option<&str>| {
-        let path = format!("/v1/sandboxes/claude-issue-1/logs?follow=true{query}");
+        let path = format!("{path}?follow=true{query}");
         let request = server.request(reqwest::Method::GET, &path);
         match after {
             Some(after) => request.header("last-event-id", after),
@@ -105,10 +108,11 @@ async fn a_follower_sees_what_there_is_and_then_what_comes() {
     let seen = until(stream, "exit\",\"text\":\"7").await;
     assert!(!seen.contains("\"command\",\"text\":\"echo before"), "{seen}");
     let at = |what: &str| seen.find(what).unwrap_or_else(|| panic!("{what} is missing in {seen}"));
-    assert!(at("event: log\nid: 2\n") < at("before"));
+    assert!(at(&format!("event: log\n{}", id(1))) < at("before"));
     assert!(at("\"text\":\"before") < at("\"text\":\"after") && at("after") < at("failing"));
-    let resumed = until(open(follow("", Some("5"))).await, "id: 9").await;
-    assert!(resumed.contains("id: 6\n") && !resumed.contains("id: 5\n"), "{resumed}");
+    let after = (first + 4).to_string();
+    let resumed = until(open(follow("", Some(&after))).await, &id(8)).await;
+    assert!(resumed.contains(&id(5)) && !resumed.contains(&id(4)), "{resumed}");
     let stream = open(follow("&tail=0", None)).await;
     run(&server, json!(["echo", "latest"])).await;
     let only_new = until(stream, "latest").await;

@@ -35,6 +35,11 @@ impl TokenHash {
         Self(Sha256::digest(token.expose().as_bytes()).into())
     }
 
+    /// For what is bound to the token.
+    pub(super) const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Whether this is the token, in a time that does not depend on where it differs.
     pub fn matches(&self, given: &str) -> bool {
         let given: [u8; 32] = Sha256::digest(given.as_bytes()).into();

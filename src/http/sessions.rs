@@ -1,25 +1,24 @@
 //! Sessions of the page: who logged in, for some hours.
 //!
-//! A session's secret is in its cookie alone; the store keeps its SHA-256, so a session outlives a
-//! restart and a stolen database opens nothing. Its form token is derived from the secret, so it
-//! needs no memory and dies with the session.
+//! A session's secret is in its cookie alone; the store keeps a SHA-256, so a session outlives a
+//! restart and a stolen database opens nothing. What is hashed holds the admin token as well: with
+//! another token every session has ended. Its form token is derived from the secret, so it needs no
+//! memory and dies with the session.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use tokio::time::Instant;
 
-use crate::clock::{Clock, IdSource};
+use crate::clock::IdSource;
 use crate::engine::EngineError;
 use crate::store::CommitError;
 use crate::store::session::{SessionHash, SessionStore};
 use crate::types::Timestamp;
 
-use super::Shared;
+use super::auth::TokenHash;
 use super::error::ApiError;
-use super::sse::HEARTBEAT;
 
 /// The name of the cookie.
 pub const SESSION_COOKIE: &str = "issuebox_session";
@@ -32,6 +31,7 @@ const SECRET_LEN: usize = 64;
 #[derive(Clone)]
 pub struct Sessions {
     store: Arc<dyn SessionStore>,
+    token: TokenHash,
 }
 
 /// A session that was found by its cookie.
@@ -42,9 +42,10 @@ pub struct SessionKey {
 }
 
 impl SessionKey {
-    fn of(secret: &str) -> Self {
+    fn of(secret: &str, token: &TokenHash) -> Self {
+        let hash = Sha256::new().chain_update(token.as_bytes()).chain_update(secret).finalize();
         Self {
-            hash: SessionHash(Sha256::digest(secret.as_bytes()).into()),
+            hash: SessionHash(hash.into()),
             form_token: hex::encode(Sha256::digest(format!("form token of {secret}"))),
         }
     }
@@ -75,9 +76,9 @@ pub fn new_secret(ids: &dyn IdSource) -> String {
 }
 
 impl Sessions {
-    /// Sessions that are kept there.
-    pub fn new(store: Arc<dyn SessionStore>) -> Self {
-        Self { store }
+    /// Sessions that are kept there, of who has shown this admin token.
+    pub fn new(store: Arc<dyn SessionStore>, token: &TokenHash) -> Self {
+        Self { store, token: token.clone() }
     }
 
     /// Begins a session and returns the secret for its cookie.
@@ -86,7 +87,7 @@ impl Sessions {
     /// 503 where it could not be stored.
     pub async fn begin(&self, ids: &dyn IdSource, now: Timestamp) -> Result<String, ApiError> {
         let secret = new_secret(ids);
-        let hash = SessionKey::of(&secret).hash;
+        let hash = SessionKey::of(&secret, &self.token).hash;
         let ends_at = now.after(SESSION_LIFETIME);
         self.store.put_session(hash, now, ends_at).await.map_err(not_stored)?;
         Ok(secret)
@@ -100,7 +101,7 @@ impl Sessions {
         if secret.len() != SECRET_LEN {
             return Ok(None);
         }
-        let key = SessionKey::of(secret);
+        let key = SessionKey::of(secret, &self.token);
         Ok(self.is_open(&key, now).await?.then_some(key))
     }
 
@@ -122,37 +123,6 @@ impl Sessions {
     }
 }
 
-/// A session that something goes on with: a stream ends soon after it.
-pub struct WatchedSession {
-    sessions: Sessions,
-    key: SessionKey,
-    clock: Arc<dyn Clock>,
-    /// It is not looked at again before this.
-    good_until: Instant,
-}
-
-impl WatchedSession {
-    /// A session that was just found.
-    pub fn new(shared: &Shared, key: SessionKey) -> Self {
-        Self::of(shared.sessions.clone(), key, Arc::clone(&shared.edge.clock))
-    }
-
-    /// The same, of its parts.
-    pub fn of(sessions: Sessions, key: SessionKey, clock: Arc<dyn Clock>) -> Self {
-        Self { sessions, key, clock, good_until: Instant::now() + HEARTBEAT }
-    }
-
-    /// Whether it has ended, as of some seconds ago; where that cannot be read, it is looked at
-    /// again later.
-    pub async fn has_ended(&mut self) -> bool {
-        if Instant::now() < self.good_until {
-            return false;
-        }
-        self.good_until = Instant::now() + HEARTBEAT;
-        self.sessions.is_open(&self.key, self.clock.now()).await.is_ok_and(|is_open| !is_open)
-    }
-}
-
 fn not_stored(error: CommitError) -> ApiError {
     match error {
         CommitError::Overloaded => EngineError::Overloaded.into(),
@@ -169,9 +139,14 @@ mod tests {
     use crate::clock::SystemIds;
     use crate::store::session::SESSIONS_MAX;
     use crate::store::sqlite::SqliteStore;
+    use crate::types::Secret;
+
+    fn token(token: &str) -> TokenHash {
+        TokenHash::of(&Secret::new(token))
+    }
 
     fn sessions(dir: &std::path::Path) -> Sessions {
-        Sessions::new(Arc::new(SqliteStore::open(dir).expect("a store")))
+        Sessions::new(Arc::new(SqliteStore::open(dir).expect("a store")), &token("one"))
     }
 
     async fn is_open(sessions: &Sessions, secret: &str, now: Timestamp) -> bool {
@@ -190,6 +165,8 @@ mod tests {
         assert!(is_open(&after, &secret, now).await);
         assert!(!is_open(&after, &"0".repeat(64), now).await && !is_open(&after, "x", now).await);
         assert!(!is_open(&after, &secret, now.after(SESSION_LIFETIME)).await);
+        let with_another = Sessions { token: token("two"), ..after.clone() };
+        assert!(!is_open(&with_another, &secret, now).await, "the admin token is another");
         let key = after.find(&secret, now).await.expect("it is read").expect("it has not ended");
         after.end(&key).await.expect("it ends");
         assert!(!is_open(&after, &secret, now).await && is_open(&after, &other, now).await);
@@ -197,7 +174,7 @@ mod tests {
 
     #[test]
     fn form_tokens_belong_to_one_session_and_do_not_show_its_secret() {
-        let (a, b) = (SessionKey::of("one"), SessionKey::of("two"));
+        let (a, b) = (SessionKey::of("one", &token("t")), SessionKey::of("two", &token("t")));
         assert!(a.form_token_matches(a.form_token()));
         assert!(!a.form_token_matches(b.form_token()));
         assert!(!a.form_token_matches("") && a.form_token() != "one");

@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use utoipa::openapi::OpenApi;
 
 use crate::engine::{SandboxRef, WaitFor, Waited};
 use crate::sandbox::{Health, Isolation};
-use crate::store::StoreError;
+use crate::store::{Store, StoreError};
 use crate::types::{AccountName, IssueId, ProviderName, SandboxId, Timestamp};
 
 use super::Edge;
@@ -69,7 +70,7 @@ impl Shared {
     pub fn new(edge: Edge, document: &OpenApi) -> Self {
         let document = document.to_json().expect("the description has text keys only");
         Self {
-            sessions: Sessions::new(Arc::clone(&edge.sessions)),
+            sessions: Sessions::new(Arc::clone(&edge.sessions), &edge.admin_token),
             attempts: Attempts::default(),
             budget: Arc::new(Budget::new(edge.limits.bodies_sum_max)),
             document: Bytes::from(document),
@@ -141,6 +142,24 @@ impl Shared {
             Some((name.clone(), breaker.or(trouble)?))
         });
         in_trouble.collect()
+    }
+
+    /// Reads lists from the store: what may take long, beside the worker, which has other requests
+    /// to answer.
+    ///
+    /// # Errors
+    /// 503 where the store cannot be read.
+    pub async fn read_list<T, F>(
+        &self,
+        read: impl FnOnce(Arc<dyn Store>) -> F + Send + 'static,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let (store, here) = (Arc::clone(&self.edge.store), Handle::current());
+        let ended = |_| StoreError::Failed("the list was given up: the server ends".into());
+        tokio::task::spawn_blocking(move || here.block_on(read(store))).await.map_err(ended)?
     }
 
     /// What does not work or needs a person, though the server works.

@@ -1,12 +1,13 @@
 //! Where logs stand: for each sandbox the newest part and the one before it, written at the end,
-//! turned over when full, and taken away when too old or too much.
+//! turned over when full, and taken away when too old or too much. A file's time is that of the
+//! server's own clock when it was last written, so that its age is told by one clock.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::{Entry, LogBounds, Stream, paths, reader, row};
 use crate::types::{SandboxId, Timestamp};
@@ -71,7 +72,7 @@ impl Shelf {
             is_partial: false,
         });
         let count = entries.len() as u64;
-        let written = self.write(sandbox, &mut place, note.into_iter().chain(entries));
+        let written = self.write(sandbox, &mut place, note.into_iter().chain(entries), now);
         match written {
             Ok(()) => place.missing = 0,
             Err(_) => {
@@ -92,6 +93,7 @@ impl Shelf {
         sandbox: &SandboxId,
         place: &mut Place,
         entries: impl Iterator<Item = Entry>,
+        now: Timestamp,
     ) -> io::Result<()> {
         let [newest, before] = paths(&self.dir, sandbox);
         let part_len_max = self.bounds.sandbox_len_max / 2;
@@ -105,26 +107,28 @@ impl Shelf {
             let line = row::write(&Entry { n: place.n, ..entry });
             let so_far = len + text.len() as u64;
             if so_far > 0 && so_far + line.len() as u64 > part_len_max {
-                self.put(&newest, &text)?;
+                self.put(&newest, &text, now)?;
                 fs::rename(&newest, &before)?;
                 text.clear();
                 len = 0;
             }
             text.push_str(&line);
         }
-        self.put(&newest, &text)?;
+        self.put(&newest, &text, now)?;
         place.len = Some(len + text.len() as u64);
         Ok(())
     }
 
-    fn put(&mut self, path: &Path, text: &str) -> io::Result<()> {
+    fn put(&mut self, path: &Path, text: &str, now: Timestamp) -> io::Result<()> {
         self.total_len += text.len() as u64;
-        opened(path)?.write_all(text.as_bytes())
+        let mut file = opened(path)?;
+        file.write_all(text.as_bytes())?;
+        file.set_modified(file_time(now))
     }
 
     /// Takes away what is too old, then the oldest of what is too much: a tenth more than that, so
     /// that it is not looked for at each line.
-    pub fn prune(&mut self) -> io::Result<()> {
+    pub fn prune(&mut self, now: Timestamp) -> io::Result<()> {
         let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
             let entry = entry?;
@@ -137,8 +141,7 @@ impl Shelf {
             true => self.bounds.total_len_max / 10 * 9,
             false => self.bounds.total_len_max,
         };
-        // By the clock that the files' times are of.
-        let now = SystemTime::now();
+        let now = file_time(now);
         for (modified, len, path) in files {
             let age = now.duration_since(modified).unwrap_or_default();
             let is_old = self.bounds.age_max.is_some_and(|age_max| age > age_max);
@@ -153,6 +156,11 @@ impl Shelf {
         }
         Ok(())
     }
+}
+
+fn file_time(at: Timestamp) -> SystemTime {
+    let since_1970 = u64::try_from(at.unix_ms()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH + Duration::from_millis(since_1970)
 }
 
 /// The last number of a sandbox's log. One that is not there, or not any more, begins by the time,

@@ -168,7 +168,7 @@ fn written(messages: impl IntoIterator<Item = Message>, sandbox: &str) -> Vec<St
     let last_words = Arc::clone(&desk.last_words);
     let writer = writer::Writer::new(shelf, Arc::new(SystemClock), Arc::default(), last_words);
     for message in messages {
-        desk.tx.try_send(message).ok().expect("there is room");
+        assert!(desk.tx.try_send(message).is_ok(), "there is room");
     }
     drop(desk);
     writer.run(&rx);

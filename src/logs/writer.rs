@@ -202,7 +202,7 @@ impl Writer {
     }
 
     fn prune(&mut self) {
-        if let Err(error) = self.shelf.prune() {
+        if let Err(error) = self.shelf.prune(self.clock.now()) {
             let dir = self.shelf.dir().display();
             tracing::warn!(%error, %dir, "old logs cannot be looked for");
         }

@@ -3,11 +3,12 @@
 //! Two lists are merged by time: what is stored, and the few refused ones that are kept in memory
 //! (`refused`). A cursor names a place in each of them.
 
+use std::sync::Arc;
+
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use serde::Serialize;
-use tokio::runtime::Handle;
 use utoipa::ToSchema;
 
 use super::sandboxes::{bounded, parse_issue_id};
@@ -18,7 +19,7 @@ use crate::http::query::Query;
 use crate::http::refused::Refused;
 use crate::http::wire::{Failed, Listed};
 use crate::store::{
-    DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Page, PageAsk, StoreError,
+    DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Page, PageAsk, Store, StoreError,
 };
 use crate::types::{AccountName, Alias, IssueId};
 
@@ -227,10 +228,8 @@ async fn read(
     filter: DeliveryFilter,
     ask: PageAsk,
 ) -> Result<Page<DeliveryListRow>, ApiError> {
-    let (store, here) = (shared.edge.store.clone(), Handle::current());
-    let read = move || here.block_on(store.deliveries(&filter, &ask));
-    let ended = |_| StoreError::Failed("the list was given up: the server ends".into());
-    Ok(tokio::task::spawn_blocking(read).await.map_err(ended)??)
+    let read = async move |store: Arc<dyn Store>| store.deliveries(&filter, &ask).await;
+    Ok(shared.read_list(read).await?)
 }
 
 fn listed(merged: Merged, total: u64) -> Listed<DeliveryBody> {

@@ -15,12 +15,11 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::http::Shared;
 use crate::http::auth::Caller;
+use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::http::events::{Position, Read};
 use crate::http::feed::Feed;
 use crate::http::query::Query;
-use crate::http::sessions::WatchedSession;
-use crate::http::shared::closed;
 use crate::http::sse;
 use crate::http::wire::Failed;
 use crate::types::AccountName;
@@ -57,9 +56,8 @@ pub async fn changes(
     let last = request.headers().get("last-event-id").and_then(|value| value.to_str().ok());
     let cursor = last.filter(|last| !last.is_empty()).map(str::to_owned).or(given);
     let feed = Arc::clone(&shared.edge.feed);
-    let watched = caller.session.map(|key| WatchedSession::new(&shared, key));
-    let closing = shared.edge.closing.clone();
-    Ok(sse::answer(follow(feed, caller.account, cursor, watched, closing)))
+    let ending = Ending::new(&shared, caller.session);
+    Ok(sse::answer(follow(feed, caller.account, cursor, ending)))
 }
 
 /// Where one subscriber is.
@@ -69,8 +67,7 @@ struct Subscriber {
     position: Position,
     gap: bool,
     news: watch::Receiver<u64>,
-    session: Option<WatchedSession>,
-    closing: watch::Receiver<bool>,
+    ending: Ending,
     silent_until: Instant,
 }
 
@@ -79,8 +76,7 @@ fn follow(
     feed: Arc<Feed>,
     account: AccountName,
     cursor: Option<String>,
-    session: Option<WatchedSession>,
-    closing: watch::Receiver<bool>,
+    ending: Ending,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + use<> {
     let news = feed.events.subscribe();
     let resumed = cursor.as_deref().map(|cursor| feed.events.parse(cursor));
@@ -90,8 +86,7 @@ fn follow(
         feed,
         account,
         news,
-        session,
-        closing,
+        ending,
         silent_until: Instant::now() + sse::HEARTBEAT,
     };
     let rest = stream::unfold(subscriber, |mut subscriber| async move {
@@ -106,12 +101,7 @@ impl Subscriber {
     /// What is written next; nothing once the server or the session ends.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if *self.closing.borrow() {
-                return None;
-            }
-            if let Some(session) = &mut self.session
-                && session.has_ended().await
-            {
+            if self.ending.has_come().await.is_some() {
                 return None;
             }
             // Marked as seen before reading: a push after the read wakes the wait below.
@@ -121,7 +111,7 @@ impl Subscriber {
             }
             tokio::select! {
                 biased;
-                () = closed(self.closing.clone()) => return None,
+                _ = self.ending.come() => return None,
                 _ = self.news.changed() => {}
                 () = sleep_until(self.silent_until) => return Some(sse::HEARTBEAT_COMMENT),
             }
@@ -165,11 +155,9 @@ const GAP: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{Clock, SystemClock, SystemIds};
     use crate::engine::{Change, Publisher};
-    use crate::http::sessions::Sessions;
+    use crate::http::ending::tests::Session;
     use crate::http::wire::tests::sample;
-    use crate::store::sqlite::SqliteStore;
     use crate::types::{Generation, HomeId, Phase, TimelineEntry, Timestamp};
 
     fn publish(feed: &Feed, version: u64, account: &str) {
@@ -207,7 +195,7 @@ mod tests {
         publish(&feed, 2, "default");
         let account = AccountName::default_account();
         let mut events =
-            Box::pin(follow(Arc::clone(&feed), account, Some(cursor), None, closing.clone()));
+            Box::pin(follow(Arc::clone(&feed), account, Some(cursor), Ending::of(closing, None)));
         assert!(text(&mut events).await.starts_with("retry:"));
         let first = text(&mut events).await;
         assert!(first.starts_with("event: sandbox.changed\nid: run-2\ndata: {"), "{first}");
@@ -224,7 +212,8 @@ mod tests {
         publish(&feed, 1, "default");
         let account = AccountName::default_account();
         let cursor = Some("old-7".to_owned());
-        let mut events = Box::pin(follow(Arc::clone(&feed), account, cursor, None, closing));
+        let mut events =
+            Box::pin(follow(Arc::clone(&feed), account, cursor, Ending::of(closing, None)));
         text(&mut events).await;
         assert!(text(&mut events).await.starts_with("event: gap\nid: run-1\n"));
         publish(&feed, 2, "default");
@@ -237,7 +226,8 @@ mod tests {
         let (_close, closing) = watch::channel(false);
         publish(&feed, 1, "default");
         let account = AccountName::default_account();
-        let mut events = Box::pin(follow(Arc::clone(&feed), account, None, None, closing));
+        let mut events =
+            Box::pin(follow(Arc::clone(&feed), account, None, Ending::of(closing, None)));
         text(&mut events).await;
         publish(&feed, 2, "default");
         assert!(text(&mut events).await.contains("id: run-2\n"));
@@ -245,22 +235,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_ends_soon_after_its_session() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let sessions = Sessions::new(Arc::new(SqliteStore::open(dir.path()).expect("a store")));
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let secret = sessions.begin(&SystemIds, clock.now()).await.expect("it begins");
-        let key = sessions.find(&secret, clock.now()).await.expect("it is read").expect("there");
-        let watched = WatchedSession::of(sessions.clone(), key.clone(), clock);
+        let session = Session::begin().await;
         let (_open, closing) = watch::channel(false);
         let account = AccountName::default_account();
         let feed = Arc::new(Feed::new("run"));
-        let mut events = Box::pin(follow(feed, account, None, Some(watched), closing));
+        let mut events = Box::pin(follow(feed, account, None, session.ending(closing)));
         for expected in [sse::GREETING, sse::HEARTBEAT_COMMENT] {
             assert_eq!(events.next().await, Some(Ok(expected)));
         }
-        sessions.end(&key).await.expect("it ends");
+        session.end().await;
         // It is looked at every 15 seconds.
-        let rest: Vec<_> = events.collect().await;
+        let rest = tokio::time::timeout(sse::HEARTBEAT * 3, events.collect::<Vec<_>>()).await;
+        let rest = rest.expect("the stream ends");
         assert!(rest.len() <= 1, "{rest:?}");
     }
 }

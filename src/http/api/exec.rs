@@ -21,6 +21,7 @@ use crate::engine::{EngineError, Work};
 use crate::http::Shared;
 use crate::http::auth::Caller;
 use crate::http::body::JsonBody;
+use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::http::query::Query;
@@ -120,11 +121,12 @@ pub async fn exec(
     let work = work(&shared, &caller, &path, at_most).await?;
     let began = Instant::now();
     let execution = start(&shared, &caller, &work, exec).await?;
+    let ending = Ending::new(&shared, caller.session);
     if sse::is_wanted(&request) {
-        return Ok(sse::answer(as_events(execution, encoding, began, work.at_work)));
+        return Ok(sse::answer(as_events(execution, encoding, began, work.at_work, ending)));
     }
     let output_max = shared.edge.limits.exec_output_max;
-    let answer = gather(execution, encoding, began, output_max).await?;
+    let answer = gather(execution, encoding, began, output_max, ending).await?;
     Ok(HttpResponse::Ok().json(Success::about(&work.sandbox, answer)))
 }
 

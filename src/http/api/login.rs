@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::http::Shared;
 use crate::http::auth::{Caller, base_url};
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, Code};
 use crate::http::login_links::path_of;
 use crate::http::query::Query;
 use crate::http::wire::{Failed, Success};
@@ -29,15 +29,21 @@ pub struct LoginLinkBody {
     responses(
         (status = 201, body = Success<LoginLinkBody>),
         (status = 400, body = Failed, description = "invalid_request"),
+        (status = 403, body = Failed, description = "forbidden"),
     )
 )]
 #[post("/v1/login-links")]
 pub async fn make(
     shared: web::Data<Shared>,
-    _caller: Caller,
+    caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
+    if caller.session.is_some() {
+        // Or a session would begin the next one, and never end.
+        return Err(ApiError::new(Code::Forbidden, "a session cannot make a log-in link")
+            .hint("send the admin token, as issuebox login does"));
+    }
     let edge = &shared.edge;
     let (key, expires_at) = edge.login_links.make(&*edge.ids, edge.clock.now());
     let url = format!("{}{}", base_url(&shared, &request), path_of(&key));

@@ -10,16 +10,16 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use utoipa::ToSchema;
 
 use super::sandboxes::stored;
 use crate::http::Shared;
 use crate::http::auth::Caller;
+use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::http::shared::{closed, sandbox_ref};
+use crate::http::shared::sandbox_ref;
 use crate::http::sse;
 use crate::http::wire::{self, Failed, Success};
 use crate::logs::{Entry, Follower};
@@ -107,7 +107,7 @@ pub async fn logs(
     tail.truncate(lines);
     if follows {
         let follower = shared.edge.logs.follow(&sandbox.id, last);
-        return Ok(sse::answer(follow(tail, follower, shared.edge.closing.clone())));
+        return Ok(sse::answer(follow(tail, follower, Ending::new(&shared, caller.session))));
     }
     let entries: Vec<LogBody> = tail.into_iter().map(LogBody::from).collect();
     Ok(HttpResponse::Ok().json(Success::about(&sandbox, entries)))
@@ -124,28 +124,25 @@ pub async fn read<T: Send + 'static>(
     read.map_err(|error| StoreError::Failed(format!("a sandbox's log: {error}")).into())
 }
 
-/// What there is, then what comes, until the server ends.
+/// What there is, then what comes, until the server or the session ends.
 fn follow(
     tail: Vec<Entry>,
     follower: Follower,
-    closing: watch::Receiver<bool>,
+    ending: Ending,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let begun = [sse::GREETING, events(tail)].into_iter().filter(|part| !part.is_empty());
-    let rest = stream::unfold((follower, closing), |(follower, closing)| async move {
-        let (bytes, follower) = next(follower, &closing).await?;
-        Some((Ok(bytes), (follower, closing)))
+    let rest = stream::unfold((follower, ending), |(follower, mut ending)| async move {
+        let (bytes, follower) = next(follower, &mut ending).await?;
+        Some((Ok(bytes), (follower, ending)))
     });
     stream::iter(begun.map(Ok)).chain(rest)
 }
 
-/// What is written next; nothing once the server ends, or the log cannot be read.
-async fn next(
-    mut follower: Follower,
-    closing: &watch::Receiver<bool>,
-) -> Option<(Bytes, Follower)> {
+/// What is written next; nothing once the end comes, or the log cannot be read.
+async fn next(mut follower: Follower, ending: &mut Ending) -> Option<(Bytes, Follower)> {
     let silent_until = Instant::now() + sse::HEARTBEAT;
     loop {
-        if *closing.borrow() {
+        if ending.has_come().await.is_some() {
             return None;
         }
         let (entries, back) = read(move || Ok((follower.read()?, follower))).await.ok()?;
@@ -155,7 +152,7 @@ async fn next(
         }
         tokio::select! {
             biased;
-            () = closed(closing.clone()) => return None,
+            _ = ending.come() => return None,
             goes_on = follower.changed() => if !goes_on { return None },
             () = sleep_until(silent_until) => return Some((sse::HEARTBEAT_COMMENT, follower)),
         }

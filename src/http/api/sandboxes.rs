@@ -1,5 +1,7 @@
 //! Sandboxes: list and get.
 
+use std::sync::Arc;
+
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use bytes::Bytes;
 use serde::Serialize;
@@ -12,7 +14,7 @@ use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::wire::{self, Failed, Listed, SandboxBody};
-use crate::store::SandboxFilter;
+use crate::store::{SandboxFilter, Store};
 use crate::types::{
     AccountName, Alias, ExternalId, IssueId, Phase, ProviderName, Repository, Sandbox, TemplateName,
 };
@@ -108,7 +110,9 @@ pub async fn list(
             return Ok(HttpResponse::Ok().json(none));
         }
     }
-    let found = shared.edge.store.sandboxes(&caller.account, &filter, &page).await?;
+    let list =
+        async move |store: Arc<dyn Store>| store.sandboxes(&caller.account, &filter, &page).await;
+    let found = shared.read_list(list).await?;
     Ok(HttpResponse::Ok().json(Listed {
         success: true,
         data: found.items.iter().map(SandboxBody::from).collect(),

@@ -3,6 +3,8 @@
 
 mod sample;
 
+use std::sync::Arc;
+
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use maud::{Markup, html};
 
@@ -12,7 +14,7 @@ use crate::http::api::deliveries::{DeliveryAsk, DeliveryBody, Status, find};
 use crate::http::auth::base_url;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
-use crate::store::{PageAsk, SandboxFilter};
+use crate::store::{PageAsk, SandboxFilter, Store};
 use crate::types::{AccountName, Timestamp, inert};
 
 use super::deliveries;
@@ -67,6 +69,9 @@ impl Progress {
         };
         let everything = SandboxFilter { include_deleted: true, ..SandboxFilter::default() };
         let one = PageAsk { limit: 1, cursor: None };
+        let of = account.clone();
+        let any_sandbox =
+            async move |store: Arc<dyn Store>| store.sandboxes(&of, &everything, &one).await;
         let latest = find(shared, account, ask(None, None, LATEST_MAX)).await?.data;
         let newest = latest.first();
         let is_refused = |one: &&DeliveryBody| {
@@ -80,7 +85,7 @@ impl Progress {
             has_secret: !shared.edge.webhook_secrets.is_empty(),
             pinged,
             triggered,
-            has_sandbox: shared.edge.store.sandboxes(account, &everything, &one).await?.total > 0,
+            has_sandbox: shared.read_list(any_sandbox).await?.total > 0,
             refused: newest.filter(is_refused).map(|one| one.reason.clone()),
             trigger: trigger(&shared.edge.triggers),
             latest,

@@ -21,6 +21,8 @@ pub enum PageError {
     LogIn {
         /// Path and query.
         next: String,
+        /// Nothing is wrong: somebody came to the front page.
+        is_welcome: bool,
     },
     /// As for programs.
     #[error(transparent)]
@@ -48,7 +50,7 @@ impl From<WorkError> for PageError {
 impl ResponseError for PageError {
     fn status_code(&self) -> StatusCode {
         match self {
-            Self::LogIn { next } if next == "/" => StatusCode::OK,
+            Self::LogIn { is_welcome: true, .. } => StatusCode::OK,
             Self::LogIn { .. } => StatusCode::UNAUTHORIZED,
             Self::Failed(error) => error.status_code(),
         }
@@ -56,7 +58,7 @@ impl ResponseError for PageError {
 
     fn error_response(&self) -> HttpResponse {
         match self {
-            Self::LogIn { next } => {
+            Self::LogIn { next, is_welcome: _ } => {
                 let answer = HttpResponse::build(self.status_code());
                 respond(answer, &session::log_in_page(None, next))
             }

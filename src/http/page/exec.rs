@@ -15,6 +15,7 @@ use crate::engine::Work;
 use crate::http::Shared;
 use crate::http::api::exec::{start, work};
 use crate::http::api::sandboxes::bounded;
+use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::http::sse::HEARTBEAT;
 use crate::sandbox::{ExecEvent, ExecRequest, Execution};
@@ -42,7 +43,10 @@ pub async fn run(
     payload: web::Payload,
 ) -> Result<HttpResponse, PageError> {
     match begin(&shared, &visitor, &request, &id, payload).await {
-        Ok((work, execution)) => Ok(console::answer(output(work, execution))),
+        Ok((work, execution)) => {
+            let ending = Ending::new(&shared, Some(visitor.session));
+            Ok(console::answer(output(work, execution, ending)))
+        }
         // Told in the frame, where a page of ours is not shown.
         Err(error) => {
             let text = html! {
@@ -83,6 +87,7 @@ async fn begin(
 /// A command whose output is being shown.
 struct Running {
     execution: Execution,
+    ending: Ending,
     /// Kept until the command has ended: the sandbox is at work meanwhile.
     _work: Work,
     began: Instant,
@@ -95,9 +100,11 @@ struct Running {
 fn output(
     work: Work,
     execution: Execution,
+    ending: Ending,
 ) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
     let running = Running {
         execution,
+        ending,
         _work: work,
         began: Instant::now(),
         stdout: Painter::default(),
@@ -119,6 +126,9 @@ impl Running {
         let heartbeat = Instant::now() + HEARTBEAT;
         let event = tokio::select! {
             biased;
+            ended = self.ending.come() => {
+                return (self.close(&html! { p .bad { (ended.told()) } }), false);
+            }
             event = self.execution.events.recv() => event,
             () = sleep_until(heartbeat) => return (NOTHING.into(), true),
         };

@@ -12,7 +12,7 @@ use crate::http::api::sandboxes::read_filter;
 use crate::http::query::Query;
 use crate::http::survey::Survey;
 use crate::sandbox::Health;
-use crate::store::{Page, PageAsk, SandboxFilter};
+use crate::store::{Page, PageAsk, SandboxFilter, Store};
 use crate::types::{Phase, ProviderName, Sandbox, Timestamp};
 
 use super::connect::{self, Progress};
@@ -47,7 +47,9 @@ pub async fn home(
     query.finish()?;
     let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, "Sandboxes").await.first();
     let ask = PageAsk { limit: ROWS_MAX, cursor };
-    let found = shared.edge.store.sandboxes(&visitor.caller.account, &filter, &ask).await?;
+    let (account, of) = (visitor.caller.account.clone(), filter.clone());
+    let list = async move |store: Arc<dyn Store>| store.sandboxes(&account, &of, &ask).await;
+    let found = shared.read_list(list).await?;
     let progress = if found.items.is_empty() && !is_narrowed(&filter) && is_first_page {
         Some(Progress::look(&shared, &request, &visitor.caller.account).await?)
     } else {

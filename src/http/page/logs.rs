@@ -4,13 +4,12 @@ use actix_web::{HttpResponse, get, web};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use maud::html;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::http::Shared;
 use crate::http::api::logs::read;
-use crate::http::sessions::WatchedSession;
-use crate::http::shared::{closed, sandbox_ref};
+use crate::http::ending::Ending;
+use crate::http::shared::sandbox_ref;
 use crate::http::sse::HEARTBEAT;
 use crate::logs::{Entry, Follower, Stream};
 
@@ -64,8 +63,7 @@ pub async fn stream_output(
     let followed = Followed {
         follower: shared.edge.logs.follow(&sandbox.id, after),
         shown,
-        session: WatchedSession::new(&shared, visitor.session),
-        closing: shared.edge.closing.clone(),
+        ending: Ending::new(&shared, Some(visitor.session)),
     };
     let rest = stream::unfold(Some(followed), |followed| async move {
         let (text, followed) = followed?.next().await;
@@ -89,8 +87,7 @@ fn newest(tail: &[Entry]) -> usize {
 struct Followed {
     follower: Follower,
     shown: Shown,
-    session: WatchedSession,
-    closing: watch::Receiver<bool>,
+    ending: Ending,
 }
 
 impl Followed {
@@ -99,11 +96,8 @@ impl Followed {
         let end = |why: &str| (format!("</pre>{}{END}", html! { p .cut { (why) } }.0), None);
         let silent_until = Instant::now() + HEARTBEAT;
         loop {
-            if *self.closing.borrow() {
-                return end("The server ended; load the page again.");
-            }
-            if self.session.has_ended().await {
-                return end("The session has ended.");
+            if let Some(ended) = self.ending.has_come().await {
+                return end(ended.told());
             }
             if self.shown.len > OUTPUT_LEN_MAX {
                 return end("That is a lot; load the page again for what is newest.");
@@ -118,7 +112,7 @@ impl Followed {
             }
             tokio::select! {
                 biased;
-                () = closed(self.closing.clone()) => {}
+                ended = self.ending.come() => return end(ended.told()),
                 goes_on = self.follower.changed() => if !goes_on { return end("That is all.") },
                 () = sleep_until(silent_until) => return (NOTHING.to_owned(), Some(self)),
             }

@@ -81,6 +81,10 @@ pub async fn login_page(request: HttpRequest) -> Result<HttpResponse, ApiError> 
         (status = 401, body = String, content_type = "text/html"),
         (status = 403, body = String, content_type = "text/html"),
         (status = 429, body = String, content_type = "text/html"),
+        (status = 503, description = "overloaded", content(
+            (String = "text/html"),
+            (Failed = "application/json"),
+        )),
     )
 )]
 #[post("/login")]
@@ -107,7 +111,13 @@ pub async fn login(
         };
         return Ok(respond(error::begin(&refused), &log_in_page(Some(why), &next)));
     }
-    let secret = shared.sessions.begin(&*shared.edge.ids, shared.edge.clock.now()).await?;
+    let begun = shared.sessions.begin(&*shared.edge.ids, shared.edge.clock.now()).await;
+    let secret = match begun {
+        Ok(secret) => secret,
+        Err(error) => {
+            return Ok(respond(error::begin(&error), &log_in_page(Some(error.message()), &next)));
+        }
+    };
     let age = i64::try_from(SESSION_LIFETIME.as_secs()).expect("some hours");
     let cookie = session_cookie(&shared, secret, CookieAge::seconds(age));
     Ok(go_with(&next, cookie))

@@ -45,7 +45,7 @@ async fn find(request: &HttpRequest) -> Result<Visitor, PageError> {
         // A form that was sent without a session is lost: the page that it stands on is shown.
         let is_page = *request.method() == Method::GET;
         let next = if is_page { place_of(request) } else { "/".to_owned() };
-        return Err(PageError::LogIn { next });
+        return Err(PageError::LogIn { is_welcome: is_page && next == "/", next });
     };
     let request_id = request.extensions().get::<RequestId>().map(|id| Arc::clone(&id.0));
     let caller = Caller {

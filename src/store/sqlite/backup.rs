@@ -12,9 +12,9 @@
 //! # Races it accepts
 //! A backup that is written to a name which somebody else takes at the same moment replaces theirs.
 
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
@@ -147,8 +147,14 @@ fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
     let name = to.to_str().ok_or_else(|| {
         io_error(to, io::Error::new(io::ErrorKind::InvalidInput, "the path is not UTF-8"))
     })?;
-    // VACUUM INTO takes an empty file as it is: so the copy is for its owner alone.
-    let made = private_file(to).map_err(|source| io_error(to, source))?;
+    // VACUUM INTO takes an empty file as it is: so the copy is for its owner alone. A new one, so that
+    // nothing is written through a link that somebody put in its place.
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(to)
+        .map_err(|source| io_error(to, source))?;
     let copied = connect(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
         .and_then(|conn| conn.execute("VACUUM INTO ?1", [name]));
     if let Err(source) = copied {
@@ -186,7 +192,8 @@ fn looked_through(file: &Path) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// Brings a copy to the newest layout, puts the hold on, and leaves nothing under way.
+/// Brings a copy to the newest layout, puts the hold on, and leaves nothing under way and nobody
+/// logged in: a session that was ended since must not begin again.
 fn prepare(path: &Path, hold: &Hold, now: Timestamp) -> Result<(), BackupError> {
     let failed = |source| BackupError::Sqlite { path: path.to_owned(), source };
     let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
@@ -195,6 +202,7 @@ fn prepare(path: &Path, hold: &Hold, now: Timestamp) -> Result<(), BackupError> 
     schema::migrate_without_copy(&mut conn, path, schema::MIGRATIONS)?;
     let told = |error: String| io_error(path, io::Error::other(error));
     holds::put(&conn, std::slice::from_ref(hold)).map_err(|error| told(error.to_string()))?;
+    conn.execute("DELETE FROM session", []).map_err(failed)?;
     bring_to_rest(&conn, now).map_err(told)?;
     conn.close().map_err(|(_conn, source)| failed(source))?;
     let synced = File::open(path).and_then(|file| file.sync_all());
@@ -232,17 +240,19 @@ fn keep(database: &Path, now: Timestamp) -> Result<Option<PathBuf>, BackupError>
     if !database.exists() {
         return Ok(None);
     }
-    // One that is damaged cannot be folded; its log is then kept beside it.
-    let folded = Connection::open(database)
-        .and_then(|conn| conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_row| Ok(())));
+    // One that is damaged, or that somebody reads just now, cannot be folded whole; its log is then
+    // kept beside it.
+    let is_busy = Connection::open(database)
+        .and_then(|conn| conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)));
+    let is_folded = matches!(is_busy, Ok(0));
     let kept = with_ending(database, &format!(".before-restore-{}", now.unix_ms()));
     fs::hard_link(database, &kept).map_err(|source| io_error(&kept, source))?;
     // A log of the old database must not be read into the new one.
     for ending in ["-wal", "-shm"] {
         let beside = with_ending(database, ending);
-        let moved = match &folded {
-            Ok(()) => fs::remove_file(&beside),
-            Err(_damaged) => fs::rename(&beside, with_ending(&kept, ending)),
+        let moved = match is_folded {
+            true => fs::remove_file(&beside),
+            false => fs::rename(&beside, with_ending(&kept, ending)),
         };
         match moved {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -12,6 +12,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
 use super::ExecAnswer;
+use crate::http::ending::Ending;
 use crate::http::error::{ApiError, Code};
 use crate::http::fields::Fields;
 use crate::http::sse;
@@ -74,10 +75,16 @@ pub(super) async fn gather(
     encoding: Encoding,
     began: Instant,
     output_max: usize,
+    mut ending: Ending,
 ) -> Result<ExecAnswer, ApiError> {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let mut truncated = false;
-    while let Some(event) = execution.events.recv().await {
+    loop {
+        let event = tokio::select! {
+            biased;
+            ended = ending.come() => return Err(ended.error()),
+            event = execution.events.recv() => event.ok_or_else(went_away)?,
+        };
         let (kept, bytes) = match event {
             ExecEvent::Stdout(bytes) => (&mut stdout, bytes),
             ExecEvent::Stderr(bytes) => (&mut stderr, bytes),
@@ -96,18 +103,18 @@ pub(super) async fn gather(
         truncated |= room < bytes.len();
         kept.extend_from_slice(&bytes[..room]);
     }
-    Err(went_away())
 }
 
-/// The same as events, as they come.
+/// The same as events, as they come. The command ends with the session that asked for it.
 pub(super) fn as_events(
     execution: Execution,
     encoding: Encoding,
     began: Instant,
     held: Arc<dyn Any + Send + Sync>,
+    ending: Ending,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let (stdout, stderr) = (Vec::new(), Vec::new());
-    let running = Running { execution, encoding, began, _held: held, stdout, stderr };
+    let running = Running { execution, encoding, began, _held: held, ending, stdout, stderr };
     let rest = stream::unfold(Some(running), |running| async move {
         let mut running = running?;
         let (text, goes_on) = running.next().await;
@@ -123,6 +130,7 @@ struct Running {
     began: Instant,
     /// Kept until the command has ended: the sandbox is at work meanwhile.
     _held: Arc<dyn Any + Send + Sync>,
+    ending: Ending,
     /// The beginning of a character whose rest has not come yet.
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -134,6 +142,7 @@ impl Running {
         let heartbeat = Instant::now() + sse::HEARTBEAT;
         let event = tokio::select! {
             biased;
+            ended = self.ending.come() => return (self.broken_off(&ended.error()), false),
             event = self.execution.events.recv() => event,
             () = sleep_until(heartbeat) => return (": still running\n\n".into(), true),
         };
@@ -151,16 +160,16 @@ impl Running {
                 text.push_str(&sse::event("exit", None, &wire::to_json(&exited)));
                 (text, false)
             }
-            None => {
-                let error = went_away();
-                let data = serde_json::json!({
-                    "code": error.code().as_str(), "message": error.message(),
-                });
-                let mut text = self.leftovers();
-                text.push_str(&sse::event("error", None, &data.to_string()));
-                (text, false)
-            }
+            None => (self.broken_off(&went_away()), false),
         }
+    }
+
+    /// That the output ends before the command has.
+    fn broken_off(&mut self, error: &ApiError) -> String {
+        let data = serde_json::json!({"code": error.code().as_str(), "message": error.message()});
+        let mut text = self.leftovers();
+        text.push_str(&sse::event("error", None, &data.to_string()));
+        text
     }
 
     /// What is left of characters whose rest never came.
@@ -214,7 +223,8 @@ fn went_away() -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::sync::mpsc;
+    use crate::http::ending::tests::Session;
+    use tokio::sync::{mpsc, watch};
 
     fn execution(events: Vec<ExecEvent>) -> Execution {
         let (tx, rx) = mpsc::channel(events.len().max(1));
@@ -230,8 +240,16 @@ mod tests {
 
     const EXIT: ExecEvent = ExecEvent::Exit { code: 3, timed_out: false };
 
+    fn endless() -> Ending {
+        // Whoever could say that the server ends is kept for as long as the test runs.
+        let (open, closing) = watch::channel(false);
+        std::mem::forget(open);
+        Ending::of(closing, None)
+    }
+
     async fn events_of(events: Vec<ExecEvent>, encoding: Encoding) -> String {
-        let stream = as_events(execution(events), encoding, Instant::now(), Arc::new(()));
+        let held = Arc::new(());
+        let stream = as_events(execution(events), encoding, Instant::now(), held, endless());
         let pieces: Vec<_> = stream.collect().await;
         let bytes: Vec<u8> = pieces
             .into_iter()
@@ -244,7 +262,7 @@ mod tests {
     async fn output_is_gathered_up_to_its_bound() {
         let events =
             vec![out(b"abc"), ExecEvent::Stderr(Bytes::from_static(b"e")), out(b"def"), EXIT];
-        let answer = gather(execution(events), Encoding::Utf8, Instant::now(), 4).await;
+        let answer = gather(execution(events), Encoding::Utf8, Instant::now(), 4, endless()).await;
         let answer = answer.expect("it exited");
         assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), ("abcd", "e"));
         assert!(answer.truncated && answer.exit_code == 3);
@@ -252,9 +270,40 @@ mod tests {
 
     #[tokio::test]
     async fn a_command_without_an_exit_is_an_error() {
-        let error = gather(execution(vec![out(b"x")]), Encoding::Utf8, Instant::now(), 9).await;
+        let lost = execution(vec![out(b"x")]);
+        let error = gather(lost, Encoding::Utf8, Instant::now(), 9, endless()).await;
         assert_eq!(error.err().map(|error| error.code()), Some(Code::NotRunning));
         assert!(events_of(vec![out(b"x")], Encoding::Utf8).await.contains("event: error\n"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_ends_with_the_session_that_asked_for_it_and_with_the_server() {
+        let session = Session::begin().await;
+        let (close, closing) = watch::channel(false);
+        let (tx, rx) = mpsc::channel(1);
+        let (execution, began, held) = (Execution { events: rx }, Instant::now(), Arc::new(()));
+        let ending = session.ending(closing.clone());
+        let stream = as_events(execution, Encoding::Utf8, began, held, ending);
+        session.end().await;
+        // More output does not keep it up.
+        let writes = async {
+            while tx.send(out(b".")).await.is_ok() {
+                tokio::time::sleep(sse::HEARTBEAT / 9).await;
+            }
+        };
+        let ((), pieces) = tokio::time::timeout(sse::HEARTBEAT * 3, async {
+            tokio::join!(writes, stream.map(Result::unwrap).collect::<Vec<Bytes>>())
+        })
+        .await
+        .expect("it ends");
+        let last = String::from_utf8_lossy(pieces.last().expect("an end"));
+        assert!(last.starts_with("event: error") && last.contains("unauthorized"), "{last}");
+
+        close.send_replace(true);
+        let (_running, rx) = mpsc::channel(1);
+        let ending = Ending::of(closing, None);
+        let answer = gather(Execution { events: rx }, Encoding::Utf8, began, 9, ending).await;
+        assert_eq!(answer.err().map(|error| error.code()), Some(Code::ShuttingDown));
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::store::Store;
+use crate::store::session::{SessionHash, SessionStore};
 use crate::types::HoldScope;
 
 fn now() -> Timestamp {
@@ -93,6 +94,50 @@ fn a_restored_database_is_held_and_what_was_there_is_kept() {
     let restored = SqliteStore::restore(&new, &file, &hold("x"), now()).expect("restored");
     assert_eq!(restored.kept, None);
     assert_eq!(fs::metadata(&new).expect("made").permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn what_was_there_is_kept_whole_also_where_somebody_reads_it() {
+    let (backed_up, _) = data();
+    let to = tempfile::tempdir().expect("a directory");
+    let file = to.path().join("copy");
+    SqliteStore::backup(backed_up.path(), &file).expect("copied");
+    let (dir, _) = data();
+    let database = dir.path().join(DATABASE_FILE);
+    let reader = Connection::open(&database).expect("opens");
+    let reads = "BEGIN; SELECT COUNT(*) FROM hold;";
+    reader.execute_batch(reads).expect("reads");
+    let store = SqliteStore::open(dir.path()).expect("opens");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(store.put_holds(vec![hold("in the log only")])).expect("writes");
+    drop(store);
+    let restored = SqliteStore::restore(dir.path(), &file, &hold("restored"), now());
+    let kept = restored.expect("restored").kept.expect("there was one");
+    drop(reader);
+    let kept = Connection::open(kept).expect("opens");
+    let reasons = holds::list(&kept).expect("reads").into_iter().map(|hold| hold.reason);
+    assert_eq!(reasons.collect::<Vec<_>>(), ["in the log only"]);
+}
+
+#[test]
+fn nobody_is_logged_in_after_a_restore_and_no_link_is_followed() {
+    let (dir, _) = data();
+    let to = tempfile::tempdir().expect("a directory");
+    let file = to.path().join("copy");
+    let store = SqliteStore::open(dir.path()).expect("opens");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let (session, end) = (SessionHash([7; 32]), Timestamp::from_unix_ms(i64::MAX));
+    runtime.block_on(store.put_session(session, now(), end)).expect("writes");
+    assert_eq!(runtime.block_on(store.session_end(session)).expect("reads"), Some(end));
+    let victim = to.path().join("victim");
+    fs::write(&victim, "precious").expect("written");
+    std::os::unix::fs::symlink(&victim, to.path().join("copy.unfinished")).expect("linked");
+    SqliteStore::backup(dir.path(), &file).expect("copied");
+    assert_eq!(fs::read_to_string(&victim).expect("reads"), "precious");
+    let new = to.path().join("new");
+    SqliteStore::restore(&new, &file, &hold("restored"), now()).expect("restored");
+    let store = SqliteStore::open(&new).expect("opens");
+    assert_eq!(runtime.block_on(store.session_end(session)).expect("reads"), None);
 }
 
 #[test]
