@@ -10,22 +10,21 @@
 //! - One at a time, under one lock for all accounts: this is rare, and two who did it at once could
 //!   each choose another home to stay.
 //! - What is chosen from is durable: everything that a home was told before is flushed first.
-//! - What a home that gives way knows of the issue, the one that stays knows from then on: the news
-//!   of one name may be newer than those of the other.
+//! - What a home that gives way knows of the issue, the one that stays knows before: the news of
+//!   one name may be newer than those of the other. The same for that it was asked for a sandbox.
 //! - Who found a home that then gave way is told to look again, by the actor, once the names are
 //!   durably the other one's. So nothing is made in a home that gave way.
 //!
 //! # Races that are accepted
 //! - The names go over before the delivery itself is applied. A crash in between is mended by its
-//!   redelivery, but for this: a home that gave way wanted a running sandbox, and the one that stays
-//!   did not. Then nobody wants it until the next trigger. The same for what it learned in the moment
-//!   between its facts' being handed over and its giving way.
+//!   redelivery, but for what the home that gave way was told in the very moment between its being
+//!   handed over and its giving way.
 //! - Two homes each have a sandbox until somebody says that they are one issue.
 
 use std::collections::BTreeSet;
 
 use crate::issue::event::{Effect, News, TriggerKind};
-use crate::issue::{Facts, Issue, IssueEvent, IssueState, Nudge, Reply};
+use crate::issue::{Issue, IssueEvent, IssueState, Nudge, Reply};
 use crate::sabotage::{Bug, on};
 use crate::types::{AccountName, Alias, Cause, HomeId};
 
@@ -145,7 +144,7 @@ impl Engine {
         let mut asked_for = false;
         for other in others {
             // Before it gives way, so that a crash in between loses nothing of what it knows.
-            if !self.hand_over(nudge, stays.home, &other.facts).await? {
+            if !self.hand_over(nudge, stays.home, other).await? {
                 return Ok(asked_for);
             }
             let cause = Cause::Delivery(nudge.delivery.clone());
@@ -163,7 +162,7 @@ impl Engine {
                     let left = self.core.store.load(other.home).await.map_err(store_failed)?;
                     let since = left.filter(|left| left.facts != other.facts);
                     if let Some(since) = since
-                        && !self.hand_over(nudge, stays.home, &since.facts).await?
+                        && !self.hand_over(nudge, stays.home, &since).await?
                     {
                         return Ok(asked_for);
                     }
@@ -182,13 +181,16 @@ impl Engine {
         &self,
         nudge: &Nudge,
         stays: HomeId,
-        facts: &Facts,
+        other: &Issue,
     ) -> Result<bool, EngineError> {
         if on(Bug::UnionForgets) {
             return Ok(true);
         }
+        let facts = Box::new(other.facts.clone());
+        let asked_for = other.is_asked_for() && !is_ending(nudge);
+        let asked_for = asked_for.then_some(nudge.news.as_of);
         let cause = Cause::Delivery(nudge.delivery.clone());
-        let event = IssueEvent::Learned { facts: Box::new(facts.clone()), cause };
+        let event = IssueEvent::Learned { facts, asked_for, cause };
         match self.ask(stays, Activation::default(), event).await {
             Ok(_answered) => Ok(true),
             Err(Failed::Again) => Ok(false),
@@ -259,6 +261,18 @@ fn rank(issue: &Issue, by_id: Option<HomeId>) -> (u8, i64, bool, HomeId) {
         IssueState::Absent => 3,
     };
     (class, created, by_id != Some(issue.home), issue.home)
+}
+
+/// Whether a delivery ends what was asked for before.
+const fn is_ending(nudge: &Nudge) -> bool {
+    match nudge.effect {
+        Effect::Stop(_) | Effect::Delete => true,
+        Effect::Update
+        | Effect::Activity
+        | Effect::Trigger(_)
+        | Effect::Command(_)
+        | Effect::Status => false,
+    }
 }
 
 /// The delivery as the home that stays is told it: where one that gave way had been asked for a

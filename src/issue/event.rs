@@ -121,6 +121,9 @@ pub enum IssueEvent {
     Learned {
         /// The facts of the other home.
         facts: Box<Facts>,
+        /// Where that one had been asked for a running sandbox: as of when GitHub told that both
+        /// are one issue. It is then asked for here.
+        asked_for: Option<Timestamp>,
         /// Who found it out.
         cause: Cause,
     },

@@ -38,7 +38,9 @@ pub fn step(issue: &Issue, event: IssueEvent, moment: &Moment<'_>) -> Commit {
             draft.nudge(nudge, claims, place_elsewhere);
         }
         IssueEvent::Around { news, delivery } => draft.around(news, &delivery),
-        IssueEvent::Learned { facts, cause } => draft.learned(&facts, &cause),
+        IssueEvent::Learned { facts, asked_for, cause } => {
+            draft.learned(&facts, asked_for, &cause);
+        }
         IssueEvent::Merged { into, cause } => draft.merged(into, &cause),
         IssueEvent::Observed(sight) => draft.observed(&sight),
         IssueEvent::Adopt(ask) => draft.adopt(ask),

@@ -353,7 +353,18 @@ impl Inner {
             Op::Delete(target) => issue.and_then(|issue| issue.state.record()).is_some_and(|own| {
                 own.mode == Mode::Fast
                     && own.id == target.expected
-                    && issue.is_some_and(|issue| issue.state.phase() == Some(Phase::Creating))
+                    // Also where somebody has asked meanwhile for it to be deleted.
+                    && issue.is_some_and(|issue| match issue.state.phase() {
+                        Some(Phase::Creating | Phase::Deleting) => true,
+                        Some(
+                            Phase::Running
+                            | Phase::Stopping
+                            | Phase::Stopped
+                            | Phase::Starting
+                            | Phase::Failed,
+                        )
+                        | None => false,
+                    })
             }),
             Op::Find(_) | Op::Start(_) | Op::Stop(_) => false,
         }

@@ -76,8 +76,8 @@ impl Draft<'_> {
     }
 
     /// Another home, which gives way to this one, is the same issue: what is newer of what it knows
-    /// counts here as if it had been told here.
-    pub fn learned(&mut self, other: &Facts, cause: &Cause) {
+    /// counts here as if it had been told here. So does that it had been asked for a running sandbox.
+    pub fn learned(&mut self, other: &Facts, asked_for: Option<Timestamp>, cause: &Cause) {
         self.cause = cause.to_string();
         let before = self.issue.facts.clone();
         let facts = &mut self.issue.facts;
@@ -103,6 +103,9 @@ impl Draft<'_> {
             self.count(*comment);
         }
         self.follow_open(&before);
+        if let Some(as_of) = asked_for.filter(|_| !self.issue.is_asked_for()) {
+            self.trigger(TriggerKind::OtherName, as_of);
+        }
         self.reply = Reply::Accepted;
     }
 

@@ -10,12 +10,41 @@ use crate::issue::commit::Reply;
 use crate::issue::event::{Command, Effect, IssueEvent, Trouble};
 use crate::issue::restored;
 use crate::issue::state::{Facts, IssueState, StoppedBy};
-use crate::types::{Cause, FailureCode, Phase, Repository, Wanted};
+use crate::types::{Cause, FailureCode, Phase, Repository, Timestamp, Wanted};
 
 fn learn(bench: &mut Bench, facts: &Facts) {
-    let facts = Box::new(facts.clone());
-    let reply = bench.apply(IssueEvent::Learned { facts, cause: Cause::Service("test") }).reply;
+    learn_asked(bench, facts, None);
+}
+
+fn learn_asked(bench: &mut Bench, facts: &Facts, asked_for: Option<Timestamp>) {
+    let (facts, cause) = (Box::new(facts.clone()), Cause::Service("test"));
+    let reply = bench.apply(IssueEvent::Learned { facts, asked_for, cause }).reply;
     assert_eq!(reply, Reply::Accepted);
+}
+
+#[test]
+fn what_was_asked_for_over_there_is_asked_for_here_unless_it_ended() {
+    // Behind whatever a person did here before.
+    let late = Timestamp::from_unix_ms(i64::MAX / 2);
+    for (phase, open, is_asked_for) in [
+        (Some(Phase::Stopped), true, true),
+        (Some(Phase::Deleting), true, true),
+        (None, true, true),
+        (Some(Phase::Stopped), false, false),
+        (None, false, false),
+    ] {
+        let mut bench = bench_in(phase);
+        let mut other = bench_in(None);
+        other.apply(nudge("edited", Effect::Update, 5, open, true));
+        let facts = other.issue.facts;
+        learn(&mut bench, &facts);
+        assert!(!bench.issue.is_asked_for(), "{phase:?}");
+        learn_asked(&mut bench, &facts, Some(late));
+        assert_eq!(bench.issue.is_asked_for(), is_asked_for, "{phase:?}, open: {open}");
+        let before = bench.issue.clone();
+        learn_asked(&mut bench, &facts, Some(late));
+        assert_eq!(bench.issue.state, before.state, "once");
+    }
 }
 
 #[test]
