@@ -12,6 +12,7 @@
 mod backup;
 mod build;
 pub mod doctor;
+mod reload;
 mod signals;
 
 use std::io::IsTerminal;
@@ -118,8 +119,9 @@ pub fn start(config: Config) -> anyhow::Result<Running> {
     }
 }
 
-/// Runs a server until a signal ends it. SIGHUP reads the configuration again by `load`; what can
-/// change while it runs (the simulated provider's faults) does.
+/// Runs a server until a signal ends it. SIGHUP reads the configuration again by `load`: what can
+/// change while it runs does (the webhook secrets, the simulated provider's faults), and what
+/// cannot is named in the log.
 ///
 /// # Errors
 /// As for [`start`].
@@ -153,16 +155,9 @@ pub fn serve(config: Config, load: impl Fn() -> anyhow::Result<Loaded>) -> anyho
 
 fn reload(running: &Running, load: &impl Fn() -> anyhow::Result<Loaded>) {
     match load() {
-        Ok(loaded) => {
-            // Closed only while it ends anyway.
-            drop(running.reload.send(loaded.config));
-            tracing::info!(
-                "the configuration was read again; providers' faults are in force, the rest at the next start"
-            );
-        }
-        Err(error) => {
-            tracing::error!("the configuration was not taken over: {error:#}");
-        }
+        // Closed only while it ends anyway.
+        Ok(loaded) => drop(running.reload.send(loaded.config)),
+        Err(error) => tracing::error!("the configuration was not taken over: {error:#}"),
     }
 }
 

@@ -56,7 +56,7 @@ use crate::logs::Logs;
 use crate::store::Store;
 use crate::store::report::Reports;
 use crate::store::session::SessionStore;
-use crate::types::{Secret, Timestamp};
+use crate::types::{LiveSecrets, Timestamp};
 
 pub use auth::TokenHash;
 pub use feed::Feed;
@@ -87,7 +87,7 @@ pub struct Edge {
     /// Request ids and session secrets.
     pub ids: Arc<dyn IdSource>,
     /// Any of these may have signed a delivery.
-    pub webhook_secrets: Vec<Secret>,
+    pub webhook_secrets: LiveSecrets,
     /// Who and what may trigger.
     pub triggers: TriggerPolicy,
     /// The admin token, as its hash.

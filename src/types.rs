@@ -20,7 +20,7 @@ pub use sandbox::{
     Cause, Failure, FailureCode, Mode, ObjectState, Outcome, Phase, ProviderStep, Sandbox,
     TimelineEntry, Wanted,
 };
-pub use secret::Secret;
+pub use secret::{LiveSecrets, Secret};
 pub use template::{Resources, Template};
 pub use text::inert;
 pub use time::Timestamp;

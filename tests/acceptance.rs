@@ -22,6 +22,8 @@ mod process;
 mod processes;
 #[path = "acceptance/refusals.rs"]
 mod refusals;
+#[path = "acceptance/rotation.rs"]
+mod rotation;
 #[path = "acceptance/shutdown.rs"]
 mod shutdown;
 #[path = "acceptance/startup.rs"]

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
+pub mod served;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};

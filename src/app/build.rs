@@ -22,8 +22,9 @@ use crate::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvi
 use crate::sandbox::{SandboxProvider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
-use crate::types::{ProviderName, TemplateName};
+use crate::types::{LiveSecrets, ProviderName, TemplateName};
 
+use super::reload::Reload;
 use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 
 /// What a server is built from.
@@ -54,14 +55,14 @@ pub(super) async fn serve(
     let sqlite = Arc::new(sqlite);
     let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
     let Opened { providers, simulated } = open_providers(&config, &clock, &ids, &io)?;
-    if let Some(simulated) = simulated {
-        // Ends with the sender, that is with the server.
-        std::thread::spawn(move || {
-            while let Ok(config) = reloads.recv() {
-                simulated.set_faults(faults(&config));
-            }
-        });
-    }
+    let webhook_secrets = LiveSecrets::new(secrets.webhook_secrets);
+    let mut reload = Reload::new(config.clone(), webhook_secrets.clone(), simulated);
+    // Ends with the sender, that is with the server.
+    std::thread::spawn(move || {
+        while let Ok(config) = reloads.recv() {
+            reload.take_over_and_tell(config);
+        }
+    });
     let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
     let arbiter = Arbiter::new();
     let engine = Engine::start(EngineParts {
@@ -107,7 +108,7 @@ pub(super) async fn serve(
             started_at: clock.now(),
             clock,
             ids,
-            webhook_secrets: secrets.webhook_secrets,
+            webhook_secrets,
             triggers: TriggerPolicy::new(&config.triggers, &config.github),
             admin_token: TokenHash::of(&secrets.admin_token),
             public_url: config.server.public_url.clone(),
@@ -197,7 +198,7 @@ fn open_providers(
     Ok(Opened { providers, simulated: opened_simulated })
 }
 
-fn faults(config: &Config) -> SimulatedFaults {
+pub(super) fn faults(config: &Config) -> SimulatedFaults {
     let settings = &config.providers.simulated;
     let ms = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     SimulatedFaults {

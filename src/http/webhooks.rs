@@ -117,7 +117,7 @@ async fn take_in(
         &shared.budget,
     )
     .await?;
-    verify(&edge.webhook_secrets, text(headers, "x-hub-signature-256"), &raw)
+    verify(&edge.webhook_secrets.in_force(), text(headers, "x-hub-signature-256"), &raw)
         .map_err(|unsigned| ApiError::new(Code::BadSignature, unsigned.to_string()))?;
     let event = text(headers, "x-github-event")
         .filter(|event| !event.is_empty())

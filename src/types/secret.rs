@@ -1,6 +1,7 @@
 //! Text that must never be printed.
 
 use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// A secret: a token, a webhook secret, a key. `Debug` and `Display` show `***`.
 #[derive(Clone, PartialEq, Eq)]
@@ -27,5 +28,26 @@ impl fmt::Debug for Secret {
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
+    }
+}
+
+/// Secrets that can be replaced while they are in use. What is cloned shares them.
+#[derive(Clone, Debug)]
+pub struct LiveSecrets(Arc<RwLock<Arc<[Secret]>>>);
+
+impl LiveSecrets {
+    /// These are in force at first.
+    pub fn new(secrets: Vec<Secret>) -> Self {
+        Self(Arc::new(RwLock::new(secrets.into())))
+    }
+
+    /// Those that are in force now.
+    pub fn in_force(&self) -> Arc<[Secret]> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on these are in force, and no others.
+    pub fn replace(&self, secrets: Vec<Secret>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = secrets.into();
     }
 }

@@ -281,7 +281,7 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
         logs: open_logs(parts.data.path()),
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
-        webhook_secrets: vec![Secret::new(SECRET)],
+        webhook_secrets: LiveSecrets::new(vec![Secret::new(SECRET)]),
         triggers: policy(),
         admin_token: TokenHash::of(&Secret::new(TOKEN)),
         public_url: None,

@@ -82,7 +82,7 @@ impl Progress {
         let pinged = triggered || any(Some("ping"), Some(Status::Ignored)).await?;
         Ok(Self {
             base_url: base_url(shared, request),
-            has_secret: !shared.edge.webhook_secrets.is_empty(),
+            has_secret: !shared.edge.webhook_secrets.in_force().is_empty(),
             pinged,
             triggered,
             has_sandbox: shared.read_list(any_sandbox).await?.total > 0,
@@ -122,7 +122,8 @@ pub async fn reveal(
     let request_id = &visitor.caller.request_id;
     tracing::info!(request.id = %request_id, "the webhook secret was shown on the page");
     // The newest stands first; the others are on their way out.
-    let secret = shared.edge.webhook_secrets.first().map(|secret| secret.expose().to_owned());
+    let secret =
+        shared.edge.webhook_secrets.in_force().first().map(|secret| secret.expose().to_owned());
     page(&shared, &visitor, &request, secret).await
 }
 

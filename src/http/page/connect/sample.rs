@@ -29,7 +29,8 @@ pub async fn send(shared: &Shared, address: SocketAddr) -> Result<(), String> {
         .build()
         .map_err(|error| error.to_string())?;
     let url = format!("http://{}/webhooks/github", reachable(address));
-    let secret = shared.edge.webhook_secrets.first().ok_or("there is no webhook secret")?;
+    let secrets = shared.edge.webhook_secrets.in_force();
+    let secret = secrets.first().ok_or("there is no webhook secret")?;
     let now = shared.edge.clock.now().to_string();
     let triggers = &shared.edge.triggers;
     for (event, payload) in [("ping", ping()), ("issues", trigger(&triggers.label, &now))] {

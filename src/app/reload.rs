@@ -1,0 +1,147 @@
+//! What SIGHUP takes over while the server runs, and what waits for its next start.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use crate::config::{Config, Secrets};
+use crate::sandbox::simulated::SimulatedProvider;
+use crate::types::LiveSecrets;
+
+use super::build::faults;
+
+/// What can change while the server runs.
+pub(super) struct Reload {
+    /// As it is in force, what waits for the next start left out.
+    config: Config,
+    webhook_secrets: LiveSecrets,
+    simulated: Option<Arc<SimulatedProvider>>,
+}
+
+/// What came of a configuration that was read again.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct TakenOver {
+    /// In force from now on.
+    now: Vec<&'static str>,
+    /// In force at the next start.
+    later: Vec<&'static str>,
+}
+
+impl Reload {
+    pub fn new(
+        config: Config,
+        webhook_secrets: LiveSecrets,
+        simulated: Option<Arc<SimulatedProvider>>,
+    ) -> Self {
+        Self { config, webhook_secrets, simulated }
+    }
+
+    /// Takes over what can change while the server runs, and logs what that was.
+    pub fn take_over_and_tell(&mut self, given: Config) {
+        match self.take_over(given) {
+            Ok(TakenOver { now, later }) if now.is_empty() && later.is_empty() => {
+                tracing::info!("the configuration was read again; it is as it was");
+            }
+            Ok(TakenOver { now, later }) => {
+                let told = |what: &[&str]| match what {
+                    [] => "nothing".to_owned(),
+                    what => what.join(", "),
+                };
+                tracing::info!(
+                    now = told(&now),
+                    at_the_next_start = told(&later),
+                    "the configuration was read again"
+                );
+            }
+            Err(error) => tracing::error!("the configuration was not taken over: {error:#}"),
+        }
+    }
+
+    fn take_over(&mut self, given: Config) -> anyhow::Result<TakenOver> {
+        // Also those that are kept in the data directory, where somebody may have written new ones.
+        let secrets = Secrets::ensure(&given).context("the webhook secrets")?.webhook_secrets;
+        let mut taken_over = TakenOver::default();
+        if *secrets != *self.webhook_secrets.in_force() {
+            self.webhook_secrets.replace(secrets);
+            taken_over.now.push("github.webhook_secrets");
+        }
+        self.config.github.webhook_secrets.clone_from(&given.github.webhook_secrets);
+        if let Some(simulated) = &self.simulated {
+            let before = faults(&self.config);
+            if faults(&given) != before {
+                simulated.set_faults(faults(&given));
+                taken_over.now.push("the delays and faults of providers.simulated");
+            }
+        }
+        let ours = &mut self.config.providers.simulated;
+        let (dir, unique_names) = (ours.dir.clone(), ours.unique_names);
+        ours.clone_from(&given.providers.simulated);
+        (ours.dir, ours.unique_names) = (dir, unique_names);
+        taken_over.later = differing(&self.config, &given);
+        Ok(taken_over)
+    }
+}
+
+/// The sections in which two configurations differ.
+fn differing(one: &Config, other: &Config) -> Vec<&'static str> {
+    let Config { server, auth, github, triggers, lifecycle, quota, .. } = one;
+    let Config { retention, logs, templates, providers, .. } = one;
+    [
+        ("listen, data, public_url, trusted_proxies", *server == other.server),
+        ("[auth]", *auth == other.auth),
+        ("[github]", *github == other.github),
+        ("[triggers]", *triggers == other.triggers),
+        ("[lifecycle]", *lifecycle == other.lifecycle),
+        ("[quota]", *quota == other.quota),
+        ("[retention]", *retention == other.retention),
+        ("[logs]", *logs == other.logs),
+        ("[templates]", *templates == other.templates),
+        ("[providers]", *providers == other.providers),
+    ]
+    .into_iter()
+    .filter(|(_, is_same)| !is_same)
+    .map(|(name, _)| name)
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Overrides;
+
+    fn config(dir: &Path, text: &str) -> Config {
+        let file = dir.join("issuebox.toml");
+        std::fs::write(&file, format!("data = {:?}\n{text}", dir.join("data"))).expect("written");
+        let loaded = Config::load(Some(&file), std::iter::empty(), Overrides::default());
+        loaded.expect("a good configuration").config
+    }
+
+    #[test]
+    fn secrets_are_in_force_at_once_and_the_rest_is_said_to_wait() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let one = config(dir.path(), "[github]\nwebhook_secrets = [\"one\"]");
+        let secrets = LiveSecrets::new(one.github.webhook_secrets.clone());
+        let mut reload = Reload::new(one.clone(), secrets.clone(), None);
+        assert_eq!(reload.take_over(one).expect("good"), TakenOver::default());
+
+        let text = "[github]\nwebhook_secrets = [\"two\", \"one\"]\n[quota]\nlive = 7";
+        let two = config(dir.path(), text);
+        let taken_over = reload.take_over(two.clone()).expect("good");
+        assert_eq!(taken_over.now, ["github.webhook_secrets"]);
+        assert_eq!(taken_over.later, ["[quota]"]);
+        assert_eq!(*secrets.in_force(), *two.github.webhook_secrets);
+        let again = reload.take_over(two).expect("good");
+        assert_eq!((again.now.len(), again.later), (0, vec!["[quota]"]), "it still waits");
+
+        // None is configured any more: the data directory's is in force.
+        let kept = config(dir.path(), "");
+        assert_eq!(reload.take_over(kept).expect("good").now, ["github.webhook_secrets"]);
+        assert_eq!(secrets.in_force().len(), 1);
+        let file = dir.path().join("data").join(Secrets::WEBHOOK_SECRET_FILE);
+        std::fs::write(file, "rotated\n").expect("written");
+        reload.take_over(config(dir.path(), "")).expect("good");
+        assert_eq!(secrets.in_force()[0].expose(), "rotated");
+    }
+}
