@@ -156,7 +156,7 @@ const GAP: &str =
 mod tests {
     use super::*;
     use crate::engine::{Change, Publisher};
-    use crate::http::ending::tests::Session;
+    use crate::http::ending::Session;
     use crate::http::wire::tests::sample;
     use crate::types::{Generation, HomeId, Phase, TimelineEntry, Timestamp};
 

@@ -223,7 +223,7 @@ fn went_away() -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::ending::tests::Session;
+    use crate::http::ending::Session;
     use tokio::sync::{mpsc, watch};
 
     fn execution(events: Vec<ExecEvent>) -> Execution {
