@@ -12,3 +12,5 @@ mod files;
 mod isolation;
 #[path = "local_sandbox/life.rs"]
 mod life;
+#[path = "local_sandbox/seccomp.rs"]
+mod seccomp;

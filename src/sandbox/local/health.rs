@@ -28,7 +28,7 @@ pub fn isolation() -> Isolation {
             ("processes", "enforced"),
             ("disk", "none"),
         ],
-        seccomp: "none",
+        seccomp: "enforced",
         network: "none",
     }
 }

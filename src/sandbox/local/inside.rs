@@ -19,6 +19,7 @@ mod confine;
 mod files;
 mod init;
 mod launch;
+mod seccomp;
 mod session;
 mod start;
 mod sys;

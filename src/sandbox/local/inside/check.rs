@@ -8,6 +8,7 @@ use std::os::fd::RawFd;
 
 use rustix::process::{DumpableBehavior, Signal, dumpable_behavior, parent_process_death_signal};
 
+use super::seccomp::FILTERS;
 use super::{INNER_ID, SetupError, Step, WORKSPACE};
 
 /// The only places that may be written to.
@@ -45,6 +46,12 @@ fn status_trouble(status: &str) -> Option<String> {
     }
     if value("NoNewPrivs") != Some("1") {
         return Some("NoNewPrivs is not set".into());
+    }
+    let filtered = value("Seccomp") == Some("2");
+    // Kernels before 5.9 do not count.
+    let filters = value("Seccomp_filters").map_or(Ok(FILTERS), str::parse);
+    if !filtered || filters.is_ok_and(|count| count < FILTERS) {
+        return Some("system calls are not filtered".into());
     }
     let ids = [INNER_ID; 4].map(|id| id.to_string()).join("\t");
     (value("Uid") != Some(&ids) || value("Gid") != Some(&ids))
@@ -112,7 +119,8 @@ mod tests {
     use super::*;
 
     const STATUS: &str = "Name:\tx\nUid:\t1000\t1000\t1000\t1000\nGid:\t1000\t1000\t1000\t1000\n\
-        CapInh:\t0000\nCapPrm:\t0000\nCapEff:\t0000\nCapBnd:\t0000\nCapAmb:\t0000\nNoNewPrivs:\t1\n";
+        CapInh:\t0000\nCapPrm:\t0000\nCapEff:\t0000\nCapBnd:\t0000\nCapAmb:\t0000\nNoNewPrivs:\t1\n\
+        Seccomp:\t2\nSeccomp_filters:\t3\n";
 
     #[test]
     fn privileges_are_found() {
@@ -122,6 +130,10 @@ mod tests {
             ("CapBnd:\t0000", "CapBnd:\t0200"),
             ("CapBnd:\t0000\n", ""),
             ("NoNewPrivs:\t1", "NoNewPrivs:\t0"),
+            ("Seccomp:\t2", "Seccomp:\t0"),
+            ("Seccomp:\t2", "Seccomp:\t1"),
+            ("Seccomp:\t2\n", ""),
+            ("Seccomp_filters:\t3", "Seccomp_filters:\t2"),
             ("Uid:\t1000", "Uid:\t0"),
             ("Gid:\t1000", "Gid:\t0"),
         ] {

@@ -1,7 +1,8 @@
 //! Gives up, for good, everything a sandbox has no use for.
 //!
 //! The order matters: the bounding set can be emptied only while there are capabilities; the
-//! parent-death signal is set last, since changes of identity clear it.
+//! parent-death signal is set late, since changes of identity clear it; the system-call filter comes
+//! last, since it refuses what was needed before.
 
 use std::fs;
 
@@ -16,7 +17,7 @@ use rustix::thread::{
 };
 
 use super::super::frame::Setup;
-use super::{SetupError, Step, sys};
+use super::{SetupError, Step, seccomp, sys};
 
 /// Most open files of one process. Enough for builds and servers, and what most systems give.
 const OPEN_FILES_MAX: u64 = 65_536;
@@ -33,7 +34,8 @@ pub fn confine(setup: &Setup) -> Result<(), SetupError> {
     give_up_capabilities()?;
     set_no_new_privs(true).step("set no new privileges")?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step("make PID 1 not dumpable")?;
-    set_parent_process_death_signal(Some(Signal::KILL)).step("tie PID 1 to its launcher")
+    set_parent_process_death_signal(Some(Signal::KILL)).step("tie PID 1 to its launcher")?;
+    seccomp::install()
 }
 
 fn limits(setup: &Setup) -> Result<(), SetupError> {

@@ -223,12 +223,27 @@ fn devices(root: BorrowedFd<'_>) -> Result<(), SetupError> {
         sys::set_mount(&mount, bits(READ_ONLY | NO_SUID | NO_EXEC), false).step(&step)?;
         attach(&mount, root, &path, false).step(&step)?;
     }
+    terminals(root).step("make /dev/pts")?;
     let links = [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")];
     for (name, part) in links {
         symlinkat(format!("/proc/self/fd{part}"), root, format!("dev/{name}"))
             .step("link in /dev")?;
     }
     Ok(())
+}
+
+/// Terminals of the sandbox's own, for programs that want one to run another in. The kernel makes
+/// their files itself, so nothing else need be able to write there.
+fn terminals(root: BorrowedFd<'_>) -> Result<(), Errno> {
+    let context = fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in [("ptmxmode", "0666"), ("mode", "0620")] {
+        fsconfig_set_string(context.as_fd(), key, value)?;
+    }
+    fsconfig_create(context.as_fd())?;
+    let flags = READ_ONLY | NO_SUID | NO_EXEC;
+    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)?;
+    attach(&mount, root, "dev/pts", true)?;
+    symlinkat("pts/ptmx", root, "dev/ptmx")
 }
 
 /// A writable place of at most `size_mb` MiB, and of as many files as such a size can sensibly

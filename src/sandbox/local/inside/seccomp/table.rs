@@ -1,0 +1,151 @@
+//! Which system calls are refused, by name and by their number on each processor.
+//!
+//! Numbers are the kernel's own and never change. A call that a processor does not have is `None`
+//! there.
+
+/// A processor that the table knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Processor {
+    /// 64-bit Intel and AMD.
+    X86_64,
+    /// 64-bit ARM.
+    Aarch64,
+}
+
+impl Processor {
+    /// The one that this program runs on; `None` where the table does not know it.
+    pub const OWN: Option<Self> = if cfg!(target_arch = "x86_64") {
+        Some(Self::X86_64)
+    } else if cfg!(target_arch = "aarch64") {
+        Some(Self::Aarch64)
+    } else {
+        None
+    };
+}
+
+/// A system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its name.
+    pub name: &'static str,
+    x86_64: Option<u16>,
+    aarch64: Option<u16>,
+}
+
+impl Call {
+    /// Its number; `None` where the processor does not have it.
+    pub const fn number(&self, processor: Processor) -> Option<i64> {
+        let number = match processor {
+            Processor::X86_64 => self.x86_64,
+            Processor::Aarch64 => self.aarch64,
+        };
+        match number {
+            Some(number) => Some(number as i64),
+            None => None,
+        }
+    }
+}
+
+const fn call(name: &'static str, x86_64: u16, aarch64: u16) -> Call {
+    Call { name, x86_64: Some(x86_64), aarch64: Some(aarch64) }
+}
+
+/// Since 2019 every new call has one number on all processors.
+const fn same(name: &'static str, number: u16) -> Call {
+    call(name, number, number)
+}
+
+const fn x86_only(name: &'static str, number: u16) -> Call {
+    Call { name, x86_64: Some(number), aarch64: None }
+}
+
+/// Refused as not permitted, whatever the arguments.
+pub const NOT_PERMITTED: &[Call] = &[
+    // Looking into other processes and taking what they hold.
+    call("ptrace", 101, 117),
+    call("process_vm_readv", 310, 270),
+    call("process_vm_writev", 311, 271),
+    call("kcmp", 312, 272),
+    same("pidfd_getfd", 438),
+    // The file system's shape, by the old calls and the new.
+    call("mount", 165, 40),
+    call("umount2", 166, 39),
+    call("pivot_root", 155, 41),
+    call("chroot", 161, 51),
+    same("open_tree", 428),
+    same("move_mount", 429),
+    same("fsopen", 430),
+    same("fsconfig", 431),
+    same("fsmount", 432),
+    same("fspick", 433),
+    same("mount_setattr", 442),
+    // Namespaces; `clone` is looked at by its arguments.
+    call("unshare", 272, 97),
+    call("setns", 308, 268),
+    // Parts of the kernel with a long record of holes.
+    call("bpf", 321, 280),
+    call("perf_event_open", 298, 241),
+    call("userfaultfd", 323, 282),
+    call("fanotify_init", 300, 262),
+    // Files by number, past every path.
+    call("name_to_handle_at", 303, 264),
+    call("open_by_handle_at", 304, 265),
+    // The machine as a whole.
+    call("init_module", 175, 105),
+    call("finit_module", 313, 273),
+    call("delete_module", 176, 106),
+    call("kexec_load", 246, 104),
+    call("kexec_file_load", 320, 294),
+    call("reboot", 169, 142),
+    call("swapon", 167, 224),
+    call("swapoff", 168, 225),
+    call("acct", 163, 89),
+    call("quotactl", 179, 60),
+    same("quotactl_fd", 443),
+    call("syslog", 103, 116),
+    call("clock_settime", 227, 112),
+    call("settimeofday", 164, 170),
+    call("adjtimex", 159, 171),
+    call("clock_adjtime", 305, 266),
+    // The processor's own ports and segments.
+    x86_only("iopl", 172),
+    x86_only("ioperm", 173),
+    x86_only("modify_ldt", 154),
+];
+
+/// Answered as if the kernel did not have them, so that programs take the way they know for older
+/// kernels: `clone3` hides its flags behind a pointer where no filter can see them, and libraries
+/// fall back to `clone`.
+pub const NOT_THERE: &[Call] = &[
+    same("clone3", 435),
+    same("io_uring_setup", 425),
+    same("io_uring_enter", 426),
+    same("io_uring_register", 427),
+    call("add_key", 248, 217),
+    call("request_key", 249, 218),
+    call("keyctl", 250, 219),
+];
+
+/// Makes processes; refused where it asks for a namespace.
+pub const CLONE: Call = call("clone", 56, 220);
+
+/// Speaks to devices; some of what it can say is refused.
+pub const IOCTL: Call = call("ioctl", 16, 29);
+
+/// Make sockets; families that are not needed are refused.
+pub const SOCKETS: [Call; 2] = [call("socket", 41, 198), call("socketpair", 53, 199)];
+
+/// The last call that has been judged (`mseal`, Linux 6.10): later ones are answered as if the
+/// kernel did not have them. The numbers of x32 programs lie far beyond it too.
+pub const LAST_JUDGED: u32 = 462;
+
+/// `CLONE_NEW*` of `clone`, each of which asks for a namespace: mount, cgroup, uts, ipc, user, pid,
+/// net. (A time namespace can't be asked for by `clone`.)
+pub const NAMESPACES: [u64; 7] =
+    [0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000];
+
+/// `TIOCSTI` types into a terminal as if its user had; `TIOCLINUX` pastes into one.
+pub const TERMINAL_INPUT: [u64; 2] = [0x5412, 0x541c];
+
+/// `AF_UNIX`, `AF_INET`, `AF_INET6`, `AF_NETLINK`: the only families of sockets.
+pub const FAMILIES: [u64; 4] = [1, 2, 10, 16];

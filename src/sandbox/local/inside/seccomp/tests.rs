@@ -1,0 +1,200 @@
+//! The filters, run as the kernel would run them, for both processors.
+
+use super::*;
+
+const ALLOW: u32 = 0x7fff_0000;
+const KILL: u32 = 0x8000_0000;
+const PERM: u32 = 0x0005_0001;
+const NOSYS: u32 = 0x0005_0026;
+
+/// What the kernel hands to a filter: number, processor, address, six arguments.
+fn data(number: u32, processor: u32, arguments: [u64; 6]) -> Vec<u8> {
+    let mut data = Vec::new();
+    data.extend(number.to_le_bytes());
+    data.extend(processor.to_le_bytes());
+    data.extend(0_u64.to_le_bytes());
+    data.extend(arguments.iter().flat_map(|argument| argument.to_le_bytes()));
+    data
+}
+
+/// Runs a filter: the part of the kernel's machine that filters here use.
+fn run(program: &[sock_filter], data: &[u8]) -> u32 {
+    let (mut at, mut value) = (0, 0);
+    loop {
+        let step = &program[at];
+        at += 1;
+        let mut jump = |holds: bool| at += usize::from(if holds { step.jt } else { step.jf });
+        match step.code {
+            0x20 => {
+                let from = step.k as usize;
+                value = u32::from_le_bytes(data[from..from + 4].try_into().unwrap());
+            }
+            0x54 => value &= step.k,
+            0x05 => at += step.k as usize,
+            0x15 => jump(value == step.k),
+            0x25 => jump(value > step.k),
+            0x35 => jump(value >= step.k),
+            0x06 => return step.k,
+            other => panic!("what is {other:#x}?"),
+        }
+    }
+}
+
+const AUDIT_X86_64: u32 = 0xc000_003e;
+const AUDIT_AARCH64: u32 = 0xc000_00b7;
+
+/// What all filters together answer: the kernel takes the strictest.
+fn answer(processor: Processor, call: u32, arguments: [u64; 6]) -> u32 {
+    let audit = match processor {
+        Processor::X86_64 => AUDIT_X86_64,
+        Processor::Aarch64 => AUDIT_AARCH64,
+    };
+    let data = data(call, audit, arguments);
+    let answers = filters(processor).unwrap().map(|filter| run(&filter, &data));
+    *answers.iter().min().unwrap()
+}
+
+const BOTH: [Processor; 2] = [Processor::X86_64, Processor::Aarch64];
+
+#[test]
+fn each_call_of_the_table_is_refused_and_no_other() {
+    for processor in BOTH {
+        let number = |call: &Call| call.number(processor).map(|n| u32::try_from(n).unwrap());
+        let not_permitted: Vec<u32> = NOT_PERMITTED.iter().filter_map(number).collect();
+        let not_there: Vec<u32> = NOT_THERE.iter().filter_map(number).collect();
+        // Those that are looked at by their arguments get harmless ones.
+        let by_arguments: Vec<u32> =
+            SOCKETS.iter().chain([&CLONE, &IOCTL]).filter_map(number).collect();
+        for call in 0..=LAST_JUDGED {
+            let expected = match call {
+                _ if not_permitted.contains(&call) => PERM,
+                _ if not_there.contains(&call) => NOSYS,
+                _ => ALLOW,
+            };
+            let first = if by_arguments.contains(&call) { 1 } else { u64::MAX };
+            let found = answer(processor, call, [first; 6]);
+            assert_eq!(found, expected, "{processor:?}, call {call}");
+        }
+        for call in [LAST_JUDGED + 1, 0x4000_0000, 0x4000_0065, u32::MAX] {
+            assert_eq!(answer(processor, call, [0; 6]), NOSYS, "{processor:?}, call {call}");
+        }
+    }
+}
+
+#[test]
+fn arguments_decide_and_what_the_kernel_ignores_of_them_does_not() {
+    let above = 7 << 32;
+    for processor in BOTH {
+        let ask = |call: &Call, at: usize, value: u64| {
+            let number = u32::try_from(call.number(processor).unwrap()).unwrap();
+            let mut arguments = [0; 6];
+            arguments[at] = value;
+            answer(processor, number, arguments)
+        };
+        for flag in NAMESPACES {
+            assert_eq!(ask(&CLONE, 0, flag | 17), PERM, "{flag:#x}");
+            assert_eq!(ask(&CLONE, 0, above | flag | 0x0100_0000), PERM, "{flag:#x}");
+        }
+        // A thread, and a fork, as the libraries make them.
+        for flags in [0x003d_0f00, 0x0120_0011, 0x4111] {
+            assert_eq!(ask(&CLONE, 0, flags), ALLOW, "{flags:#x}");
+        }
+        for request in TERMINAL_INPUT {
+            assert_eq!(ask(&IOCTL, 1, request), PERM);
+            assert_eq!(ask(&IOCTL, 1, above | request), PERM);
+        }
+        assert_eq!(ask(&IOCTL, 1, 0x5401), ALLOW);
+        for socket in SOCKETS {
+            for family in FAMILIES {
+                assert_eq!(ask(&socket, 0, family), ALLOW, "{family}");
+                assert_eq!(ask(&socket, 0, above | family), ALLOW, "{family}");
+            }
+            // Packet, key, ALG, VSOCK, XDP, and one that does not exist.
+            for family in [17, 15, 38, 40, 44, 99] {
+                assert_eq!(ask(&socket, 0, family), PERM, "{family}");
+            }
+        }
+    }
+}
+
+#[test]
+fn another_processor_s_calls_are_not_taken_for_one_s_own() {
+    const AUDIT_I386: u32 = 0x4000_0003;
+    for (processor, audit) in [
+        (Processor::X86_64, AUDIT_I386),
+        (Processor::X86_64, AUDIT_AARCH64),
+        (Processor::Aarch64, AUDIT_X86_64),
+    ] {
+        let data = data(1, audit, [0; 6]);
+        let found = filters(processor).unwrap().map(|filter| run(&filter, &data));
+        assert!(found.contains(&KILL), "{processor:?}, {audit:#x}: {found:x?}");
+    }
+}
+
+#[test]
+fn numbers_are_those_of_this_system_s_headers() {
+    // Names that the C library has on both processors.
+    for (name, number) in [
+        ("ptrace", libc::SYS_ptrace),
+        ("process_vm_readv", libc::SYS_process_vm_readv),
+        ("process_vm_writev", libc::SYS_process_vm_writev),
+        ("kcmp", libc::SYS_kcmp),
+        ("pidfd_getfd", libc::SYS_pidfd_getfd),
+        ("mount", libc::SYS_mount),
+        ("umount2", libc::SYS_umount2),
+        ("pivot_root", libc::SYS_pivot_root),
+        ("chroot", libc::SYS_chroot),
+        ("open_tree", libc::SYS_open_tree),
+        ("move_mount", libc::SYS_move_mount),
+        ("fsopen", libc::SYS_fsopen),
+        ("fsconfig", libc::SYS_fsconfig),
+        ("fsmount", libc::SYS_fsmount),
+        ("fspick", libc::SYS_fspick),
+        ("mount_setattr", libc::SYS_mount_setattr),
+        ("unshare", libc::SYS_unshare),
+        ("setns", libc::SYS_setns),
+        ("bpf", libc::SYS_bpf),
+        ("perf_event_open", libc::SYS_perf_event_open),
+        ("userfaultfd", libc::SYS_userfaultfd),
+        ("fanotify_init", libc::SYS_fanotify_init),
+        ("name_to_handle_at", libc::SYS_name_to_handle_at),
+        ("open_by_handle_at", libc::SYS_open_by_handle_at),
+        ("init_module", libc::SYS_init_module),
+        ("finit_module", libc::SYS_finit_module),
+        ("delete_module", libc::SYS_delete_module),
+        ("kexec_load", libc::SYS_kexec_load),
+        ("kexec_file_load", libc::SYS_kexec_file_load),
+        ("reboot", libc::SYS_reboot),
+        ("swapon", libc::SYS_swapon),
+        ("swapoff", libc::SYS_swapoff),
+        ("acct", libc::SYS_acct),
+        ("quotactl", libc::SYS_quotactl),
+        ("quotactl_fd", libc::SYS_quotactl_fd),
+        ("syslog", libc::SYS_syslog),
+        ("clock_settime", libc::SYS_clock_settime),
+        ("settimeofday", libc::SYS_settimeofday),
+        ("adjtimex", libc::SYS_adjtimex),
+        ("clock_adjtime", libc::SYS_clock_adjtime),
+        #[cfg(target_arch = "x86_64")]
+        ("iopl", libc::SYS_iopl),
+        #[cfg(target_arch = "x86_64")]
+        ("ioperm", libc::SYS_ioperm),
+        #[cfg(target_arch = "x86_64")]
+        ("modify_ldt", libc::SYS_modify_ldt),
+        ("clone3", libc::SYS_clone3),
+        ("io_uring_setup", libc::SYS_io_uring_setup),
+        ("io_uring_enter", libc::SYS_io_uring_enter),
+        ("io_uring_register", libc::SYS_io_uring_register),
+        ("add_key", libc::SYS_add_key),
+        ("request_key", libc::SYS_request_key),
+        ("keyctl", libc::SYS_keyctl),
+        ("clone", libc::SYS_clone),
+        ("ioctl", libc::SYS_ioctl),
+        ("socket", libc::SYS_socket),
+        ("socketpair", libc::SYS_socketpair),
+    ] {
+        let all = NOT_PERMITTED.iter().chain(NOT_THERE).chain(&SOCKETS).chain([&CLONE, &IOCTL]);
+        let found = all.clone().find(|call| call.name == name).expect(name);
+        assert_eq!(found.number(Processor::OWN.expect("known")), Some(number), "{name}");
+    }
+}

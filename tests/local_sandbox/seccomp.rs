@@ -1,0 +1,193 @@
+//! The system-call filter as it is met from inside: this test's own binary is put into a workspace
+//! and makes the calls there.
+
+#![allow(unsafe_code, reason = "system calls are made as a hostile program would make them")]
+
+use std::ffi::c_long;
+use std::path::Path;
+
+use issuebox::sandbox::ExecRequest;
+
+use crate::common::{Local, request};
+
+/// Set where this binary is to be the hostile program.
+const INSIDE: &str = "ISSUEBOX_TEST_INSIDE";
+
+const PERM: i32 = libc::EPERM;
+const NOSYS: i32 = libc::ENOSYS;
+
+/// A system call with all that a filter can see of it, and how it must be refused. Arguments are
+/// chosen so that, where there is no filter and no capability is needed, the kernel's own answer
+/// is another.
+type Refused = (&'static str, c_long, [c_long; 4], i32);
+
+const REFUSED: &[Refused] = &[
+    ("ptrace", libc::SYS_ptrace, [0, 0, 0, 0], PERM),
+    ("process_vm_readv", libc::SYS_process_vm_readv, [1, 0, 0, 0], PERM),
+    ("process_vm_writev", libc::SYS_process_vm_writev, [-1, 0, 0, 0], PERM),
+    ("kcmp", libc::SYS_kcmp, [-1, -1, 0, 0], PERM),
+    ("pidfd_getfd", libc::SYS_pidfd_getfd, [-1, 0, 0, 0], PERM),
+    ("mount", libc::SYS_mount, [0, 0, 0, 0], PERM),
+    ("umount2", libc::SYS_umount2, [0, -1, 0, 0], PERM),
+    ("pivot_root", libc::SYS_pivot_root, [0, 0, 0, 0], PERM),
+    ("chroot", libc::SYS_chroot, [0, 0, 0, 0], PERM),
+    ("open_tree", libc::SYS_open_tree, [-1, 0, -1, 0], PERM),
+    ("move_mount", libc::SYS_move_mount, [-1, 0, -1, 0], PERM),
+    ("fsopen", libc::SYS_fsopen, [0, -1, 0, 0], PERM),
+    ("fsconfig", libc::SYS_fsconfig, [-1, 0, 0, 0], PERM),
+    ("fsmount", libc::SYS_fsmount, [-1, 0, 0, 0], PERM),
+    ("fspick", libc::SYS_fspick, [-1, 0, -1, 0], PERM),
+    ("mount_setattr", libc::SYS_mount_setattr, [-1, 0, -1, 0], PERM),
+    ("open_tree_attr", 467, [-1, 0, 0, 0], NOSYS),
+    ("unshare of files", libc::SYS_unshare, [0x400, 0, 0, 0], PERM),
+    ("unshare of users", libc::SYS_unshare, [0x1000_0000, 0, 0, 0], PERM),
+    ("setns", libc::SYS_setns, [-1, 0, 0, 0], PERM),
+    // Namespaces without the flag that would make the call valid: EINVAL from the kernel itself.
+    ("clone of mounts", libc::SYS_clone, [0x0002_0200, 0, 0, 0], PERM),
+    ("clone of cgroups", libc::SYS_clone, [0x0200_0000 | 0x800, 0, 0, 0], PERM),
+    ("clone of uts", libc::SYS_clone, [0x0400_0000 | 0x800, 0, 0, 0], PERM),
+    ("clone of ipc", libc::SYS_clone, [0x0800_0000 | 0x800, 0, 0, 0], PERM),
+    ("clone of users", libc::SYS_clone, [0x1000_0200, 0, 0, 0], PERM),
+    ("clone of pids", libc::SYS_clone, [0x2000_0000 | 0x800, 0, 0, 0], PERM),
+    ("clone of networks", libc::SYS_clone, [0x4000_0000 | 0x800, 0, 0, 0], PERM),
+    ("clone3", libc::SYS_clone3, [0, 0, 0, 0], NOSYS),
+    ("bpf", libc::SYS_bpf, [-1, 0, 0, 0], PERM),
+    ("perf_event_open", libc::SYS_perf_event_open, [0, -1, -1, -1], PERM),
+    ("userfaultfd", libc::SYS_userfaultfd, [1, 0, 0, 0], PERM),
+    ("fanotify_init", libc::SYS_fanotify_init, [-1, 0, 0, 0], PERM),
+    ("name_to_handle_at", libc::SYS_name_to_handle_at, [-1, 0, 0, 0], PERM),
+    ("open_by_handle_at", libc::SYS_open_by_handle_at, [-1, 0, 0, 0], PERM),
+    ("init_module", libc::SYS_init_module, [0, 0, 0, 0], PERM),
+    ("finit_module", libc::SYS_finit_module, [-1, 0, 0, 0], PERM),
+    ("delete_module", libc::SYS_delete_module, [0, 0, 0, 0], PERM),
+    ("kexec_load", libc::SYS_kexec_load, [0, 0, 0, 0], PERM),
+    ("kexec_file_load", libc::SYS_kexec_file_load, [-1, -1, 0, 0], PERM),
+    ("reboot", libc::SYS_reboot, [0, 0, 0, 0], PERM),
+    ("swapon", libc::SYS_swapon, [0, 0, 0, 0], PERM),
+    ("swapoff", libc::SYS_swapoff, [0, 0, 0, 0], PERM),
+    ("acct", libc::SYS_acct, [0, 0, 0, 0], PERM),
+    ("quotactl", libc::SYS_quotactl, [-1, 0, 0, 0], PERM),
+    ("quotactl_fd", libc::SYS_quotactl_fd, [-1, 0, 0, 0], PERM),
+    // Its length, which anybody may ask for where the kernel's log is not restricted.
+    ("syslog", libc::SYS_syslog, [10, 0, 0, 0], PERM),
+    ("clock_settime", libc::SYS_clock_settime, [-1, 0, 0, 0], PERM),
+    ("settimeofday", libc::SYS_settimeofday, [0, 0, 0, 0], PERM),
+    ("adjtimex", libc::SYS_adjtimex, [0, 0, 0, 0], PERM),
+    ("clock_adjtime", libc::SYS_clock_adjtime, [0, 0, 0, 0], PERM),
+    #[cfg(target_arch = "x86_64")]
+    ("iopl", libc::SYS_iopl, [0, 0, 0, 0], PERM),
+    #[cfg(target_arch = "x86_64")]
+    ("ioperm", libc::SYS_ioperm, [-1, -1, 0, 0], PERM),
+    #[cfg(target_arch = "x86_64")]
+    ("modify_ldt", libc::SYS_modify_ldt, [0, 0, 0, 0], PERM),
+    ("io_uring_setup", libc::SYS_io_uring_setup, [1, 0, 0, 0], NOSYS),
+    ("io_uring_enter", libc::SYS_io_uring_enter, [-1, 0, 0, 0], NOSYS),
+    ("io_uring_register", libc::SYS_io_uring_register, [-1, 0, 0, 0], NOSYS),
+    ("add_key", libc::SYS_add_key, [0, 0, 0, 0], NOSYS),
+    ("request_key", libc::SYS_request_key, [0, 0, 0, 0], NOSYS),
+    ("keyctl", libc::SYS_keyctl, [0, -3, 0, 0], NOSYS),
+    ("ioctl TIOCSTI", libc::SYS_ioctl, [-1, 0x5412, 0, 0], PERM),
+    ("ioctl TIOCSTI with bits above", libc::SYS_ioctl, [-1, 0x1_0000_5412, 0, 0], PERM),
+    ("ioctl TIOCLINUX", libc::SYS_ioctl, [-1, 0x541c, 0, 0], PERM),
+    ("socket AF_PACKET", libc::SYS_socket, [17, -1, 0, 0], PERM),
+    ("socket AF_ALG", libc::SYS_socket, [38, 5, 0, 0], PERM),
+    ("socket AF_VSOCK", libc::SYS_socket, [40, 1, 0, 0], PERM),
+    ("socket AF_TIPC", libc::SYS_socket, [30, 1, 0, 0], PERM),
+    ("socketpair AF_TIPC", libc::SYS_socketpair, [30, 1, 0, 0], PERM),
+    ("setxattrat, newer than the table", 463, [-1, 0, -1, 0], NOSYS),
+    ("a call that does not exist", 999, [0, 0, 0, 0], NOSYS),
+    #[cfg(target_arch = "x86_64")]
+    ("getpid of x32", 0x4000_0027, [0, 0, 0, 0], NOSYS),
+];
+
+/// Runs inside: makes every call and says what came of each.
+#[test]
+fn calls_from_inside() {
+    if std::env::var_os(INSIDE).is_none() {
+        return;
+    }
+    for (name, number, [a, b, c, d], _) in REFUSED {
+        // SAFETY: no argument is an address that anything could be written to. A `clone` that is
+        // not refused ends at once.
+        let made = unsafe { libc::syscall(*number, *a, *b, *c, *d, 0, 0) };
+        let error = std::io::Error::last_os_error();
+        if made == 0 && name.starts_with("clone of") {
+            std::process::exit(0);
+        }
+        println!("\n{name}={}", if made == -1 { error.raw_os_error().unwrap_or(0) } else { 0 });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_denied_call_is_refused_inside() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("calls").await;
+    let binary = std::env::current_exe().expect("known");
+    let inside = local.dir.path().join("objects/calls/workspace/hostile");
+    std::fs::copy(binary, inside).expect("put into the workspace");
+    let test = "seccomp::calls_from_inside";
+    let ended = sandbox
+        .run(ExecRequest {
+            env: vec![(INSIDE.into(), "1".into())],
+            ..request(&["./hostile", "--exact", test, "--nocapture", "--test-threads=1"])
+        })
+        .await;
+    assert_eq!(ended.code, 0, "{ended:?}");
+    for (name, _, _, refused) in REFUSED {
+        let said = ended.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        assert_eq!(said, Some(&*refused.to_string()), "{name}: {}", ended.stdout);
+    }
+    let status = sandbox.sh("grep -w Seccomp: /proc/self/status").await;
+    assert_eq!(status, "Seccomp:\t2\n");
+}
+
+#[cfg(target_arch = "x86_64")]
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a C compiler that makes 32-bit programs without their libraries"]
+async fn a_call_by_the_32_bit_entrance_is_killed() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("entrance").await;
+    let source = "int main(void) { int r; __asm__ volatile (\"int $0x80\" : \"=a\"(r) : \"a\"(20)); \
+                  return r > 0 ? 0 : 1; }";
+    sandbox.write(b"x.c", source).await.expect("written");
+    sandbox.sh("cc -o x x.c").await;
+    assert_eq!(sandbox.run(request(&["./x"])).await.code, 128 + libc::SIGSYS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs git, node, npm, python3, a C compiler and script"]
+async fn what_people_work_with_works_under_the_filter() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("work").await;
+    let commit = "git init -q r && cd r && echo x > f && git add f && \
+                  git -c user.name=a -c user.email=a@b commit -qm x && git gc -q && git fsck";
+    let worker = "const { Worker } = require('worker_threads'); \
+                  const server = require('http').createServer((_, answer) => answer.end('served')); \
+                  server.listen(0, '127.0.0.1', () => \
+                    require('http').get({ port: server.address().port }, answer => \
+                      answer.on('data', data => { console.log(String(data)); server.close(); \
+                        new Worker('console.log(\"worker\")', { eval: true }); })));";
+    let python = "import multiprocessing as m, subprocess as s, pty, os; \
+                  print(m.Pool(2).map(abs, [-1, -2])); \
+                  print(s.run(['echo', 'ran'], capture_output=True, text=True).stdout); \
+                  pty.spawn(['tty']); a, b = os.openpty(); print(os.ttyname(b))";
+    for (tool, script, says) in [
+        ("git", commit.to_owned(), ""),
+        ("node", format!("node -e {}", quoted(worker)), "worker"),
+        ("npm", "npm --version && npm init -y".to_owned(), "\"name\""),
+        ("python3", format!("/usr/bin/python3 -c {}", quoted(python)), "/dev/pts/"),
+        ("cc", "printf 'int main(void){return 0;}' > a.c && cc -o a a.c && ./a".to_owned(), ""),
+        ("script", "script -qec 'stty size; tty' /dev/null".to_owned(), "/dev/pts/0"),
+    ] {
+        let found =
+            ["/usr/bin", "/usr/local/bin"].iter().any(|at| Path::new(at).join(tool).exists());
+        assert!(found, "{tool} must be installed where a sandbox finds it");
+        let ended = sandbox.run(request(&["sh", "-c", &script])).await;
+        assert_eq!(ended.code, 0, "{tool}: {ended:?}");
+        assert!(ended.stdout.contains(says), "{tool}: {ended:?}");
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
