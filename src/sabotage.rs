@@ -70,6 +70,26 @@ pub(crate) enum Bug {
     FastNotUndone,
     /// A new home is fast although somebody may have given its issue another one.
     FastOnUncertainHome,
+    /// What runs in a sandbox keeps capabilities.
+    CapabilitiesKept,
+    /// What runs in a sandbox could get back capabilities from a program's file.
+    BoundingSetKept,
+    /// A set-uid program gives privileges to what runs in a sandbox.
+    PrivilegesGained,
+    /// Nothing in a sandbox is kept from any system call.
+    CallsNotFiltered,
+    /// A sandbox of a server that runs as root is the host's root.
+    HostRootInside,
+    /// The host's programs can be changed from inside.
+    ProgramsWritable,
+    /// The root of what a sandbox sees can be changed from inside.
+    RootWritable,
+    /// PID 1 can be looked into.
+    DumpableInside,
+    /// PID 1 lives on where its launcher is killed.
+    OutlivesLauncher,
+    /// A descriptor of the launcher stays open inside.
+    DescriptorInherited,
     /// The store takes a write whatever version it follows.
     #[cfg(test)]
     NoVersionFence,

@@ -19,6 +19,8 @@ mod confine;
 mod files;
 mod init;
 mod launch;
+#[cfg(test)]
+mod refusals;
 mod seccomp;
 mod session;
 mod start;

@@ -18,6 +18,7 @@ use rustix::thread::{
 
 use super::super::frame::Setup;
 use super::{SetupError, Step, seccomp, sys};
+use crate::sabotage::{Bug, on};
 
 /// Most open files of one process. Enough for builds and servers, and what most systems give.
 const OPEN_FILES_MAX: u64 = 65_536;
@@ -32,9 +33,19 @@ pub fn confine(setup: &Setup) -> Result<(), SetupError> {
     fs::write("/proc/sys/user/max_user_namespaces", "0").step("forbid user namespaces")?;
     limits(setup)?;
     give_up_capabilities()?;
-    set_no_new_privs(true).step("set no new privileges")?;
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).step("make PID 1 not dumpable")?;
-    set_parent_process_death_signal(Some(Signal::KILL)).step("tie PID 1 to its launcher")?;
+    if !on(Bug::PrivilegesGained) {
+        set_no_new_privs(true).step("set no new privileges")?;
+    }
+    if !on(Bug::DumpableInside) {
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).step("make PID 1 not dumpable")?;
+    }
+    if !on(Bug::OutlivesLauncher) {
+        set_parent_process_death_signal(Some(Signal::KILL)).step("tie PID 1 to its launcher")?;
+    }
+    // Installing filters sets *no new privileges* too.
+    if on(Bug::CallsNotFiltered) || on(Bug::PrivilegesGained) {
+        return Ok(());
+    }
     seccomp::install()
 }
 
@@ -52,7 +63,8 @@ fn give_up_capabilities() -> Result<(), SetupError> {
     // Up to the last that this kernel knows, which may be more than the library has names for.
     let last = fs::read_to_string("/proc/sys/kernel/cap_last_cap").step("count capabilities")?;
     let last: u32 = last.trim().parse().map_err(|_| SetupError::check("count capabilities"))?;
-    for number in 0..=last.min(63) {
+    let last = if on(Bug::BoundingSetKept) { 0 } else { last.min(63) };
+    for number in 0..=last {
         remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number))
             .step("empty the bounding set")?;
     }
@@ -62,5 +74,8 @@ fn give_up_capabilities() -> Result<(), SetupError> {
         permitted: CapabilitySet::empty(),
         inheritable: CapabilitySet::empty(),
     };
+    if on(Bug::CapabilitiesKept) {
+        return Ok(());
+    }
     set_capabilities(None, none).step("give up capabilities")
 }

@@ -25,6 +25,7 @@ use super::files::{Failure, Files};
 use super::start::{self, Order};
 use super::sys::{self, Fork};
 use super::{SetupError, Step, check, confine, session, view};
+use crate::sabotage::{Bug, on};
 
 /// How often a killed session that has not wholly ended is looked at again. Its processes are
 /// already being ended by the kernel, which tells PID 1 of its own children only.
@@ -104,7 +105,11 @@ fn prepare<'a>(
     if is_ready(&launcher, PollFlags::IN) {
         return Err(SetupError::check("the launcher has gone"));
     }
-    drop(launcher);
+    if on(Bug::DescriptorInherited) {
+        std::mem::forget(launcher);
+    } else {
+        drop(launcher);
+    }
     check::check(&[
         socket.as_raw_fd(),
         lock.as_raw_fd(),

@@ -30,6 +30,7 @@ use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
 use super::super::packet;
 use super::sys::Fork;
 use super::{HIDDEN_COMMAND, INNER_ID, SetupError, Step, init, sys};
+use crate::sabotage::{Bug, on};
 
 /// Runs the hidden command where this process was started for it, and says how it ended; `None`
 /// where it was not. Must be called before the process has a second thread.
@@ -40,7 +41,8 @@ pub fn run_hidden_command() -> Option<ExitCode> {
     Some(launch())
 }
 
-fn launch() -> ExitCode {
+/// Is a launcher, whose standard input is the server's socket.
+pub(super) fn launch() -> ExitCode {
     let socket =
         match sys::close_from(3).and_then(|()| fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)) {
             Ok(socket) => socket,
@@ -90,7 +92,7 @@ fn run(socket: &OwnedFd, setup: &Setup, object: OwnedFd) -> Result<(), SetupErro
     // parents are closed to the user that is about to be.
     fchdir(&workspace).step("enter the workspace")?;
     drop((workspace, object));
-    if let Some(id) = setup.host_id {
+    if let Some(id) = setup.host_id.filter(|_| !on(Bug::HostRootInside)) {
         become_user(id)?;
     }
     enter_user_namespace()?;

@@ -26,6 +26,7 @@ use rustix::process::{fchdir, pivot_root};
 
 use super::super::frame::Setup;
 use super::{HOME, SetupError, Step, WORKSPACE, sys};
+use crate::sabotage::{Bug, on};
 
 /// Where the new root is built; nothing but a directory that every system has.
 const BUILD_AT: &str = "/tmp";
@@ -113,7 +114,9 @@ pub fn enter(setup: &Setup) -> Result<(), SetupError> {
     unmount(".", UnmountFlags::DETACH).step("leave the old root")?;
     std::env::set_current_dir("/").step("go to the new root")?;
     mkdirat(CWD, HOME, Mode::from_raw_mode(0o700)).step("make the home directory")?;
-    sys::set_mount(root, bits(READ_ONLY | NO_SUID | NO_DEV), false).step("make the root read-only")
+    let mut flags = READ_ONLY | NO_SUID | NO_DEV;
+    flags.set(READ_ONLY, !on(Bug::RootWritable));
+    sys::set_mount(root, bits(flags), false).step("make the root read-only")
 }
 
 fn bits(flags: MountAttrFlags) -> u64 {
@@ -177,7 +180,9 @@ fn show(root: BorrowedFd<'_>, path: &str) -> Result<(), SetupError> {
         parents(root, path).and_then(|()| symlinkat(&target, root, path)).step(&step())
     } else if kind.is_dir() || kind.is_file() {
         let mount = copy(CWD, &format!("/{path}"), true).step(&step())?;
-        sys::set_mount(&mount, bits(READ_ONLY | NO_SUID | NO_DEV), true).step(&step())?;
+        let mut flags = READ_ONLY | NO_SUID | NO_DEV;
+        flags.set(READ_ONLY, !on(Bug::ProgramsWritable));
+        sys::set_mount(&mount, bits(flags), true).step(&step())?;
         attach(&mount, root, path, kind.is_dir()).step(&step())
     } else {
         Ok(())

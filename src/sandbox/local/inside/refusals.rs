@@ -1,0 +1,113 @@
+//! A sandbox in which something is not as it should be does not become ready: each such mistake is
+//! made in a real launcher, and PID 1 finds it.
+//!
+//! The launcher is this test's own binary, in which mistakes can be switched on; the fork is there
+//! because a launcher has one thread and a test has another beside it.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{WaitOptions, waitpid};
+
+use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
+use super::super::link::ends;
+use super::super::packet;
+use super::launch::launch;
+use super::sys::{self, Fork};
+use crate::sabotage::{self, Bug};
+
+/// Each mistake, and what PID 1 says of it.
+const MISTAKES: [(Bug, &str); 10] = [
+    (Bug::CapabilitiesKept, "CapPrm is not empty"),
+    (Bug::BoundingSetKept, "CapBnd is not empty"),
+    (Bug::PrivilegesGained, "NoNewPrivs is not set"),
+    (Bug::CallsNotFiltered, "system calls are not filtered"),
+    (Bug::HostRootInside, "the id map is \"1000 0 1\""),
+    (Bug::ProgramsWritable, "/usr is writable"),
+    (Bug::RootWritable, "/ is writable"),
+    (Bug::DumpableInside, "PID 1 is dumpable"),
+    (Bug::OutlivesLauncher, "PID 1 would outlive its launcher"),
+    (Bug::DescriptorInherited, "was inherited"),
+];
+
+/// Set to the number of a mistake where this binary is to be a launcher that makes it.
+const MISTAKE: &str = "ISSUEBOX_TEST_MISTAKE";
+
+/// Is the launcher.
+#[test]
+fn launcher_with_a_mistake() {
+    let Ok(mistake) = std::env::var(MISTAKE) else { return };
+    match sys::fork().expect("forked") {
+        Fork::Parent(child) => {
+            waitpid(Some(child), WaitOptions::empty()).expect("waited");
+        }
+        Fork::Child => {
+            let number = mistake.parse::<usize>().ok();
+            let _ = match number.and_then(|number| MISTAKES.get(number)) {
+                Some((bug, _)) => sabotage::with(*bug, launch),
+                None => launch(),
+            };
+            sys::exit_now(0)
+        }
+    }
+}
+
+/// What a launcher with a mistake comes to: `None` where the sandbox is ready.
+fn refusal(mistake: &str) -> Option<(String, i32)> {
+    let dir = tempfile::tempdir().expect("a directory");
+    File::create(dir.path().join("lock")).expect("a lock");
+    let workspace = dir.path().join("workspace");
+    fs::create_dir(&workspace).expect("a workspace");
+    let host_id = rustix::process::geteuid().is_root().then_some(2_000_001);
+    std::os::unix::fs::chown(&workspace, host_id, host_id).expect("given away");
+    let object: OwnedFd = File::open(dir.path()).expect("opened").into();
+
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None).expect("sockets");
+    let mut launcher = Command::new(std::env::current_exe().expect("known"))
+        .args(["--exact", "sandbox::local::inside::refusals::launcher_with_a_mistake"])
+        .args(["--nocapture", "--test-threads=1"])
+        .env(MISTAKE, mistake)
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("started");
+    let setup = Setup { host_id, processes_max: 32, tmp_mb: 16, home_mb: 16, shm_mb: 16 };
+    let order = Request::Setup(setup).encode();
+    packet::send(&ours, &order, &ends([&object])).expect("sent");
+    let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
+    let refusal = loop {
+        let len = packet::receive(&ours, &mut buffer, &mut beside).expect("received");
+        match Answer::decode(&buffer[..len]).expect("it must say what came of it") {
+            Answer::Forked => {}
+            Answer::Ready => break None,
+            Answer::SetupFailed { step, errno } => break Some((step, errno)),
+            other => panic!("{other:?}"),
+        }
+    };
+    drop(ours);
+    launcher.wait().expect("waited");
+    refusal
+}
+
+#[test]
+fn a_sandbox_that_is_not_what_it_should_be_never_becomes_ready() {
+    if let Some(trouble) = refusal("none") {
+        let required = std::env::var("ISSUEBOX_REQUIRE_LOCAL").is_ok_and(|v| v == "1");
+        assert!(!required, "{trouble:?}");
+        writeln!(std::io::stderr(), "SKIPPED: {trouble:?}").expect("standard error");
+        return;
+    }
+    for (number, (bug, says)) in MISTAKES.iter().enumerate() {
+        if *bug == Bug::HostRootInside && !rustix::process::geteuid().is_root() {
+            continue;
+        }
+        let refusal = refusal(&number.to_string());
+        let (step, errno) = refusal.unwrap_or_else(|| panic!("{bug:?} must be found"));
+        assert!(step.contains(says) && errno == 0, "{bug:?}: {step}, {errno}");
+    }
+}
