@@ -127,6 +127,13 @@ pub trait SandboxProvider: Send + Sync + 'static {
         content: ChunkReceiver,
     ) -> Result<Written, WorkError>;
 
+    /// Waits for the next limit that strikes in a running object. Each is heard by one caller, once;
+    /// one that goes on striking is told again after a while. Providers that can't tell wait for
+    /// ever.
+    async fn next_strike(&self) -> Strike {
+        std::future::pending().await
+    }
+
     /// Deletes a file, a link (not what it points at) or a directory with all that is in it.
     ///
     /// # Errors
@@ -252,6 +259,15 @@ pub struct Object {
     pub labels: Option<Labels>,
     /// Its state.
     pub state: ObjectState,
+}
+
+/// A limit struck in a running object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Strike {
+    /// Whose object.
+    pub labels: Labels,
+    /// Which limit, for people: `memory limit 512 MB reached`.
+    pub reason: String,
 }
 
 /// What `create` makes.

@@ -12,5 +12,7 @@ mod files;
 mod isolation;
 #[path = "local_sandbox/life.rs"]
 mod life;
+#[path = "local_sandbox/limits.rs"]
+mod limits;
 #[path = "local_sandbox/seccomp.rs"]
 mod seccomp;

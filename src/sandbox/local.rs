@@ -26,6 +26,7 @@
 //!   root can drop. They open nothing inside, where the only files that are not read-only are the
 //!   sandbox's own.
 
+mod cgroup;
 mod disk;
 mod exec;
 mod files;
@@ -33,6 +34,7 @@ mod frame;
 mod health;
 mod inside;
 mod launching;
+mod limits;
 mod link;
 mod listing;
 mod objects;
@@ -50,8 +52,8 @@ use async_trait::async_trait;
 
 use super::{
     ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, Health, Object,
-    ObjectKey, ProviderError, SandboxProvider, Target, TargetCall, Traits, Uniqueness, WorkError,
-    WorkspacePath, Written,
+    ObjectKey, ProviderError, SandboxProvider, Strike, Target, TargetCall, Traits, Uniqueness,
+    WorkError, WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
 use crate::types::InstanceId;
@@ -83,6 +85,8 @@ pub struct LocalConfig {
     pub shm_mb: u32,
     /// How long processes are given between being asked to end and being killed.
     pub stop_grace: Duration,
+    /// Refuse every sandbox whose limits this machine can't enforce for it as a whole.
+    pub require_limits: bool,
 }
 
 impl LocalConfig {
@@ -96,6 +100,7 @@ impl LocalConfig {
             home_mb: 1024,
             shm_mb: 256,
             stop_grace: Duration::from_secs(2),
+            require_limits: false,
         }
     }
 }
@@ -146,7 +151,7 @@ impl SandboxProvider for LocalProvider {
         Health {
             identity: Some(self.objects.identity().to_string()),
             trouble: self.objects.trouble().await,
-            isolation: health::isolation(),
+            isolation: health::isolation(self.objects.limits()),
         }
     }
 
@@ -212,6 +217,10 @@ impl SandboxProvider for LocalProvider {
         content: ChunkReceiver,
     ) -> Result<Written, WorkError> {
         files::write(&self.objects.link(&target)?, &path, content).await
+    }
+
+    async fn next_strike(&self) -> Strike {
+        self.objects.next_strike().await
     }
 
     async fn delete_file(&self, target: Target, path: WorkspacePath) -> Result<(), WorkError> {

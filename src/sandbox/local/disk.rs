@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use super::remove;
 use crate::sandbox::{CreateSpec, Labels};
-use crate::types::{ExternalId, ObjectName, SandboxId};
+use crate::types::{ExternalId, ObjectName, Resources, SandboxId};
 
 /// Longest object name, in bytes. With the incarnation it stays below a file name's 255.
 const NAME_LEN_MAX: usize = 100;
@@ -52,7 +52,16 @@ struct Row {
     labels: BTreeMap<String, String>,
     host_id: Option<u32>,
     processes_max: u32,
+    /// As text, since that gives the same number back to the last bit. Records of before limits
+    /// were kept have none of these three.
+    cpu: Option<String>,
+    memory_mb: Option<u64>,
+    disk_mb: Option<u64>,
 }
+
+/// What a sandbox may use whose record does not say: the defaults of a template.
+const RESOURCES_DEFAULT: Resources =
+    Resources { cpu: 1.0, memory_mb: 1024, processes: 256, disk_mb: 2048 };
 
 /// Where an object's directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +94,8 @@ pub struct Owned {
     pub labels: Labels,
     /// Its host uid and gid; `None` where it runs as the server's own user.
     pub host_id: Option<u32>,
-    /// Most processes and threads.
-    pub processes_max: u32,
+    /// What it may use.
+    pub resources: Resources,
 }
 
 impl Stored {
@@ -225,7 +234,7 @@ impl Disk {
         let owned = Owned {
             labels: spec.labels.clone(),
             host_id,
-            processes_max: spec.template.resources.processes,
+            resources: spec.template.resources.clone(),
         };
         let give_up = |made: io::Result<Making>| {
             self.release_host_id(host_id);
@@ -399,7 +408,10 @@ fn lay_out(path: &Path, external_id: &ExternalId, owned: &Owned) -> io::Result<(
         external_id: external_id.to_string(),
         labels: labels.into_iter().collect(),
         host_id: owned.host_id,
-        processes_max: owned.processes_max,
+        processes_max: owned.resources.processes,
+        cpu: Some(owned.resources.cpu.to_string()),
+        memory_mb: Some(owned.resources.memory_mb),
+        disk_mb: Some(owned.resources.disk_mb),
     };
     write_durably(&path.join("record.json"), &serde_json::to_vec_pretty(&row)?)?;
     sync_dir(path)
@@ -455,7 +467,14 @@ fn read_row(path: &Path) -> io::Result<Option<(Row, Owned)>> {
     let Ok(row) = serde_json::from_slice::<Row>(&bytes) else { return Ok(None) };
     let labels = Labels::from_pairs(|key| row.labels.get(key).map(String::as_str));
     Ok(labels.map(|labels| {
-        let owned = Owned { labels, host_id: row.host_id, processes_max: row.processes_max };
+        let cpu = row.cpu.as_ref().and_then(|text| text.parse().ok());
+        let resources = Resources {
+            cpu: cpu.unwrap_or(RESOURCES_DEFAULT.cpu),
+            memory_mb: row.memory_mb.unwrap_or(RESOURCES_DEFAULT.memory_mb),
+            processes: row.processes_max,
+            disk_mb: row.disk_mb.unwrap_or(RESOURCES_DEFAULT.disk_mb),
+        };
+        let owned = Owned { labels, host_id: row.host_id, resources };
         (row, owned)
     }))
 }

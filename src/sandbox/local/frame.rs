@@ -23,6 +23,11 @@ pub struct Setup {
     pub host_id: Option<u32>,
     /// Most processes and threads.
     pub processes_max: u32,
+    /// Longest file, in MiB.
+    pub file_mb_max: u64,
+    /// Most memory of its own for one process, in MiB; `None` where all processes together are
+    /// limited already.
+    pub data_mb_max: Option<u64>,
     /// Size of `/tmp`, in MiB.
     pub tmp_mb: u32,
     /// Size of `/home`, in MiB.
@@ -196,6 +201,9 @@ impl Request {
                 put_bool(&mut out, setup.host_id.is_some());
                 put_u32(&mut out, setup.host_id.unwrap_or(0));
                 put_u32(&mut out, setup.processes_max);
+                put_u64(&mut out, setup.file_mb_max);
+                put_bool(&mut out, setup.data_mb_max.is_some());
+                put_u64(&mut out, setup.data_mb_max.unwrap_or(0));
                 put_u32(&mut out, setup.tmp_mb);
                 put_u32(&mut out, setup.home_mb);
                 put_u32(&mut out, setup.shm_mb);
@@ -240,9 +248,14 @@ impl Request {
         let request = match from.u8()? {
             0 => {
                 let (some, id) = (from.bool()?, from.u32()?);
+                let processes_max = from.u32()?;
+                let file_mb_max = from.u64()?;
+                let (is_limited, data_mb) = (from.bool()?, from.u64()?);
                 Self::Setup(Setup {
                     host_id: some.then_some(id),
-                    processes_max: from.u32()?,
+                    processes_max,
+                    file_mb_max,
+                    data_mb_max: is_limited.then_some(data_mb),
                     tmp_mb: from.u32()?,
                     home_mb: from.u32()?,
                     shm_mb: from.u32()?,
@@ -451,10 +464,18 @@ mod tests {
     use super::*;
 
     fn requests() -> Vec<Request> {
-        let setup = Setup { host_id: Some(7), processes_max: 1, tmp_mb: 2, home_mb: 3, shm_mb: 4 };
+        let setup = Setup {
+            host_id: Some(7),
+            processes_max: 1,
+            file_mb_max: 5,
+            data_mb_max: Some(6),
+            tmp_mb: 2,
+            home_mb: 3,
+            shm_mb: 4,
+        };
         vec![
             Request::Setup(setup.clone()),
-            Request::Setup(Setup { host_id: None, ..setup }),
+            Request::Setup(Setup { host_id: None, data_mb_max: None, ..setup }),
             Request::Exec {
                 id: 1,
                 argv: vec![b"a".to_vec(), Vec::new()],

@@ -18,19 +18,9 @@ pub const GOOD_FOR: Duration = Duration::from_secs(600);
 /// How long a bad answer is believed: somebody may be repairing what it named.
 pub const BAD_FOR: Duration = Duration::from_secs(10);
 
-/// What is in force in every sandbox. Limits name what a template can ask for.
-pub fn isolation() -> Isolation {
-    Isolation {
-        kind: "namespaces",
-        limits: vec![
-            ("cpu", "none"),
-            ("memory", "none"),
-            ("processes", "enforced"),
-            ("disk", "none"),
-        ],
-        seccomp: "enforced",
-        network: "none",
-    }
+/// What is in force in every sandbox, with these limits.
+pub fn isolation(limits: Vec<(&'static str, &'static str)>) -> Isolation {
+    Isolation { kind: "namespaces", limits, seccomp: "enforced", network: "none" }
 }
 
 /// A sentence for people: which step failed, why, and what to do.

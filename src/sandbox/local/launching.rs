@@ -5,9 +5,10 @@
 //! closes with this future, and the launcher ends when its socket hangs up.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
 use std::process::{Child, ExitStatus};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -16,6 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
+use super::cgroup::Group;
 use super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
 use super::packet;
 use super::spawner::Spawner;
@@ -56,9 +58,12 @@ impl LaunchError {
 
 /// A launcher's process. It ends by itself when its socket hangs up; this sees to it that it is
 /// waited for, so that it leaves no zombie.
+///
+/// It keeps the control group until then: a group with a process in it can't be removed.
 pub struct Launcher {
     child: Option<Child>,
     runtime: Handle,
+    group: Arc<Group>,
 }
 
 impl Launcher {
@@ -86,7 +91,11 @@ impl Launcher {
 impl Drop for Launcher {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            self.runtime.spawn_blocking(move || child.wait());
+            let group = Arc::clone(&self.group);
+            self.runtime.spawn_blocking(move || {
+                let _ended = child.wait();
+                drop(group);
+            });
         }
     }
 }
@@ -99,7 +108,10 @@ pub async fn launch(
     spawner: &Spawner,
     setup: &Setup,
     object: &OwnedFd,
+    group: &Arc<Group>,
 ) -> Result<Arrived, LaunchError> {
+    let doors =
+        group.doors().map_err(|error| LaunchError::new("open the control group", &error))?;
     let kind = SocketType::SEQPACKET;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
         .map_err(|errno| LaunchError::new("make a socket", &errno.into()))?;
@@ -110,8 +122,10 @@ pub async fn launch(
         .spawn(theirs)
         .await
         .map_err(|error| LaunchError::new("start the launcher", &error))?;
-    let launcher = Launcher { child: Some(child), runtime: Handle::current() };
-    match shake_hands(&socket, setup, object).await {
+    let group = Arc::clone(group);
+    let launcher = Launcher { child: Some(child), runtime: Handle::current(), group };
+    let beside: Vec<_> = [object].into_iter().chain(&doors).map(AsFd::as_fd).collect();
+    match shake_hands(&socket, setup, &beside).await {
         Ok(pidfd) => Ok(Arrived { socket, launcher, pidfd }),
         Err(error) => {
             drop(socket);
@@ -125,11 +139,11 @@ pub async fn launch(
 async fn shake_hands(
     socket: &AsyncFd<OwnedFd>,
     setup: &Setup,
-    object: &OwnedFd,
+    order_beside: &[BorrowedFd<'_>],
 ) -> Result<OwnedFd, LaunchError> {
     let order = Request::Setup(setup.clone()).encode();
     // The socket is new and empty: this can't have to wait.
-    packet::send(socket.get_ref(), &order, &super::link::ends([object]))
+    packet::send(socket.get_ref(), &order, order_beside)
         .map_err(|errno| LaunchError::new("give the launcher its order", &errno.into()))?;
     let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
     let (mut pidfd, mut ready) = (None, false);

@@ -10,23 +10,25 @@ use std::future::Future;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::{OwnedMutexGuard, mpsc, watch};
 
+use super::cgroup::{Cgroups, Group};
 use super::disk::{Disk, Lock, Making, Place, Stored};
 use super::frame::Setup;
 use super::health::{self, BAD_FOR, GOOD_FOR};
 use super::launching::{LaunchError, launch};
+use super::limits;
 use super::link::Link;
 use super::spawner::Spawner;
 use super::{LocalConfig, OpenError};
 use crate::clock::{Clock, IdSource};
-use crate::sandbox::{CreateSpec, Object, ProviderError, Target, WorkError};
-use crate::types::{ExternalId, ObjectName, ObjectState, Timestamp};
+use crate::sandbox::{CreateSpec, Object, ProviderError, Strike, Target, WorkError};
+use crate::types::{ExternalId, ObjectName, ObjectState, Resources, Timestamp};
 
 /// How long opening waits for an earlier server's sandboxes to end. They take milliseconds; one
 /// that hangs in the kernel must not keep the server from starting, and is waited for again by
@@ -39,6 +41,10 @@ const REMOVAL_WAIT: Duration = Duration::from_secs(1);
 
 /// How long the look whether sandboxes can be made may take.
 const PROBE_WAIT: Duration = Duration::from_millis(1_800);
+
+/// What the trial may use.
+const PROBE_RESOURCES: Resources =
+    Resources { cpu: 1.0, memory_mb: 64, processes: 16, disk_mb: 16 };
 
 /// Names whose turns are remembered before those that nobody takes are forgotten.
 const TURNS_LEN: usize = 1_024;
@@ -61,6 +67,8 @@ pub struct Objects {
     turns: Mutex<HashMap<ObjectName, Arc<tokio::sync::Mutex<()>>>>,
     removals: Arc<Mutex<HashMap<ExternalId, Removal>>>,
     last_look: tokio::sync::Mutex<LastLook>,
+    cgroups: Cgroups,
+    strikes: (mpsc::Sender<Strike>, tokio::sync::Mutex<mpsc::Receiver<Strike>>),
     itself: Weak<Self>,
 }
 
@@ -87,6 +95,9 @@ impl Objects {
         let disk = Arc::new(disk.map_err(failed)?);
         let spawner = Spawner::new(config.launcher.clone()).map_err(failed)?;
         wait_for_orphans(&disk).map_err(failed)?;
+        let cgroups = Cgroups::open(disk.identity());
+        cgroups.clear();
+        let (sender, strikes) = mpsc::channel(limits::STRIKES_LEN);
         let trashed = disk.trashed().map_err(failed)?;
         let objects = Arc::new_cyclic(|itself| Self {
             disk,
@@ -99,6 +110,8 @@ impl Objects {
             turns: Mutex::default(),
             removals: Arc::default(),
             last_look: tokio::sync::Mutex::new(None),
+            cgroups,
+            strikes: (sender, tokio::sync::Mutex::new(strikes)),
             itself: Weak::clone(itself),
         });
         for stored in trashed {
@@ -226,8 +239,12 @@ impl Objects {
         let made = self.disk.make_probe(&self.ids.request_id());
         let probe = match made.and_then(|probe| Ok((probe.open()?, probe))) {
             Ok((directory, probe)) => {
-                let setup = self.setup(probe.host_id, 16);
-                (launch(&self.spawner, &setup, &directory).await, probe)
+                let setup = self.setup(probe.host_id, &PROBE_RESOURCES);
+                let group = match self.group(&ObjectName::trusted("trial"), &PROBE_RESOURCES) {
+                    Ok(group) => group,
+                    Err(error) => return Some(error.to_string()),
+                };
+                (launch(&self.spawner, &setup, &directory, &group).await, probe)
             }
             Err(error) => return Some(format!("the directory of local sandboxes fails: {error}")),
         };
@@ -235,15 +252,41 @@ impl Objects {
             Ok(arrived) => {
                 drop(arrived.socket);
                 arrived.launcher.ended().await;
-                None
+                self.refused()
             }
             Err(error) => Some(health::explain(&error)),
         }
     }
 
-    fn setup(&self, host_id: Option<u32>, processes_max: u32) -> Setup {
+    fn setup(&self, host_id: Option<u32>, resources: &Resources) -> Setup {
         let LocalConfig { tmp_mb, home_mb, shm_mb, .. } = self.config;
-        Setup { host_id, processes_max, tmp_mb, home_mb, shm_mb }
+        let (processes_max, file_mb_max, data_mb_max) = (0, 0, None);
+        let setup =
+            Setup { host_id, processes_max, file_mb_max, data_mb_max, tmp_mb, home_mb, shm_mb };
+        limits::ask(&self.cgroups, resources, setup)
+    }
+
+    /// How each limit holds.
+    pub fn limits(&self) -> Vec<(&'static str, &'static str)> {
+        limits::holds(&self.cgroups)
+    }
+
+    /// Waits for the next limit that strikes in a sandbox.
+    pub async fn next_strike(&self) -> Strike {
+        match self.strikes.1.lock().await.recv().await {
+            Some(strike) => strike,
+            // One sender is kept beside.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Why sandboxes are refused although they could be made.
+    fn refused(&self) -> Option<String> {
+        if !self.config.require_limits {
+            return None;
+        }
+        let missing = limits::not_enforced(&self.cgroups)?;
+        Some(format!("providers.local.require_limits is set, but here {missing}"))
     }
 
     /// Takes the turn for a target's name and looks the object up, which must carry its sandbox.
@@ -336,15 +379,21 @@ impl Objects {
                 Ok((directory.into(), device))
             })
             .await?;
-        let setup = self.setup(owned.host_id, owned.processes_max);
-        let arrived = launch(&self.spawner, &setup, &directory).await.map_err(refusal)?;
+        if let Some(refused) = self.refused() {
+            return Err(ProviderError::Refused(refused));
+        }
+        let setup = self.setup(owned.host_id, &owned.resources);
+        let group = self.group(&stored.name, &owned.resources)?;
+        let arrived = launch(&self.spawner, &setup, &directory, &group).await.map_err(refusal)?;
 
         let target = Target {
             external_id: stored.external_id.clone(),
             expected: owned.labels.sandbox.clone(),
         };
         let (itself, name) = (Weak::clone(&self.itself), stored.name.clone());
+        let kept = Arc::clone(&group);
         let link = Link::new(arrived, target, device, move |link| {
+            drop(kept);
             if let Some(objects) = itself.upgrade() {
                 let mut links = locked(&objects.links);
                 if links.get(&name).is_some_and(|known| Arc::ptr_eq(known, link)) {
@@ -352,7 +401,10 @@ impl Objects {
                 }
             }
         });
-        locked(&self.links).insert(stored.name.clone(), link);
+        locked(&self.links).insert(stored.name.clone(), Arc::clone(&link));
+        let (labels, resources) = (owned.labels.clone(), owned.resources.clone());
+        let strikes = self.strikes.0.clone();
+        self.runtime.spawn(limits::watch(link, group, labels, resources, strikes));
         // One system call; without the note the object would count as half made after a restart.
         self.disk.mark_made(&stored.name).map_err(disk_failed)?;
         Ok(self.object(stored))
@@ -401,6 +453,14 @@ impl Objects {
             let _ = tell.send(Some(ended));
         });
         removal
+    }
+
+    /// A control group for a sandbox. A few system calls, none of which waits.
+    fn group(&self, name: &ObjectName, resources: &Resources) -> Result<Arc<Group>, ProviderError> {
+        let failed =
+            |error| ProviderError::Broken(format!("no control group could be made: {error}"));
+        let name = format!("{name}-{}", self.ids.request_id());
+        self.cgroups.make(&name, resources).map(Arc::new).map_err(failed)
     }
 
     fn link_of(&self, name: &ObjectName) -> Option<Arc<Link>> {
@@ -478,7 +538,7 @@ impl Drop for Abandoned {
 /// Waits until nothing of an earlier server's sandboxes runs any more.
 fn wait_for_orphans(disk: &Arc<Disk>) -> io::Result<()> {
     let objects = disk.all()?;
-    let (tell, done) = mpsc::channel();
+    let (tell, done) = std::sync::mpsc::channel();
     let disk = Arc::clone(disk);
     std::thread::Builder::new().name("local-recovery".into()).spawn(move || {
         for stored in objects.iter().filter(|stored| stored.owned.is_some()) {

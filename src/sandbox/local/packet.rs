@@ -17,7 +17,8 @@ use rustix::net::{
 
 use super::frame::{PACKET_LEN_MAX, REQUEST_LEN_MAX};
 
-/// Most descriptors beside one packet: three for a command, one for a request in a memory file.
+/// Most descriptors beside one packet: three for a command and one for a request in a memory file;
+/// an object's directory and the doors of three control groups.
 pub const DESCRIPTORS_MAX: usize = 4;
 
 /// The one byte that stands for a request that is too long for a packet; the request itself is in

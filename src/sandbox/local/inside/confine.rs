@@ -52,11 +52,19 @@ pub fn confine(setup: &Setup) -> Result<(), SetupError> {
 fn limits(setup: &Setup) -> Result<(), SetupError> {
     let both = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
     setrlimit(Resource::Core, both(0)).step("forbid core files")?;
-    let processes = u64::from(setup.processes_max);
-    let allowed = getrlimit(Resource::Nproc).maximum.unwrap_or(processes);
-    setrlimit(Resource::Nproc, both(processes.min(allowed))).step("limit processes")?;
-    let allowed = getrlimit(Resource::Nofile).maximum.unwrap_or(OPEN_FILES_MAX);
-    setrlimit(Resource::Nofile, both(OPEN_FILES_MAX.min(allowed))).step("limit open files")
+    let bytes = |mb: u64| mb.saturating_mul(1 << 20);
+    let allowed =
+        |resource, value: u64| getrlimit(resource).maximum.map_or(value, |m| value.min(m));
+    let processes = allowed(Resource::Nproc, u64::from(setup.processes_max));
+    setrlimit(Resource::Nproc, both(processes)).step("limit processes")?;
+    let longest = allowed(Resource::Fsize, bytes(setup.file_mb_max));
+    setrlimit(Resource::Fsize, both(longest)).step("limit the size of files")?;
+    if let Some(data) = setup.data_mb_max {
+        let data = allowed(Resource::Data, bytes(data));
+        setrlimit(Resource::Data, both(data)).step("limit the memory of a process")?;
+    }
+    let open_files = allowed(Resource::Nofile, OPEN_FILES_MAX);
+    setrlimit(Resource::Nofile, both(open_files)).step("limit open files")
 }
 
 fn give_up_capabilities() -> Result<(), SetupError> {

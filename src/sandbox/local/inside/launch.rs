@@ -32,6 +32,9 @@ use super::sys::Fork;
 use super::{HIDDEN_COMMAND, INNER_ID, SetupError, Step, init, sys};
 use crate::sabotage::{Bug, on};
 
+/// How much sooner than others a sandbox's processes are chosen when memory runs out, of 1000.
+const OOM_SCORE: &str = "500";
+
 /// Runs the hidden command where this process was started for it, and says how it ended; `None`
 /// where it was not. Must be called before the process has a second thread.
 pub fn run_hidden_command() -> Option<ExitCode> {
@@ -49,7 +52,7 @@ pub(super) fn launch() -> ExitCode {
             Err(_) => return ExitCode::from(2),
         };
     let ended = receive_setup(&socket).and_then(|order| match order {
-        Some((setup, object)) => run(&socket, &setup, object),
+        Some((setup, object, doors)) => run(&socket, &setup, object, doors),
         None => Ok(()),
     });
     match ended {
@@ -63,19 +66,28 @@ pub(super) fn launch() -> ExitCode {
     }
 }
 
-fn receive_setup(socket: &OwnedFd) -> Result<Option<(Setup, OwnedFd)>, SetupError> {
+/// The order, the object's directory, and the doors of its control groups.
+type Order = (Setup, OwnedFd, Vec<OwnedFd>);
+
+fn receive_setup(socket: &OwnedFd) -> Result<Option<Order>, SetupError> {
     let (mut buffer, mut descriptors) = (vec![0; PACKET_LEN_MAX], Vec::new());
     let len = packet::receive(socket, &mut buffer, &mut descriptors).step("read the order")?;
     if len == 0 {
         return Ok(None);
     }
-    match (Request::decode(&buffer[..len]), descriptors.pop()) {
-        (Some(Request::Setup(setup)), Some(object)) => Ok(Some((setup, object))),
+    let object = (!descriptors.is_empty()).then(|| descriptors.remove(0));
+    match (Request::decode(&buffer[..len]), object) {
+        (Some(Request::Setup(setup)), Some(object)) => Ok(Some((setup, object, descriptors))),
         _ => Err(SetupError::check("the order must be a setup with a directory")),
     }
 }
 
-fn run(socket: &OwnedFd, setup: &Setup, object: OwnedFd) -> Result<(), SetupError> {
+fn run(
+    socket: &OwnedFd,
+    setup: &Setup,
+    object: OwnedFd,
+    doors: Vec<OwnedFd>,
+) -> Result<(), SetupError> {
     // A session of its own: a terminal's Ctrl-C is for the server, which ends its sandboxes in order.
     setsid().step("start a session")?;
     umask(Mode::from_raw_mode(0o022));
@@ -92,6 +104,13 @@ fn run(socket: &OwnedFd, setup: &Setup, object: OwnedFd) -> Result<(), SetupErro
     // parents are closed to the user that is about to be.
     fchdir(&workspace).step("enter the workspace")?;
     drop((workspace, object));
+    for door in doors {
+        // 0 is whoever writes it. PID 1 and all that it starts are born in the group.
+        rustix::io::write(&door, b"0").step("step into the control group")?;
+    }
+    // Where the whole machine runs out of memory, a sandbox goes before the host's services do.
+    // Hosts without this file have nothing to choose from.
+    let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     if let Some(id) = setup.host_id.filter(|_| !on(Bug::HostRootInside)) {
         become_user(id)?;
     }

@@ -76,7 +76,15 @@ fn refusal(mistake: &str) -> Option<(String, i32)> {
         .stderr(Stdio::null())
         .spawn()
         .expect("started");
-    let setup = Setup { host_id, processes_max: 32, tmp_mb: 16, home_mb: 16, shm_mb: 16 };
+    let setup = Setup {
+        host_id,
+        processes_max: 32,
+        file_mb_max: 16,
+        data_mb_max: None,
+        tmp_mb: 16,
+        home_mb: 16,
+        shm_mb: 16,
+    };
     let order = Request::Setup(setup).encode();
     packet::send(&ours, &order, &ends([&object])).expect("sent");
     let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());

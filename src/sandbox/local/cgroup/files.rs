@@ -1,0 +1,124 @@
+//! What is written into a control group's files for a limit, and what they tell. Pure.
+
+use super::{Controller, Version};
+use crate::types::Resources;
+
+/// The span in which a share of the processors is counted, in microseconds: the kernel's default.
+const PERIOD_US: u64 = 100_000;
+
+/// The smallest share that the kernel takes, in microseconds.
+const QUOTA_US_MIN: u64 = 1_000;
+
+/// One value for one file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The file's name.
+    pub file: &'static str,
+    /// What is written into it.
+    pub value: String,
+    /// Whether the limit holds only with it. Others are files that a kernel without swap lacks.
+    pub is_needed: bool,
+}
+
+fn needed(file: &'static str, value: impl ToString) -> Setting {
+    Setting { file, value: value.to_string(), is_needed: true }
+}
+
+fn where_there(file: &'static str, value: impl ToString) -> Setting {
+    Setting { file, value: value.to_string(), is_needed: false }
+}
+
+/// What makes a controller hold what a sandbox may use, in the order in which it is written.
+pub fn settings(controller: Controller, version: Version, resources: &Resources) -> Vec<Setting> {
+    let memory = resources.memory_mb.saturating_mul(1 << 20);
+    let quota = quota_us(resources.cpu);
+    match (controller, version) {
+        // What is taken together must not be smaller than memory alone, so memory goes first.
+        (Controller::Memory, Version::First) => vec![
+            needed("memory.limit_in_bytes", memory),
+            where_there("memory.memsw.limit_in_bytes", memory),
+            where_there("memory.swappiness", 0),
+        ],
+        (Controller::Memory, Version::Second) => {
+            vec![needed("memory.max", memory), where_there("memory.swap.max", 0)]
+        }
+        (Controller::Cpu, Version::First) => {
+            vec![needed("cpu.cfs_period_us", PERIOD_US), needed("cpu.cfs_quota_us", quota)]
+        }
+        (Controller::Cpu, Version::Second) => {
+            vec![needed("cpu.max", format!("{quota} {PERIOD_US}"))]
+        }
+        (Controller::Pids, Version::First | Version::Second) => {
+            vec![needed("pids.max", resources.processes)]
+        }
+    }
+}
+
+/// The time that this many processors have in a period.
+fn quota_us(cpu: f64) -> u64 {
+    let quota = (cpu * 100_000.0).round();
+    // A float becomes the nearest integer that there is.
+    (quota as u64).max(QUOTA_US_MIN)
+}
+
+/// The file that counts how often a limit struck, and the word before the count; `None` for what
+/// only slows down.
+pub fn counter(controller: Controller, version: Version) -> Option<(&'static str, &'static str)> {
+    match (controller, version) {
+        (Controller::Memory, Version::First) => Some(("memory.oom_control", "oom_kill")),
+        (Controller::Memory, Version::Second) => Some(("memory.events", "oom_kill")),
+        (Controller::Pids, Version::First | Version::Second) => Some(("pids.events", "max")),
+        (Controller::Cpu, Version::First | Version::Second) => None,
+    }
+}
+
+/// The count behind a word in a file of words and counts.
+pub fn count(text: &str, word: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '))?;
+    line.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(controller: Controller, version: Version, cpu: f64) -> String {
+        let resources = Resources { cpu, memory_mb: 512, processes: 64, disk_mb: 1 };
+        let settings = settings(controller, version, &resources);
+        let line = |s: &Setting| format!("{}={}", s.file, s.value);
+        settings.iter().map(line).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn limits_are_written_in_the_kernel_s_units() {
+        use Controller::{Cpu, Memory, Pids};
+        use Version::{First, Second};
+        for (controller, version, cpu, expected) in [
+            (
+                Memory,
+                First,
+                1.0,
+                "memory.limit_in_bytes=536870912 memory.memsw.limit_in_bytes=536870912 \
+                 memory.swappiness=0",
+            ),
+            (Memory, Second, 1.0, "memory.max=536870912 memory.swap.max=0"),
+            (Cpu, First, 1.5, "cpu.cfs_period_us=100000 cpu.cfs_quota_us=150000"),
+            (Cpu, Second, 0.5, "cpu.max=50000 100000"),
+            (Cpu, Second, 0.001, "cpu.max=1000 100000"),
+            (Pids, First, 1.0, "pids.max=64"),
+            (Pids, Second, 1.0, "pids.max=64"),
+        ] {
+            assert_eq!(written(controller, version, cpu), expected);
+        }
+    }
+
+    #[test]
+    fn counts_are_found_by_their_whole_word() {
+        let events = "low 0\nhigh 1\nmax 22\noom 3\noom_kill 4\noom_group_kill 5\n";
+        assert_eq!(count(events, "oom_kill"), Some(4));
+        assert_eq!(count(events, "max"), Some(22));
+        assert_eq!(count(events, "oom_k"), None);
+        assert_eq!(count("oom_kill x\n", "oom_kill"), None);
+        assert_eq!(count("", "max"), None);
+    }
+}

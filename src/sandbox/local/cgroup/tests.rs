@@ -1,0 +1,74 @@
+//! Groups made in a directory that looks like the kernel's, so that both versions can be tried on
+//! any machine.
+
+use super::*;
+
+const RESOURCES: Resources = Resources { cpu: 2.0, memory_mb: 128, processes: 32, disk_mb: 1 };
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).expect("readable")
+}
+
+/// A directory with files in which new directories do not get the kernel's files by themselves.
+fn stands_in(dir: &Path, files: &[(&str, &str)]) {
+    fs::create_dir_all(dir).expect("made");
+    for (name, content) in files {
+        fs::write(dir.join(name), content).expect("written");
+    }
+}
+
+#[test]
+fn a_controller_that_refuses_is_named_with_its_reason() {
+    let root = tempfile::tempdir().expect("a directory");
+    let found = find::Found {
+        first: vec![("memory".into(), root.path().join("nowhere"))],
+        second: Some(root.path().to_owned()),
+    };
+    stands_in(root.path(), &[("cgroup.controllers", "cpu io\n"), ("cgroup.subtree_control", "")]);
+    let cgroups = Cgroups::try_out("id", &found);
+    for controller in Controller::ALL {
+        assert!(!cgroups.has(controller), "{controller:?}");
+    }
+    assert!(cgroups.why_not(Controller::Memory).expect("a reason").contains("nowhere"));
+    // It could be switched on, but the directory is not the kernel's: its files are missing.
+    assert!(cgroups.why_not(Controller::Cpu).expect("a reason").contains("cpu.max"));
+    assert!(cgroups.why_not(Controller::Pids).expect("a reason").contains("no such controller"));
+    assert_eq!(read(root.path().join("cgroup.subtree_control")), "+cpu");
+}
+
+#[test]
+fn in_version_2_a_server_that_is_not_alone_has_no_limits() {
+    let root = tempfile::tempdir().expect("a directory");
+    let switch = root.path().join("cgroup.subtree_control");
+    stands_in(root.path(), &[("cgroup.subtree_control", "cpu"), ("cgroup.procs", "1\n2\n")]);
+    assert!(switch_on(root.path(), Controller::Cpu).is_ok(), "it is on already");
+    assert!(switch_on(root.path(), Controller::Pids).is_ok(), "nothing is in the way");
+    assert_eq!(read(&switch), "+pids");
+    assert_eq!(base_of(&root.path().join(SERVER_LEAF)), root.path());
+    assert_eq!(base_of(root.path()), root.path());
+}
+
+#[test]
+fn limits_are_written_and_strikes_are_read() {
+    let root = tempfile::tempdir().expect("a directory");
+    let usable = |controller, version| Usable { controller, version, below: root.path().into() };
+    let dir = root.path().join("box");
+    let files = ["memory.max", "cpu.max", "pids.max", "cgroup.procs"].map(|name| (name, ""));
+    stands_in(&dir, &files);
+    // As if made a moment ago: here nobody puts files into a new directory.
+    let mut group = Group { dirs: vec![(vec![], Version::Second, dir.clone())] };
+    for controller in Controller::ALL {
+        group = group.with(&usable(controller, Version::Second), "box", &RESOURCES).expect("made");
+    }
+    assert_eq!(group.dirs.len(), 1, "one directory for all");
+    assert_eq!(read(dir.join("memory.max")), "134217728");
+    assert_eq!(read(dir.join("cpu.max")), "200000 100000");
+    assert_eq!(read(dir.join("pids.max")), "32");
+    assert!(!dir.join("memory.swap.max").exists(), "a kernel without swap has no such file");
+    assert_eq!(group.doors().expect("open").len(), 1);
+    assert_eq!(group.strikes(Controller::Memory), None);
+    stands_in(&dir, &[("memory.events", "oom 9\noom_kill 2\n"), ("pids.events", "max 7\n")]);
+    assert_eq!(group.strikes(Controller::Memory), Some(2));
+    assert_eq!(group.strikes(Controller::Pids), Some(7));
+    assert_eq!(group.strikes(Controller::Cpu), None);
+}

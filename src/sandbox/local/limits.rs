@@ -1,0 +1,149 @@
+//! What a sandbox may use: which limits hold on this machine, how, and what happens when one strikes.
+//!
+//! | limit | with a control group | without |
+//! |---|---|---|
+//! | memory | *enforced*: everything together, page cache and tmpfs included | *per process*: what is private to it |
+//! | cpu | *enforced*: a share of the processors | *none* |
+//! | processes | *enforced* | *enforced*: each sandbox has a user namespace of its own, in which they are counted |
+//! | disk | *per process*: the longest file | the same |
+//! | open files, file size | *per process* | the same |
+//!
+//! A limit that strikes is told once in a while, not each time: a fork bomb meets its limit a million
+//! times. Counts are looked at [twice a second](LOOK_EVERY) and once more when the sandbox has ended,
+//! since the kernel can't wake a process for all of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::cgroup::{Cgroups, Controller, Group};
+use super::frame::Setup;
+use super::link::Link;
+use crate::sandbox::{Labels, Strike};
+use crate::types::Resources;
+
+/// The pause between two looks at what has struck.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// A limit that goes on striking is told again after this.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// Strikes that wait to be heard; past that they are told later.
+pub const STRIKES_LEN: usize = 256;
+
+/// How much the number of processes may exceed the control group's before the sandbox's own user
+/// namespace stops it: where both would stop at the same, the one that is not counted comes first.
+const PROCESSES_SLACK: u32 = 16;
+
+/// The limits, and how each holds: `enforced`, `per process` or `none`.
+pub fn holds(cgroups: &Cgroups) -> Vec<(&'static str, &'static str)> {
+    let with = |controller, without| if cgroups.has(controller) { "enforced" } else { without };
+    vec![
+        ("cpu", with(Controller::Cpu, "none")),
+        ("memory", with(Controller::Memory, "per process")),
+        ("processes", "enforced"),
+        ("disk", "per process"),
+        ("openFiles", "per process"),
+        ("fileSize", "per process"),
+    ]
+}
+
+/// The limits of a template that are not enforced for a sandbox as a whole, in words with the
+/// reason of each; `None` where all are.
+pub fn not_enforced(cgroups: &Cgroups) -> Option<String> {
+    let controller = |limit: &str| match limit {
+        "cpu" => Some(Controller::Cpu),
+        "memory" => Some(Controller::Memory),
+        _ => None,
+    };
+    let is_asked = |limit: &str| ["cpu", "memory", "processes", "disk"].contains(&limit);
+    let missing: Vec<String> = holds(cgroups)
+        .into_iter()
+        .filter(|(limit, how)| *how != "enforced" && is_asked(limit))
+        .map(|(limit, how)| match controller(limit).and_then(|c| cgroups.why_not(c)) {
+            Some(why) => format!("{limit} is limited {how} ({why})"),
+            None => format!("{limit} is limited {how}"),
+        })
+        .map(|text| text.replace("limited none", "not limited"))
+        .collect();
+    (!missing.is_empty()).then(|| missing.join("; "))
+}
+
+/// Sets the part of the order that is about limits.
+pub fn ask(cgroups: &Cgroups, resources: &Resources, setup: Setup) -> Setup {
+    let slack = if cgroups.has(Controller::Pids) { PROCESSES_SLACK } else { 0 };
+    Setup {
+        processes_max: resources.processes.saturating_add(slack),
+        file_mb_max: resources.disk_mb,
+        data_mb_max: (!cgroups.has(Controller::Memory)).then_some(resources.memory_mb),
+        ..setup
+    }
+}
+
+/// Tells of each limit that strikes in a sandbox, until nothing of that runs any more.
+pub async fn watch(
+    link: Arc<Link>,
+    group: Arc<Group>,
+    labels: Labels,
+    resources: Resources,
+    strikes: mpsc::Sender<Strike>,
+) {
+    let mut tally = Tally::default();
+    loop {
+        let is_over = tokio::time::timeout(LOOK_EVERY, link.gone()).await.is_ok();
+        for (controller, limit) in [
+            (Controller::Memory, format!("memory limit {} MB", resources.memory_mb)),
+            (Controller::Pids, format!("process limit {}", resources.processes)),
+        ] {
+            let Some(count) = group.strikes(controller) else { continue };
+            if tally.is_news(controller.as_str(), count, Instant::now()) {
+                let strike = Strike { labels: labels.clone(), reason: format!("{limit} reached") };
+                // Where nobody hears there is nobody to tell; where too much waits, the next is.
+                let _ = strikes.try_send(strike);
+            }
+        }
+        if is_over {
+            return;
+        }
+    }
+}
+
+/// What has been told.
+#[derive(Default)]
+struct Tally {
+    told: HashMap<&'static str, (u64, Instant)>,
+}
+
+impl Tally {
+    /// Whether a count that rose is to be told now.
+    fn is_news(&mut self, limit: &'static str, count: u64, now: Instant) -> bool {
+        let is_news = match self.told.get(limit) {
+            None => count > 0,
+            Some((told, at)) => count > *told && now.duration_since(*at) >= TELL_EVERY,
+        };
+        if is_news {
+            self.told.insert(limit, (count, now));
+        }
+        is_news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_told_when_it_strikes_and_again_after_a_while() {
+        let begin = Instant::now();
+        let mut tally = Tally::default();
+        for (seconds, count, is_news) in
+            [(0, 0, false), (1, 3, true), (2, 4, false), (61, 4, true), (200, 4, false)]
+        {
+            let now = begin + Duration::from_secs(seconds);
+            assert_eq!(tally.is_news("memory", count, now), is_news, "after {seconds} s");
+        }
+        assert!(tally.is_news("pids", 1, begin), "each limit for itself");
+    }
+}

@@ -1,0 +1,186 @@
+//! Limits: what they stop, what is told of it, and that nothing of them is left behind.
+//!
+//! Where this machine can't enforce one (as for an ordinary user), the provider says so, and what is
+//! left is tried instead.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use issuebox::clock::{SystemClock, SystemIds};
+use issuebox::sandbox::local::{LocalConfig, LocalProvider};
+use issuebox::sandbox::{CreateSpec, ProviderError, SandboxProvider, Strike};
+use issuebox::types::Resources;
+
+use crate::common::{Local, Sandbox, WAIT, call, config, open, request, spec, target, until};
+
+const SMALL: Resources = Resources { cpu: 0.5, memory_mb: 96, processes: 24, disk_mb: 16 };
+
+async fn small<'a>(local: &'a Local, name: &str) -> Sandbox<'a> {
+    let mut spec: CreateSpec = spec(name, name);
+    spec.template.resources = SMALL;
+    let object = local.provider.create(spec).await.expect("made");
+    Sandbox { provider: &local.provider, target: target(&object) }
+}
+
+async fn holds(local: &Local) -> HashMap<&'static str, &'static str> {
+    local.provider.health().await.isolation.limits.into_iter().collect()
+}
+
+async fn strike(local: &Local) -> Strike {
+    tokio::time::timeout(WAIT, local.provider.next_strike()).await.expect("must be told")
+}
+
+/// The control groups of this machine that begin with a provider's identity.
+fn groups(dir: &Path) -> Vec<PathBuf> {
+    let identity = std::fs::read_to_string(dir.join("identity")).expect("an identity");
+    let prefix = format!("issuebox-{identity}-");
+    let mut found = Vec::new();
+    let mut left = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(at) = left.pop() {
+        for entry in std::fs::read_dir(at).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                    found.push(entry.path());
+                }
+                left.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_of_every_kind_counts_and_what_strikes_is_told() {
+    let Some(local) = Local::new().await else { return };
+    let how = holds(&local).await["memory"];
+    let sandbox = small(&local, "memory").await;
+    // Private memory: a shell that holds a long text.
+    let hog = "x=$(head -c 200000000 /dev/zero | tr '\\0' a); echo ${#x}";
+    let ended = sandbox.run(request(&["bash", "-c", hog])).await;
+    assert!(!ended.stdout.contains("200000000"), "{ended:?}");
+    assert_eq!(sandbox.sh("echo still here").await, "still here\n");
+    if how != "enforced" {
+        assert_eq!(how, "per process");
+        return;
+    }
+    let told = strike(&local).await;
+    assert_eq!(told.reason, "memory limit 96 MB reached");
+    assert_eq!(told.labels.sandbox, sandbox.target.expected);
+    // What is shared, and files in memory, which belong to no process.
+    for place in ["/dev/shm", "/tmp", "/home/agent"] {
+        let script = format!("head -c 200000000 /dev/zero > {place}/hog; stat -c %s {place}/hog");
+        let ended = sandbox.run(request(&["sh", "-c", &script])).await;
+        assert!(!ended.stdout.contains("200000000"), "{place}: {ended:?}");
+        sandbox.sh(&format!("rm -f {place}/hog")).await;
+    }
+    // A file on the disk is kept in memory too, but only as long as there is room.
+    sandbox.sh("for n in 1 2 3 4 5 6 7 8; do head -c 16000000 /dev/zero > f$n; done").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_bomb_meets_its_limit_and_what_strikes_is_told() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = small(&local, "bomb").await;
+    // This shell gives up at the first fork that fails; others try again for seconds.
+    let bomb = "n=0; while [ $n -lt 60 ]; do n=$((n+1)); sleep 1000 & echo $n; done";
+    let ended = sandbox.run(request(&["/bin/sh", "-c", bomb])).await;
+    let started = ended.stdout.lines().count();
+    assert!((10..=24).contains(&started), "{ended:?}");
+    if rustix::process::geteuid().is_root() && !groups(local.dir.path()).is_empty() {
+        assert_eq!(strike(&local).await.reason, "process limit 24 reached");
+    }
+    local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_file_becomes_longer_than_the_disk() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = small(&local, "long").await;
+    let ended = sandbox.run(request(&["sh", "-c", "head -c 20000000 /dev/zero > f"])).await;
+    assert_ne!(ended.code, 0, "{ended:?}");
+    let size: u64 = sandbox.sh("stat -c %s f").await.trim().parse().expect("a size");
+    assert!(size <= 16 << 20, "{size}");
+    let ended = sandbox.run(request(&["sh", "-c", "ulimit -n; ulimit -c"])).await;
+    assert!(ended.stdout.ends_with("\n0\n"), "no core files: {ended:?}");
+    let open_files: u64 = ended.stdout.lines().next().expect("one").parse().expect("a number");
+    assert!((256..=65_536).contains(&open_files), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_hold_what_the_template_says_and_go_with_the_sandbox() {
+    let Some(local) = Local::new().await else { return };
+    let how = holds(&local).await;
+    let sandbox = small(&local, "group").await;
+    let made = groups(local.dir.path());
+    if how["cpu"] != "enforced" {
+        assert!(how["memory"] != "enforced" || !made.is_empty());
+        return;
+    }
+    let read = |files: &[&str]| {
+        let content = |dir: &PathBuf| {
+            files.iter().find_map(|file| std::fs::read_to_string(dir.join(file)).ok())
+        };
+        made.iter().find_map(content).unwrap_or_default()
+    };
+    let quota = read(&["cpu.cfs_quota_us", "cpu.max"]);
+    assert!(quota == "50000\n" || quota == "50000 100000\n", "{quota}");
+    assert_eq!(read(&["memory.limit_in_bytes", "memory.max"]), format!("{}\n", 96 << 20));
+    assert_eq!(read(&["pids.max"]), "24\n");
+    // Every process of the sandbox is in it, and none can be seen or left from inside.
+    let members = read(&["cgroup.procs"]);
+    assert!(members.lines().count() >= 2, "the launcher and PID 1: {members:?}");
+    assert_eq!(
+        sandbox.sh("ls /sys/fs/cgroup 2>/dev/null; cut -d: -f3 /proc/self/cgroup | sort -u").await,
+        "/\n"
+    );
+
+    local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+    until("the groups' end", || groups(local.dir.path()).is_empty()).await;
+    local.provider.start(call(&sandbox.target)).await.expect("started");
+    assert_eq!(groups(local.dir.path()).len(), made.len());
+    local.provider.delete(call(&sandbox.target)).await.expect("deleted");
+    until("the groups' end", || groups(local.dir.path()).is_empty()).await;
+
+    // What a server that was killed has left is found by the next one.
+    let left = made[0].with_file_name(format!(
+        "issuebox-{}-left",
+        std::fs::read_to_string(local.dir.path().join("identity")).expect("an identity")
+    ));
+    let Local { dir, provider } = local;
+    drop(provider);
+    std::fs::create_dir(&left).expect("made");
+    until("the directory to be free", || {
+        let lock = std::fs::File::open(dir.path().join("lock")).expect("a lock");
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+    })
+    .await;
+    let _provider = open(dir.path());
+    assert!(!left.exists(), "cleared at the start");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_limits_are_required_and_can_not_be_enforced_nothing_is_made() {
+    let Some(local) = Local::new().await else { return };
+    let how = holds(&local).await;
+    let missing: Vec<&str> = ["cpu", "memory", "processes", "disk"]
+        .into_iter()
+        .filter(|limit| how[limit] != "enforced")
+        .collect();
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = LocalConfig { require_limits: true, ..config(dir.path()) };
+    let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds));
+    let provider = provider.expect("opens");
+    let made = provider.create(spec("required", "s")).await;
+    let trouble = provider.health().await.trouble;
+    if missing.is_empty() {
+        assert!(made.is_ok() && trouble.is_none(), "{made:?}, {trouble:?}");
+        return;
+    }
+    let Err(ProviderError::Refused(why)) = made else { panic!("{made:?}") };
+    for limit in missing {
+        assert!(why.contains(&format!("{limit} is")), "{limit} in {why}");
+        assert!(trouble.as_deref().is_some_and(|t| t.contains(limit)), "{limit} in {trouble:?}");
+    }
+    assert!(why.contains("require_limits"), "{why}");
+}
