@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::server::{Answer, TestServer, send};
+use common::server::{Answer, TestServer, opened, send};
 use futures_util::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -170,4 +170,35 @@ async fn an_upload_that_breaks_off_leaves_the_file_as_it_was() {
     let broken = put(reqwest::Body::wrap_stream(futures_util::stream::iter(broken)));
     assert!(broken.send().await.is_err(), "the client went away");
     assert_eq!(server.get(&path).await.text, "old");
+}
+
+#[tokio::test]
+async fn who_only_looks_at_files_on_the_page_starts_nothing() {
+    let server = TestServer::start().await;
+    server.deliver("issues", "d-1", &opened(1, "a title")).await;
+    server.get("/v1/sandboxes/claude-issue-1?until=running&wait=10").await;
+    let put = server.request(Method::PUT, "/v1/sandboxes/claude-issue-1/files/content?path=f");
+    assert_eq!(send(put.body("x")).await.status, 201);
+    let closed = opened(1, "a title").replace("opened", "closed").replace("\"open\"", "\"closed\"");
+    let closed = closed.replace("2026-01-31T12:00:00Z", "2026-02-01T12:00:00Z");
+    assert_eq!(server.deliver("issues", "d-2", &closed).await.status, 202);
+    let stopped = server.get("/v1/sandboxes/claude-issue-1?until=stopped&wait=10").await;
+    let stopped = stopped.json()["data"].clone();
+    assert_eq!(stopped["phase"], "stopped");
+    let cookie = server.log_in().await;
+    let (list, content) = ("claude-issue-1/files", "claude-issue-1/files/content?path=f");
+    for path in ["/v1/sandboxes/", "/sandboxes/"].map(|of| format!("{of}{list}")) {
+        let looks = send(server.client.get(server.url(&path)).header("cookie", &cookie)).await;
+        assert!(looks.status == 409 && looks.text.contains("is stopped"), "{path}: {looks:?}");
+    }
+    let path = format!("/v1/sandboxes/{content}");
+    let looks = send(server.client.get(server.url(&path)).header("cookie", &cookie)).await;
+    assert_eq!((looks.status, looks.code().as_str()), (409, "not_running"));
+    let after = server.get("/v1/sandboxes/claude-issue-1").await.json()["data"].clone();
+    assert_eq!((&after["wanted"], &after["attempt"]), (&stopped["wanted"], &stopped["attempt"]));
+    // A program that sends the token means it.
+    let read = server.get(&path).await;
+    assert_eq!((read.status, read.text.as_str()), (200, "x"));
+    let looks = send(server.client.get(server.url(&path)).header("cookie", &cookie)).await;
+    assert_eq!((looks.status, looks.text.as_str()), (200, "x"), "it runs");
 }

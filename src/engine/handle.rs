@@ -244,8 +244,8 @@ impl Engine {
         wait::follow(&self.core, meant.home, Some(&meant.id), until, at_most).await
     }
 
-    /// Gives a running sandbox to work in: starts it where it is stopped and no person stopped
-    /// it, else waits up to `at_most`. Counts as activity.
+    /// Gives a running sandbox to work in, and waits for it up to `at_most`. With `start` it is
+    /// started where it is stopped and no person stopped it. Counts as activity.
     ///
     /// # Errors
     /// [`EngineError`].
@@ -253,6 +253,7 @@ impl Engine {
         &self,
         account: &AccountName,
         sandbox: &SandboxRef,
+        start: bool,
         cause: Cause,
         at_most: Duration,
     ) -> Result<Work, EngineError> {
@@ -261,7 +262,7 @@ impl Engine {
         let answered = loop {
             let attempt = async {
                 let sandbox = meant.id.clone();
-                let event = IssueEvent::Worked { sandbox, start: true, cause: cause.clone() };
+                let event = IssueEvent::Worked { sandbox, start, cause: cause.clone() };
                 self.ask(meant.home, Activation::default(), event).await
             };
             if let Some(answered) = attempts.judge(attempt.await)? {

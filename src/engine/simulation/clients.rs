@@ -184,7 +184,7 @@ impl Server {
         let meant = SandboxRef::Id(sandbox.id.clone());
         let ask = async move {
             let _waiting = waiting;
-            engine.work(&account(), &meant, cause(), Duration::from_secs(20)).await
+            engine.work(&account(), &meant, true, cause(), Duration::from_secs(20)).await
         };
         self.client(ask, |inner, answer| {
             if let Ok(work) = answer {

@@ -201,7 +201,8 @@ async fn work_starts_what_no_person_stopped() {
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     bench.until_running("1").await;
     let at_most = Duration::from_secs(5);
-    let work = bench.engine.work(&account(), &named("1"), Cause::Service("test"), at_most).await;
+    let work =
+        bench.engine.work(&account(), &named("1"), true, Cause::Service("test"), at_most).await;
     assert!(work.is_ok());
 }
 

@@ -142,17 +142,38 @@ pub async fn start(
     Ok(shared.edge.logs.keep(&work.sandbox.id, &caller.request_id, &argv, execution))
 }
 
-/// A running sandbox to work in; the server's end ends the wait.
+/// A running sandbox to work in, started where it is stopped; the server's end ends the wait.
 pub async fn work(
     shared: &Shared,
     caller: &Caller,
     id: &str,
     at_most: Duration,
 ) -> Result<Work, ApiError> {
-    let of = sandbox_ref(id);
+    begin(shared, caller, id, true, at_most).await
+}
+
+/// The same, to look at what is in it. A session does not start it: its browser follows any link,
+/// and GET is to be safe (RFC 9110, section 9.2.1). Who sends the token asks by themselves.
+pub async fn work_to_read(
+    shared: &Shared,
+    caller: &Caller,
+    id: &str,
+    at_most: Duration,
+) -> Result<Work, ApiError> {
+    begin(shared, caller, id, caller.session.is_none(), at_most).await
+}
+
+async fn begin(
+    shared: &Shared,
+    caller: &Caller,
+    id: &str,
+    start: bool,
+    at_most: Duration,
+) -> Result<Work, ApiError> {
+    let (engine, of) = (&shared.edge.engine, sandbox_ref(id));
     tokio::select! {
         biased;
-        work = shared.edge.engine.work(&caller.account, &of, caller.cause(), at_most) => Ok(work?),
+        work = engine.work(&caller.account, &of, start, caller.cause(), at_most) => Ok(work?),
         () = closed(shared.edge.closing.clone()) => {
             Err(EngineError::ShuttingDown.into())
         }

@@ -16,7 +16,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::exec::work;
+use super::exec::{work, work_to_read};
 use crate::http::Shared;
 use crate::http::auth::Caller;
 use crate::http::body;
@@ -95,7 +95,8 @@ fn text_or_base64(bytes: Vec<u8>) -> (Option<String>, Option<String>) {
     }
 }
 
-/// Lists a directory of the workspace, or shows the entry of a file.
+/// Lists a directory of the workspace, or shows the entry of a file. With the token a stopped
+/// sandbox is started for it; with a session of the page it is `not_running`.
 #[utoipa::path(
     tag = "work",
     params(
@@ -130,14 +131,14 @@ pub async fn list(
     let depth = query.number("depth", 1..=DEPTH_MAX)?.unwrap_or(1);
     let depth = u32::try_from(depth).expect("at most 32");
     let (path, at_most) = read_query(query)?;
-    let work = work(&shared, &caller, &id, at_most).await?;
+    let work = work_to_read(&shared, &caller, &id, at_most).await?;
     let found = work.provider.list_files(work.target, path, depth).await?;
     let entries = found.entries.into_iter().map(FileBody::from).collect();
     let list = FileList { entries, truncated: found.truncated };
     Ok(HttpResponse::Ok().json(Success::about(&work.sandbox, list)))
 }
 
-/// The content of a file.
+/// The content of a file. A stopped sandbox is started as for a list.
 #[utoipa::path(
     tag = "work",
     params(
@@ -167,7 +168,7 @@ pub async fn read(
     id: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     let (path, at_most) = read_file_query(&request)?;
-    let work = work(&shared, &caller, &id, at_most).await?;
+    let work = work_to_read(&shared, &caller, &id, at_most).await?;
     let content = work.provider.read_file(work.target, path).await?;
     let size = content.size;
     Ok(HttpResponse::Ok()

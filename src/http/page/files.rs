@@ -12,7 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
 use crate::engine::Work;
 use crate::http::Shared;
-use crate::http::api::exec::work;
+use crate::http::api::exec::work_to_read;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
@@ -144,7 +144,7 @@ async fn running(shared: &Shared, visitor: &Visitor, sandbox: &Sandbox) -> Resul
         let message = format!("Its files can be seen while it runs; it is {phase}");
         return Err(ApiError::new(Code::NotRunning, message));
     }
-    work(shared, &visitor.caller, sandbox.id.as_str(), WAIT_MAX).await
+    work_to_read(shared, &visitor.caller, sandbox.id.as_str(), WAIT_MAX).await
 }
 
 async fn preview(work: &Work, path: WorkspacePath, size: u64) -> Result<Preview, ApiError> {
