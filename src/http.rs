@@ -134,6 +134,9 @@ pub struct Limits {
     pub drain_time_max: Duration,
     /// How much of each output stream an exec answers with, in bytes.
     pub exec_output_max: usize,
+    /// For how long an answer that goes on may outlive the session that asked for it: so often is
+    /// the session looked at.
+    pub session_lag_max: Duration,
 }
 
 impl Default for Limits {
@@ -151,6 +154,7 @@ impl Default for Limits {
             linger: Duration::from_secs(5),
             drain_time_max: Duration::from_secs(5),
             exec_output_max: 1024 * 1024,
+            session_lag_max: Duration::from_secs(15),
         }
     }
 }

@@ -153,14 +153,16 @@ impl SandboxProvider for MemoryProvider {
 
     /// `echo …` prints its arguments, `cat` its input, `fail N` exits with N, `many N` writes N
     /// bytes, `bytes` writes what is not UTF-8, `vanish` ends without an exit, `forever` runs
-    /// until it is dropped; anything else cannot be started.
+    /// until it is dropped, also in a shell; anything else cannot be started.
     async fn exec(&self, _: Target, request: ExecRequest) -> Result<Execution, WorkError> {
         self.work()?;
         let (tx, events) = mpsc::channel(4);
         let args = request.command[1..].join(" ");
         let dropped = Arc::clone(&self.dropped);
         let number = args.parse::<usize>().unwrap_or(0);
-        let (output, code) = match request.command[0].as_str() {
+        let is_endless = request.command.last().is_some_and(|last| last == "forever");
+        let program = if is_endless { "forever" } else { request.command[0].as_str() };
+        let (output, code) = match program {
             "echo" => (Bytes::from(args + "\n"), 0),
             // A shell says its line back.
             "sh" => (Bytes::from(request.command[2..].join(" ")), 0),

@@ -1,0 +1,109 @@
+//! An end that comes, and sessions for tests of what it ends.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::clock::{SystemClock, SystemIds};
+use crate::http::auth::TokenHash;
+use crate::http::sse::HEARTBEAT;
+use crate::store::session::{SessionHash, SessionStore};
+use crate::store::{CommitError, StoreError};
+use crate::types::{Secret, Timestamp};
+
+/// One session, in memory.
+#[derive(Default)]
+struct One(Mutex<Option<Timestamp>>);
+
+#[async_trait]
+impl SessionStore for One {
+    async fn put_session(
+        &self,
+        _: SessionHash,
+        _: Timestamp,
+        ends_at: Timestamp,
+    ) -> Result<(), CommitError> {
+        *self.0.lock().expect("not poisoned") = Some(ends_at);
+        Ok(())
+    }
+
+    async fn session_end(&self, _: SessionHash) -> Result<Option<Timestamp>, StoreError> {
+        Ok(*self.0.lock().expect("not poisoned"))
+    }
+
+    async fn end_session(&self, _: SessionHash) -> Result<(), CommitError> {
+        *self.0.lock().expect("not poisoned") = None;
+        Ok(())
+    }
+}
+
+/// An answer that goes on with a session, until that is ended by what is sent to it.
+pub struct Session {
+    pub sessions: Sessions,
+    pub key: SessionKey,
+}
+
+impl Session {
+    pub async fn begin() -> Self {
+        let token = TokenHash::of(&Secret::new("token"));
+        let sessions = Sessions::new(Arc::new(One::default()), &token);
+        let now = SystemClock.now();
+        let secret = sessions.begin(&SystemIds, now).await.expect("it begins");
+        let key = sessions.find(&secret, now).await.expect("it is read").expect("there");
+        Self { sessions, key }
+    }
+
+    pub async fn end(&self) {
+        self.sessions.end(&self.key).await.expect("it ends");
+    }
+
+    pub fn ending(&self, closing: watch::Receiver<bool>) -> Ending {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let (sessions, key) = (self.sessions.clone(), self.key.clone());
+        let good_until = Instant::now() + HEARTBEAT;
+        let watched = Watched { sessions, key, clock, lag_max: HEARTBEAT, good_until };
+        Ending::of(closing, Some(watched))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_comes_with_the_server_at_once_and_with_the_session_soon() {
+    let (close, closing) = watch::channel(false);
+    let session = Session::begin().await;
+    let mut ending = session.ending(closing.clone());
+    let began = Instant::now();
+    tokio::time::timeout(HEARTBEAT * 9, ending.come()).await.expect_err("nothing has ended");
+    session.end().await;
+    let ended = tokio::time::timeout(HEARTBEAT, ending.come()).await;
+    assert_eq!(ended, Ok(Ended::Session), "after {:?}", began.elapsed());
+    let mut ending = Ending::of(closing, None);
+    assert_eq!(ending.has_come().await, None);
+    close.send_replace(true);
+    assert_eq!(ending.come().await, Ended::Server);
+}
+
+#[test]
+fn nobody_waits_for_a_server_that_cannot_say_any_more_that_it_ends() {
+    // On a thread of its own: what never yields holds up every timer of its runtime.
+    let (tx, rx) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.expect("a runtime").block_on(async {
+            let session = Session::begin().await;
+            for is_by_session in [false, true] {
+                let (gone, closing) = watch::channel(false);
+                let mut ending = match is_by_session {
+                    false => Ending::of(closing, None),
+                    true => session.ending(closing),
+                };
+                drop(gone);
+                tx.send(ending.come().await).expect("somebody listens");
+            }
+        });
+    });
+    for _ in 0..2 {
+        let ended = rx.recv_timeout(Duration::from_secs(10)).expect("the end is not noticed");
+        assert_eq!(ended, Ended::Server);
+    }
+}
