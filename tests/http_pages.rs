@@ -108,6 +108,7 @@ async fn every_page_is_for_people_with_a_session_and_lets_nothing_run() {
         let without = send(server.client.get(server.url(&page))).await;
         let is_log_in = without.text.contains("action=\"/login\"");
         assert!(is_log_in && !without.text.contains("id=\"live\""), "{page}: {without:?}");
+        assert_eq!(without.status, if page == "/" { 200 } else { 401 }, "{page}");
         let shown = person.see(&page).await;
         assert_eq!(shown.status, 200, "{page}: {shown:?}");
         let policy = shown.header("content-security-policy");
@@ -293,6 +294,8 @@ async fn a_link_logs_in_once_and_looking_at_it_does_not_use_it_up() {
         let page = send(server.client.get(&url)).await;
         assert!(page.status == 200 && page.text.contains("This link logs you in, once."));
         assert!(page.header("set-cookie").is_empty());
+        // The key in its address is not told on with what the page loads.
+        assert_eq!(page.header("referrer-policy"), "strict-origin");
     }
     let key = url.rsplit("key=").next().expect("a key");
     let use_it = |origin: String| {

@@ -2,7 +2,7 @@
 
 use actix_web::cookie::{Cookie, SameSite, time::Duration as CookieAge};
 use actix_web::http::StatusCode;
-use actix_web::http::header;
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use maud::{Markup, html};
 
@@ -68,7 +68,11 @@ pub async fn login_page(request: HttpRequest) -> Result<HttpResponse, ApiError> 
     let mut query = Query::parse(request.query_string());
     let key = query.text("key")?;
     query.finish()?;
-    Ok(super::html(&key.map_or_else(|| log_in_page(None, "/"), |key| link_page(&key))))
+    let mut page = super::html(&key.map_or_else(|| log_in_page(None, "/"), |key| link_page(&key)));
+    // Or what the page loads would tell a proxy's log the key as the address it was loaded from.
+    let policy = HeaderValue::from_static("strict-origin");
+    page.headers_mut().insert(header::REFERRER_POLICY, policy);
+    Ok(page)
 }
 
 /// Begins a session with the token, or with the key of a log-in link.
