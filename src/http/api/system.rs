@@ -1,6 +1,7 @@
 //! The server about itself: `GET /v1/system`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use serde::Serialize;
@@ -13,6 +14,7 @@ use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::wire::{Failed, Success};
 use crate::sandbox::Health;
+use crate::store::Store;
 use crate::types::{AccountName, Phase, ProviderName, Timestamp};
 
 /// The server about itself.
@@ -136,7 +138,9 @@ pub async fn look(shared: &Shared, account: &AccountName) -> Result<SystemBody, 
         })
         .collect();
     let mut sandboxes: BTreeMap<_, _> = Phase::ALL.iter().map(|p| (p.as_str(), 0)).collect();
-    for (phase, count) in edge.store.counts(account).await? {
+    let of = account.clone();
+    let counts = async move |store: Arc<dyn Store>| store.counts(&of).await;
+    for (phase, count) in shared.read_list(counts).await? {
         sandboxes.insert(phase.as_str(), count);
     }
     Ok(SystemBody {
