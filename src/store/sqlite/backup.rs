@@ -11,6 +11,8 @@
 //!
 //! # Races it accepts
 //! A backup that is written to a name which somebody else takes at the same moment replaces theirs.
+//! Where a restore breaks off right after it set aside a log that could not be folded in, that log
+//! stands beside the kept database alone, which is whole: restore again before a server starts.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
