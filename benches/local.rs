@@ -16,7 +16,7 @@ use issuebox::sandbox::{
     CreateSpec, ExecEvent, ExecRequest, Labels, Object, SandboxProvider, Target, TargetCall,
 };
 use issuebox::types::{
-    AccountName, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName, ProviderName,
+    AccountName, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName, OnLimit, ProviderName,
     Resources, SandboxId, Template, TemplateName, Timestamp,
 };
 
@@ -146,6 +146,7 @@ fn spec(name: &str) -> CreateSpec {
             provider: ProviderName::trusted("local"),
             mode: Mode::Strong,
             resources: Resources { cpu: 1.0, memory_mb: 512, processes: 128, disk_mb: 1024 },
+            on_limit: OnLimit::Kill,
         },
         deadline: deadline(),
     }

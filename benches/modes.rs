@@ -19,7 +19,8 @@ use issuebox::issue::{Rules, StepRules};
 use issuebox::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
 use issuebox::store::sqlite::SqliteStore;
 use issuebox::types::{
-    AccountName, Cause, IssueId, Mode, Phase, ProviderName, Resources, Template, TemplateName,
+    AccountName, Cause, IssueId, Mode, OnLimit, Phase, ProviderName, Resources, Template,
+    TemplateName,
 };
 use store::MoodyStore;
 
@@ -108,6 +109,7 @@ async fn start(
         provider: name.clone(),
         mode: Mode::Strong,
         resources: Resources { cpu: 1.0, memory_mb: 64, processes: 8, disk_mb: 64 },
+        on_limit: OnLimit::Kill,
     };
     let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
     let provider_rules =

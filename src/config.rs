@@ -193,8 +193,17 @@ pub struct SandboxLogs {
 /// `[providers]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Providers {
+    /// `[providers.local]`
+    pub local: Local,
     /// `[providers.simulated]`
     pub simulated: Simulated,
+}
+
+/// `[providers.local]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Local {
+    /// `require_limits`: refuse sandboxes whose limits this machine can't enforce.
+    pub require_limits: bool,
 }
 
 /// `[providers.simulated]`: where it keeps its objects, and its faults.

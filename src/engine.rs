@@ -35,6 +35,7 @@ mod retention;
 mod scheduler;
 pub mod spawner;
 mod start;
+mod strikes;
 mod unite;
 mod wait;
 

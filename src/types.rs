@@ -21,6 +21,6 @@ pub use sandbox::{
     TimelineEntry, Wanted,
 };
 pub use secret::{LiveSecrets, Secret};
-pub use template::{Resources, Template};
+pub use template::{OnLimit, Resources, Template};
 pub use text::inert;
 pub use time::Timestamp;

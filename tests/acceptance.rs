@@ -14,6 +14,8 @@ mod drift;
 mod ensure;
 #[path = "acceptance/flood.rs"]
 mod flood;
+#[path = "acceptance/limits.rs"]
+mod limits;
 #[path = "acceptance/order.rs"]
 mod order;
 #[path = "common/process.rs"]

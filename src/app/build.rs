@@ -183,8 +183,9 @@ fn open_providers(
     // What an earlier configuration made stays reachable.
     let dir = config.server.data.join("local");
     if needed("local") || dir.exists() {
-        let provider =
-            LocalProvider::open(LocalConfig::new(dir), Arc::clone(clock), Arc::clone(ids))?;
+        let require_limits = config.providers.local.require_limits;
+        let local = LocalConfig { require_limits, ..LocalConfig::new(dir) };
+        let provider = LocalProvider::open(local, Arc::clone(clock), Arc::clone(ids))?;
         providers.insert(ProviderName::trusted("local"), Arc::new(provider));
     }
     for template in config.templates.values() {

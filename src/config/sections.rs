@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{Mode, ProviderName, Resources, Secret, Template, TemplateName};
+use crate::types::{Mode, OnLimit, ProviderName, Resources, Secret, Template, TemplateName};
 
 use super::error::ConfigError;
 use super::reader::{Reader, list_of, text_of};
 use super::source::{Sources, Value};
 use super::{
-    Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Providers, Quota, RepositoryPattern,
-    Retention, SandboxLogs, Server, Simulated, StepBounds, Triggers,
+    Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Local, Providers, Quota,
+    RepositoryPattern, Retention, SandboxLogs, Server, Simulated, StepBounds, Triggers,
 };
 
 /// Reads all sections.
@@ -315,12 +315,12 @@ fn template(r: &mut Reader, name: &str) -> Template {
     let memory_mb = r.number(&key("memory_mb"), 1024, 16..=16_777_216);
     let processes = r.number(&key("processes"), 256, 8..=4_194_304);
     let disk_mb = r.number(&key("disk_mb"), 2048, 16..=1_073_741_824);
-    if provider == "local" {
-        for limit in ["cpu", "memory_mb", "disk_mb"] {
-            r.not_in_force(&key(limit));
-        }
-    }
     network(r, &key);
+    let on_limit = r.parsed(&key("on_limit"), OnLimit::Kill, |text| match text {
+        "kill" => Ok(OnLimit::Kill),
+        "stop" => Ok(OnLimit::Stop),
+        _ => Err("must be kill or stop".to_owned()),
+    });
     Template {
         name: TemplateName::trusted(name),
         provider: ProviderName::trusted(provider),
@@ -331,10 +331,11 @@ fn template(r: &mut Reader, name: &str) -> Template {
             processes: u32::try_from(processes).expect("it is below 2^32"),
             disk_mb,
         },
+        on_limit,
     }
 }
 
-/// What a template says of the network and of limits that were hit.
+/// What a template says of the network.
 fn network(r: &mut Reader, key: &impl Fn(&str) -> String) {
     r.parsed(&key("network"), (), |text| match text {
         "none" => Ok(()),
@@ -348,15 +349,6 @@ fn network(r: &mut Reader, key: &impl Fn(&str) -> String) {
     if !r.numbers(&ports).is_empty() {
         r.not_in_force(&ports);
     }
-    let on_limit = key("on_limit");
-    let stops = r.parsed(&on_limit, false, |text| match text {
-        "kill" => Ok(false),
-        "stop" => Ok(true),
-        _ => Err("must be kill or stop".to_owned()),
-    });
-    if stops {
-        r.not_in_force(&on_limit);
-    }
 }
 
 fn providers(r: &mut Reader) -> Providers {
@@ -364,12 +356,7 @@ fn providers(r: &mut Reader) -> Providers {
         "namespaces" => Ok(()),
         _ => Err("must be namespaces (anything less is not available yet)".to_owned()),
     });
-    if r.flag("providers.local.require_limits", false) {
-        r.wrong(
-            "providers.local.require_limits",
-            "cannot be true yet: memory, CPU and disk are not enforced, so no sandbox could start",
-        );
-    }
+    let require_limits = r.flag("providers.local.require_limits", false);
     let key = |name: &str| format!("providers.simulated.{name}");
     let mut delay =
         |name: &str| Duration::from_millis(r.number(&key(name), 0, 0..=SECONDS_MAX * 1000));
@@ -378,6 +365,7 @@ fn providers(r: &mut Reader) -> Providers {
     let delete_delay = delay("delete_delay_ms");
     let dir = r.path(&key("dir"), Some(PathBuf::from("./simulated")));
     Providers {
+        local: Local { require_limits },
         simulated: Simulated {
             dir: dir.expect("it has a default"),
             create_delay,

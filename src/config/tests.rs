@@ -1,6 +1,7 @@
 //! Every error's text, and who wins.
 
 use super::*;
+use crate::types::OnLimit;
 
 fn load_with(
     file: Option<&str>,
@@ -304,7 +305,6 @@ network = "allow"
 allow = ["example.org"]
 [providers.local]
 isolation = "none"
-require_limits = true
 "#
         ),
         @r#"
@@ -312,7 +312,6 @@ require_limits = true
     issuebox.toml:5: templates.default.network must be none (anything more is not available yet), not "allow"
     issuebox.toml:6: templates.default.allow needs network = "allow", which is not available yet
     issuebox.toml:8: providers.local.isolation must be namespaces (anything less is not available yet), not "none"
-    issuebox.toml:9: providers.local.require_limits cannot be true yet: memory, CPU and disk are not enforced, so no sandbox could start
     "#
     );
 }
@@ -360,14 +359,12 @@ on_limit = "stop"
     )
     .expect("accepted");
     assert_eq!(loaded.config.server.public_url.as_deref(), Some("https://box.example.org"));
+    assert_eq!(loaded.config.templates.values().next().expect("one").on_limit, OnLimit::Stop);
+    assert!(!loaded.config.providers.local.require_limits);
     let dir = loaded.warnings[0].split("issuebox.toml").next().unwrap_or_default().to_owned();
     insta::assert_snapshot!(loaded.warnings.join("\n").replace(&dir, ""), @"
     issuebox.toml:5: github.api_url is accepted but not yet in force
-    issuebox.toml:17: templates.default.cpu is accepted but not yet in force
-    issuebox.toml:18: templates.default.memory_mb is accepted but not yet in force
-    issuebox.toml:20: templates.default.disk_mb is accepted but not yet in force
     issuebox.toml:21: templates.default.ports is accepted but not yet in force
-    issuebox.toml:22: templates.default.on_limit is accepted but not yet in force
     ");
 }
 

@@ -280,6 +280,7 @@ fn repository_in(event: &IssueEvent) -> Option<&Repository> {
         | IssueEvent::Learned { .. }
         | IssueEvent::Merged { .. }
         | IssueEvent::Worked { .. }
+        | IssueEvent::LimitStruck { .. }
         | IssueEvent::Answered(_)
         | IssueEvent::Due { .. }
         | IssueEvent::Observed(_)

@@ -32,6 +32,7 @@ use super::restless::Restless;
 use super::retention::{self, Retention};
 use super::scheduler::{self, Alarm};
 use super::spawner::Spawner;
+use super::strikes;
 
 /// How many issues are read at once when the server starts.
 const START_PAGE: usize = 1_000;
@@ -111,6 +112,9 @@ impl Engine {
         spawner.io(Box::pin(admission::grant(Arc::clone(&engine.core))));
         spawner.io(Box::pin(retention::run(Arc::clone(&engine.core), parts.retention)));
         engine.begin_sweeps();
+        for (_, provider) in engine.providers() {
+            engine.core.spawner.io(Box::pin(strikes::tell(engine.clone(), provider)));
+        }
         spawner.io(Box::pin(fanout::run(engine.clone())));
         Ok(engine)
     }

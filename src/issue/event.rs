@@ -144,6 +144,13 @@ pub enum IssueEvent {
         /// Who.
         cause: Cause,
     },
+    /// A limit struck in a certain sandbox.
+    LimitStruck {
+        /// Which.
+        sandbox: SandboxId,
+        /// Which limit, for people.
+        reason: String,
+    },
     /// A provider call ended.
     Answered(Answer),
     /// The state's due time may have come.
@@ -188,6 +195,7 @@ impl IssueEvent {
             Self::Adopt(ask) => &ask.claims,
             Self::Command(_)
             | Self::Worked { .. }
+            | Self::LimitStruck { .. }
             | Self::Around { .. }
             | Self::Learned { .. }
             | Self::Merged { .. }

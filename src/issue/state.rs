@@ -292,6 +292,8 @@ pub enum StoppedBy {
     Provider,
     /// Nothing was done in it for too long.
     Idle,
+    /// It used up what it may use.
+    Limit,
 }
 
 /// The state of an issue's sandbox, by phase.

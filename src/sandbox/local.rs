@@ -139,6 +139,12 @@ impl LocalProvider {
     ) -> Result<Self, OpenError> {
         Ok(Self { objects: Objects::open(config, clock, ids)? })
     }
+
+    /// The limits of a template that are not enforced here for a sandbox as a whole, in words with
+    /// the reason of each; `None` where all are.
+    pub fn limits_not_enforced(&self) -> Option<String> {
+        self.objects.limits_not_enforced()
+    }
 }
 
 #[async_trait]

@@ -13,6 +13,18 @@ pub struct Template {
     pub mode: Mode,
     /// What it may use.
     pub resources: Resources,
+    /// What happens when it uses that up.
+    pub on_limit: OnLimit,
+}
+
+/// What happens to a sandbox in which a limit strikes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLimit {
+    /// What struck it is killed or refused, and the sandbox goes on.
+    #[default]
+    Kill,
+    /// The sandbox is stopped.
+    Stop,
 }
 
 /// What a sandbox may use. Whether a provider can enforce each is said by its

@@ -8,7 +8,7 @@ use issuebox::issue::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, 
 use issuebox::store::{DeliveryRow, DeliveryState, Write};
 use issuebox::types::{
     AccountName, Alias, Attempt, DeliveryId, ExternalId, Failure, FailureCode, Generation, HomeId,
-    IssueId, IssueNumber, Mode, ObjectName, Phase, ProviderName, ProviderStep, Repository,
+    IssueId, IssueNumber, Mode, ObjectName, OnLimit, Phase, ProviderName, ProviderStep, Repository,
     Resources, SandboxId, Template, TemplateName, TimelineEntry, Timestamp,
 };
 use proptest::option::of;
@@ -29,6 +29,7 @@ pub fn template() -> Template {
         provider: ProviderName::trusted("simulated"),
         mode: Mode::Strong,
         resources: Resources { cpu: 1.0, memory_mb: 1024, processes: 256, disk_mb: 2048 },
+        on_limit: OnLimit::Kill,
     }
 }
 
@@ -229,12 +230,22 @@ fn any_template() -> BoxedStrategy<Template> {
         any::<f64>().prop_filter("NaN is not equal to itself", |cpu| !cpu.is_nan()),
         Just(0.1 + 0.2)
     ];
-    (text(), "[a-z]{1,9}", one_of(Mode::ALL), cpu, any::<u64>(), any::<u32>(), any::<u64>())
-        .prop_map(|(name, provider, mode, cpu, memory_mb, processes, disk_mb)| Template {
+    (
+        text(),
+        "[a-z]{1,9}",
+        one_of(Mode::ALL),
+        cpu,
+        any::<u64>(),
+        any::<u32>(),
+        any::<u64>(),
+        any::<bool>(),
+    )
+        .prop_map(|(name, provider, mode, cpu, memory_mb, processes, disk_mb, stops)| Template {
             name: TemplateName::trusted(name),
             provider: ProviderName::trusted(provider),
             mode,
             resources: Resources { cpu, memory_mb, processes, disk_mb },
+            on_limit: if stops { OnLimit::Stop } else { OnLimit::Kill },
         })
         .boxed()
 }

@@ -20,7 +20,7 @@ pub(super) fn look(config: &Config) -> Vec<Check> {
     let one = |name: &str| {
         let what = format!("provider {name}");
         match name {
-            "local" => local(&what, &config.server.data),
+            "local" => local(&what, config),
             "simulated" => simulated(&what, &config.providers.simulated.dir),
             _ => Check::broken(
                 &what,
@@ -33,12 +33,21 @@ pub(super) fn look(config: &Config) -> Vec<Check> {
 }
 
 /// Makes a whole sandbox and removes it: settings explain a failure but do not predict it.
-fn local(what: &str, data: &Path) -> Check {
+fn local(what: &str, config: &Config) -> Check {
+    let data = &config.server.data;
     let home = if data.is_dir() { data.to_owned() } else { std::env::temp_dir() };
     let dir = TriedIn(home.join(format!(".doctor-local-{}", std::process::id())));
-    match try_local(&dir.0) {
-        Ok(None) => Check::right(what, "a sandbox was made as a trial and removed"),
-        Ok(Some(trouble)) => {
+    match try_local(&dir.0, config.providers.local.require_limits) {
+        Ok(Tried { trouble: None, limits, not_enforced: None }) => {
+            Check::right(what, format!("a sandbox was made as a trial and removed; {limits}"))
+        }
+        Ok(Tried { trouble: None, limits, not_enforced: Some(missing) }) => Check::noted(
+            what,
+            format!("a sandbox was made as a trial and removed; {limits}: {missing}"),
+            "run the server as root, or under systemd with Delegate=cpu memory pids, where others \
+             must not be able to use up the machine; require_limits refuses what can't be enforced",
+        ),
+        Ok(Tried { trouble: Some(trouble), .. }) => {
             let (found, remedy) = trouble.split_once(". ").unwrap_or((
                 &trouble,
                 "see what the local provider needs, or use provider \"simulated\" to try things",
@@ -52,16 +61,31 @@ fn local(what: &str, data: &Path) -> Check {
     }
 }
 
-fn try_local(dir: &Path) -> anyhow::Result<Option<String>> {
+/// What came of a trial.
+struct Tried {
+    trouble: Option<String>,
+    /// How each limit holds, in words.
+    limits: String,
+    not_enforced: Option<String>,
+}
+
+fn try_local(dir: &Path, require_limits: bool) -> anyhow::Result<Tried> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build().context("no runtime")?;
-    let health = runtime.block_on(async {
-        let config = LocalConfig::new(dir.to_owned());
+    let tried = runtime.block_on(async {
+        let config = LocalConfig { require_limits, ..LocalConfig::new(dir.to_owned()) };
         let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds))?;
-        anyhow::Ok(provider.health().await)
+        let health = provider.health().await;
+        let limit = |(limit, how): &(&str, &str)| format!("{limit} {how}");
+        let limits: Vec<String> = health.isolation.limits.iter().map(limit).collect();
+        anyhow::Ok(Tried {
+            trouble: health.trouble,
+            limits: format!("limits: {}", limits.join(", ")),
+            not_enforced: provider.limits_not_enforced(),
+        })
     });
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
-    Ok(health?.trouble)
+    tried
 }
 
 /// A directory that something was tried in; removed with this.

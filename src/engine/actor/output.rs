@@ -82,6 +82,7 @@ pub(super) const fn is_for_the_issue(event: &IssueEvent) -> bool {
         | IssueEvent::Adopt(_) => true,
         IssueEvent::Command(_)
         | IssueEvent::Worked { .. }
+        | IssueEvent::LimitStruck { .. }
         | IssueEvent::Answered(_)
         | IssueEvent::Due { .. }
         | IssueEvent::Learned { .. }
@@ -109,6 +110,7 @@ pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryR
         IssueEvent::Ensure(_)
         | IssueEvent::Command(_)
         | IssueEvent::Worked { .. }
+        | IssueEvent::LimitStruck { .. }
         | IssueEvent::Answered(_)
         | IssueEvent::Due { .. }
         | IssueEvent::Around { .. }

@@ -25,6 +25,7 @@ const fn kind(event: &IssueEvent) -> &'static str {
         IssueEvent::Learned { .. } => "learned",
         IssueEvent::Merged { .. } => "merged",
         IssueEvent::Worked { .. } => "worked",
+        IssueEvent::LimitStruck { .. } => "limit_struck",
         IssueEvent::Answered(_) => "answered",
         IssueEvent::Due { .. } => "due",
         IssueEvent::Observed(_) => "observed",
@@ -45,6 +46,7 @@ const fn delivery(event: &IssueEvent) -> Option<&DeliveryId> {
         | IssueEvent::Learned { .. }
         | IssueEvent::Merged { .. }
         | IssueEvent::Worked { .. }
+        | IssueEvent::LimitStruck { .. }
         | IssueEvent::Answered(_)
         | IssueEvent::Due { .. }
         | IssueEvent::Observed(_)

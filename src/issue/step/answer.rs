@@ -225,5 +225,6 @@ pub(super) const fn stopped_reason(by: StoppedBy) -> &'static str {
         StoppedBy::Restart => "server_restarted: its provider's sandboxes end with the server",
         StoppedBy::Provider => "found stopped at the provider",
         StoppedBy::Idle => "stopped: nothing was done in it for long",
+        StoppedBy::Limit => "stopped: it had used up what its template allows",
     }
 }

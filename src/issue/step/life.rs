@@ -3,7 +3,7 @@
 
 use crate::issue::event::Rules;
 use crate::issue::state::{Issue, IssueState, StoppedBy};
-use crate::types::{Phase, Timestamp};
+use crate::types::{OnLimit, Phase, SandboxId, Timestamp};
 
 use super::draft::Draft;
 
@@ -56,6 +56,26 @@ impl Draft<'_> {
                 return;
             }
             self.want_stopped(StoppedBy::Idle, "nothing was done in it for long");
+        }
+    }
+
+    /// A limit struck: it is told, and the sandbox goes on or is stopped, as its template says. One
+    /// that is not running any more has had its end already.
+    pub fn limit_struck(&mut self, sandbox: &SandboxId, reason: &str) {
+        let on_limit = match &self.issue.state {
+            IssueState::Running { record, .. } if record.id == *sandbox => record.template.on_limit,
+            IssueState::Running { .. }
+            | IssueState::Absent
+            | IssueState::Creating { .. }
+            | IssueState::Stopping { .. }
+            | IssueState::Stopped { .. }
+            | IssueState::Starting { .. }
+            | IssueState::Failed { .. }
+            | IssueState::Deleting { .. } => return,
+        };
+        match on_limit {
+            OnLimit::Kill => self.tell(reason.to_owned()),
+            OnLimit::Stop => self.want_stopped(StoppedBy::Limit, reason),
         }
     }
 

@@ -394,7 +394,11 @@ impl Draft<'_> {
                     self.reply = Reply::Refused(CommandRefusal::StoppedByPerson);
                     return;
                 }
-                StoppedBy::Issue | StoppedBy::Restart | StoppedBy::Provider | StoppedBy::Idle => {
+                StoppedBy::Issue
+                | StoppedBy::Restart
+                | StoppedBy::Provider
+                | StoppedBy::Idle
+                | StoppedBy::Limit => {
                     if let Some(bar) = &self.moment.bar {
                         self.reply = Reply::Barred(bar.clone());
                         return;
@@ -413,7 +417,11 @@ fn stopped_by(before: Goal, by: StoppedBy) -> Goal {
     match before {
         Goal::Stopped(StoppedBy::Person) => before,
         Goal::Stopped(
-            StoppedBy::Issue | StoppedBy::Restart | StoppedBy::Provider | StoppedBy::Idle,
+            StoppedBy::Issue
+            | StoppedBy::Restart
+            | StoppedBy::Provider
+            | StoppedBy::Idle
+            | StoppedBy::Limit,
         )
         | Goal::Running => Goal::Stopped(by),
     }

@@ -271,6 +271,11 @@ impl Objects {
         limits::holds(&self.cgroups)
     }
 
+    /// Which limits are not enforced for a sandbox as a whole, and why.
+    pub fn limits_not_enforced(&self) -> Option<String> {
+        limits::not_enforced(&self.cgroups)
+    }
+
     /// Waits for the next limit that strikes in a sandbox.
     pub async fn next_strike(&self) -> Strike {
         match self.strikes.1.lock().await.recv().await {

@@ -8,7 +8,9 @@ use super::{Bench, unavailable};
 use crate::issue::commit::Reply;
 use crate::issue::event::{Command, Done, Effect, IssueEvent, NotAsked, Trouble};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
-use crate::types::{Attempt, Cause, FailureCode, Generation, ObjectState, Phase, ProviderStep};
+use crate::types::{
+    Attempt, Cause, FailureCode, Generation, ObjectState, OnLimit, Phase, ProviderStep, SandboxId,
+};
 
 const IDLE: Duration = Duration::from_secs(1800);
 const SECOND: Duration = Duration::from_secs(1);
@@ -46,6 +48,33 @@ fn an_idle_sandbox_is_stopped_and_work_starts_it_again() {
     assert_eq!(bench.issue.due_at(), None, "what is down is not idle");
     worked(&mut bench);
     assert_eq!(bench.issue.state.phase(), Some(Phase::Starting));
+}
+
+#[test]
+fn a_limit_that_strikes_is_told_and_stops_the_sandbox_where_its_template_says_so() {
+    for (on_limit, phase, told) in [
+        (OnLimit::Kill, Phase::Running, "memory limit 512 MB reached"),
+        (OnLimit::Stop, Phase::Stopping, "stopping: memory limit 512 MB reached"),
+    ] {
+        let mut bench = running_with(|bench| bench.rules.default_template.on_limit = on_limit);
+        let sandbox = bench.issue.state.record().expect("a sandbox").id.clone();
+        let strike = |sandbox: &SandboxId| IssueEvent::LimitStruck {
+            sandbox: sandbox.clone(),
+            reason: "memory limit 512 MB reached".into(),
+        };
+        let other = bench.apply(strike(&SandboxId::trusted("another")));
+        assert!(!other.changed && other.timeline.is_empty(), "a late one of an earlier sandbox");
+        let commit = bench.apply(strike(&sandbox));
+        assert_eq!(commit.timeline.last().expect("told").reason, told);
+        assert_eq!(bench.issue.state.phase(), Some(phase));
+        if on_limit == OnLimit::Stop {
+            assert!(bench.apply(strike(&sandbox)).timeline.is_empty(), "it is stopping already");
+            bench.answer(Ok(Done::Down));
+            assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Limit, .. }));
+            worked(&mut bench);
+            assert_eq!(bench.issue.state.phase(), Some(Phase::Starting), "work starts it again");
+        }
+    }
 }
 
 #[test]

@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::BadRow;
 use crate::issue::{Facts, Known, Record, Wish};
 use crate::types::{
-    Attempt, Failure, FailureCode, Generation, IssueId, IssueNumber, Mode, ObjectName, Phase,
-    ProviderName, ProviderStep, Repository, Resources, SandboxId, Template, TemplateName,
+    Attempt, Failure, FailureCode, Generation, IssueId, IssueNumber, Mode, ObjectName, OnLimit,
+    Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId, Template, TemplateName,
     Timestamp, Wanted,
 };
 
@@ -216,6 +216,12 @@ struct TemplatePart<'a> {
     memory_mb: u64,
     processes: u32,
     disk_mb: u64,
+    #[serde(default, skip_serializing_if = "is_false")]
+    stops_on_limit: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl<'a> From<&'a Template> for TemplatePart<'a> {
@@ -228,6 +234,10 @@ impl<'a> From<&'a Template> for TemplatePart<'a> {
             memory_mb,
             processes,
             disk_mb,
+            stops_on_limit: match template.on_limit {
+                OnLimit::Kill => false,
+                OnLimit::Stop => true,
+            },
         }
     }
 }
@@ -245,6 +255,7 @@ impl TemplatePart<'_> {
                 processes: self.processes,
                 disk_mb: self.disk_mb,
             },
+            on_limit: if self.stops_on_limit { OnLimit::Stop } else { OnLimit::Kill },
         })
     }
 }

@@ -42,6 +42,7 @@ pub(super) enum By {
     Restart,
     Provider,
     Idle,
+    Limit,
 }
 
 impl From<StoppedBy> for By {
@@ -52,6 +53,7 @@ impl From<StoppedBy> for By {
             StoppedBy::Restart => Self::Restart,
             StoppedBy::Provider => Self::Provider,
             StoppedBy::Idle => Self::Idle,
+            StoppedBy::Limit => Self::Limit,
         }
     }
 }
@@ -64,6 +66,7 @@ impl From<By> for StoppedBy {
             By::Restart => Self::Restart,
             By::Provider => Self::Provider,
             By::Idle => Self::Idle,
+            By::Limit => Self::Limit,
         }
     }
 }

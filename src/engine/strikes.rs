@@ -1,0 +1,31 @@
+//! Limits that strike in running sandboxes: each provider is listened to, and each strike is told to
+//! the issue whose sandbox it is.
+//!
+//! Accepted race: a strike that arrives while the server ends, or whose issue can't be told because
+//! the store fails, is lost. It is news, not state: a limit that goes on striking is told again.
+
+use std::sync::Arc;
+
+use crate::issue::IssueEvent;
+use crate::sandbox::{SandboxProvider, Strike};
+
+use super::handle::Engine;
+
+/// Tells of every strike at one provider, for ever.
+pub(super) async fn tell(engine: Engine, provider: Arc<dyn SandboxProvider>) {
+    loop {
+        let Strike { labels, reason } = provider.next_strike().await;
+        if engine.core.is_stopping() {
+            return;
+        }
+        if labels.instance != engine.core.store.instance() {
+            continue;
+        }
+        let seed = Some((labels.account, labels.issue));
+        let sandbox = labels.sandbox;
+        let event = || IssueEvent::LimitStruck { sandbox: sandbox.clone(), reason: reason.clone() };
+        if let Err(error) = engine.tell(labels.home, seed, event).await {
+            tracing::warn!(sandbox.id = %sandbox, %reason, %error, "a limit struck and could not be told");
+        }
+    }
+}
