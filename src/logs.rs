@@ -11,7 +11,8 @@
 //!
 //! # Races it accepts
 //! Nothing is synced: a machine that loses its power loses the last lines. A line is cut where its
-//! command pauses in the middle of it, and says so ([`Entry::is_partial`]).
+//! command pauses in the middle of it, and says so ([`Entry::is_partial`]). Who reads while so much
+//! is written that a part is turned over twice meanwhile misses what went: the numbers show it.
 
 mod reader;
 mod recorder;
@@ -49,7 +50,8 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Events that the way through here holds at most.
 const ON_THE_WAY_MAX: usize = 4;
 
-/// How much is kept, and for how long.
+/// How much is kept, and for how long. Nothing else takes a log away: it goes by its own age, not
+/// with its sandbox's history, whose rows are kept for a time of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogBounds {
     /// Of one sandbox, in bytes.

@@ -11,8 +11,12 @@ use tokio::sync::watch;
 use super::{Entry, News, paths, row};
 use crate::types::SandboxId;
 
-/// How much of a log is read at once while following, in bytes.
-const READ_LEN_MAX: u64 = 1 << 20;
+/// How much of a log is read at once while following, in bytes: more than the longest line.
+pub(super) const READ_LEN_MAX: u64 = 1 << 20;
+/// How much of a part is read from its end at first, in bytes.
+const END_LEN: u64 = 1 << 16;
+/// How many times as much is read where that was too few lines.
+const END_GROWTH: u64 = 4;
 
 pub(super) fn tail(dir: &Path, sandbox: &SandboxId, lines: usize) -> io::Result<Vec<Entry>> {
     tail_while(dir, sandbox, lines, || {})
@@ -28,19 +32,33 @@ pub(super) fn tail_while(
     let [newest, before] = paths(dir, sandbox);
     // The newest part first: where it is turned over meanwhile, its lines are read twice and not
     // missed.
-    let newest = whole(&newest)?;
+    let mut entries = end_of(&newest, lines)?;
     meanwhile();
-    let mut entries = entries_of(&whole(&before)?, 0);
-    entries.extend(entries_of(&newest, 0));
+    if entries.len() < lines {
+        entries.extend(end_of(&before, lines)?);
+    }
     entries.sort_by_key(|entry| entry.n);
     entries.dedup_by_key(|entry| entry.n);
     Ok(entries.split_off(entries.len().saturating_sub(lines)))
 }
 
-fn whole(path: &Path) -> io::Result<Vec<u8>> {
-    match std::fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        read => read,
+/// The last lines of a part, and perhaps some before them: a log may be long, and is not read whole
+/// for its end.
+fn end_of(path: &Path, lines: usize) -> io::Result<Vec<Entry>> {
+    let Some(Part { mut file, .. }) = Part::open(path)? else { return Ok(Vec::new()) };
+    let len = file.metadata()?.len();
+    let mut read_len = END_LEN;
+    loop {
+        let from = len.saturating_sub(read_len);
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        (&file).take(len - from).read_to_end(&mut bytes)?;
+        // Where it does not begin with the part, it begins within a line, which is no entry then.
+        let entries = entries_of(&bytes, 0);
+        if from == 0 || entries.len() >= lines {
+            return Ok(entries);
+        }
+        read_len = read_len.saturating_mul(END_GROWTH);
     }
 }
 
@@ -86,7 +104,10 @@ impl Part {
         self.file.seek(SeekFrom::Start(self.read_to))?;
         let mut bytes = Vec::new();
         (&self.file).take(READ_LEN_MAX).read_to_end(&mut bytes)?;
-        let len = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').map(|end| end + 1);
+        // So much without an end is no line that goes on: what a machine left that lost its power.
+        let is_none = bytes.len() as u64 == READ_LEN_MAX;
+        let len = end.unwrap_or(if is_none { bytes.len() } else { 0 });
         bytes.truncate(len);
         self.read_to += len as u64;
         Ok(bytes)
@@ -105,21 +126,29 @@ impl Follower {
     /// # Errors
     /// Where the log cannot be read.
     pub fn read(&mut self) -> io::Result<Vec<Entry>> {
+        self.read_while(|| {})
+    }
+
+    /// The same while something happens behind the first look at the newest part.
+    pub(super) fn read_while(&mut self, meanwhile: impl FnOnce()) -> io::Result<Vec<Entry>> {
         // Seen before reading: what is written after wakes the next wait.
         self.news.borrow_and_update();
         let [newest, before] = self.paths.clone();
-        if self.part.is_none() {
-            self.part = Part::open(&before)?;
-        }
+        let mut meanwhile = Some(meanwhile);
         loop {
             // Known before reading: what is no longer the newest does not grow any more.
             let next = Part::open(&newest)?;
+            if let Some(meanwhile) = meanwhile.take() {
+                meanwhile();
+            }
             let Some(part) = &mut self.part else {
-                match next {
-                    Some(next) => self.part = Some(next),
+                // The newest part first, as with the last lines: what is turned over meanwhile is
+                // found under its other name.
+                self.part = Part::open(&before)?.or(next);
+                match self.part {
+                    Some(_) => continue,
                     None => return Ok(Vec::new()),
                 }
-                continue;
             };
             let bytes = part.read()?;
             let entries = entries_of(&bytes, self.last);
@@ -158,6 +187,11 @@ impl Follower {
 impl Drop for Follower {
     /// The last one takes the way to it along.
     fn drop(&mut self) {
-        self.all_news.remove_if(&self.sandbox, |_, news| news.receiver_count() <= 1);
+        let own = std::mem::replace(&mut self.news, watch::channel(0).1);
+        // Given back under the entry's lock: of two that go at once, one is the last.
+        self.all_news.remove_if(&self.sandbox, |_, news| {
+            drop(own);
+            news.receiver_count() == 0
+        });
     }
 }

@@ -1,8 +1,9 @@
 //! What tells the writer of one command, beside the command's work.
 //!
 //! Nothing here waits. What the writer has not come to is bounded, over all and for each command,
-//! so that one that floods leaves room for the others; that it began and that it ended is never
-//! left out, or a command's lines would be nobody's.
+//! so that one that floods leaves room for the others, and however many flood, one of which nothing
+//! waits has room for a piece; that it began and that it ended is never left out, or a command's
+//! lines would be nobody's.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -15,7 +16,7 @@ use crate::sandbox::ExecEvent;
 pub(super) const MESSAGES_MAX: usize = 1024;
 /// Pieces of output among them at most: the rest is for what is told of commands.
 const PIECES_MAX: usize = MESSAGES_MAX * 3 / 4;
-/// Bytes of them at most.
+/// Bytes of them at most, beside one piece for each command.
 pub(super) const BYTES_MAX: usize = 8 << 20;
 /// The part of all that one command may have of either.
 const SHARE: usize = 8;
@@ -36,6 +37,10 @@ impl Waiting {
     fn remove(&self, len: usize) {
         self.pieces.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(len, Ordering::Relaxed);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pieces.load(Ordering::Relaxed) == 0
     }
 
     fn has_room(&self, len: usize, share: usize) -> bool {
@@ -101,8 +106,9 @@ impl Recorder {
         let Some(desk) = self.desk.clone() else { return };
         let (command, len) = (self.command, bytes.len());
         let all = &desk.waiting;
-        if !(all.has_room(len, 1) && self.own.has_room(len, SHARE) && self.begin() && self.admit())
-        {
+        let has_room =
+            self.own.is_empty() || (all.has_room(len, 1) && self.own.has_room(len, SHARE));
+        if !(has_room && self.begin() && self.admit()) {
             self.lost += len as u64;
             return;
         }

@@ -16,13 +16,13 @@ use crate::types::{SandboxId, Timestamp};
 const PLACES_MAX: usize = 4096;
 
 /// Where a sandbox's log stands.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Place {
-    /// The last number that was given.
-    n: u64,
+    /// The last number that was given; `None` where that is not known yet.
+    n: Option<u64>,
     /// How long the newest part is, in bytes; `None` where the file may have changed.
     len: Option<u64>,
-    /// Lines that could not be written since the last that could.
+    /// Lines that came to nothing, or may have, since the last that were written.
     missing: u64,
 }
 
@@ -58,23 +58,11 @@ impl Shelf {
         entries: Vec<Entry>,
         now: Timestamp,
     ) -> io::Result<u64> {
-        let Some(first) = entries.first() else { return Ok(0) };
-        let mut place = match self.places.get(sandbox) {
-            Some(place) => *place,
-            None => Place { n: last_number(&self.dir, sandbox, now)?, len: None, missing: 0 },
-        };
-        let note = (place.missing > 0).then(|| Entry {
-            n: 0,
-            at: now,
-            exec: first.exec.clone(),
-            stream: Stream::Note,
-            text: format!("{} lines are missing here: they could not be written", place.missing),
-            is_partial: false,
-        });
+        let mut place = self.places.get(sandbox).copied().unwrap_or_default();
         let count = entries.len() as u64;
-        let written = self.write(sandbox, &mut place, note.into_iter().chain(entries), now);
+        let written = self.write(sandbox, &mut place, entries, now);
         match written {
-            Ok(()) => place.missing = 0,
+            Ok(_) => place.missing = 0,
             Err(_) => {
                 // Nobody knows how much of it is there.
                 place.len = None;
@@ -85,26 +73,41 @@ impl Shelf {
             self.places.clear();
         }
         self.places.insert(sandbox.clone(), place);
-        written.map(|()| place.n)
+        written
     }
 
     fn write(
         &mut self,
         sandbox: &SandboxId,
         place: &mut Place,
-        entries: impl Iterator<Item = Entry>,
+        entries: Vec<Entry>,
         now: Timestamp,
-    ) -> io::Result<()> {
+    ) -> io::Result<u64> {
         let [newest, before] = paths(&self.dir, sandbox);
         let part_len_max = self.bounds.sandbox_len_max / 2;
-        let mut len = match place.len {
-            Some(len) => len,
+        let mut n = match place.n {
+            Some(n) => n,
+            None => last_number(&self.dir, sandbox, now)?,
+        };
+        let (mut len, is_broken) = match place.len {
+            Some(len) => (len, false),
             None => end_line(&newest)?,
         };
+        let note = note(place.missing, is_broken).zip(entries.first());
+        let note = note.map(|(text, first)| Entry {
+            n: 0,
+            at: now,
+            exec: first.exec.clone(),
+            stream: Stream::Note,
+            text,
+            is_partial: false,
+        });
         let mut text = String::new();
-        for entry in entries {
-            place.n += 1;
-            let line = row::write(&Entry { n: place.n, ..entry });
+        for entry in note.into_iter().chain(entries) {
+            n += 1;
+            // Given, whatever becomes of the line: some of it may be there already.
+            place.n = Some(n);
+            let line = row::write(&Entry { n, ..entry });
             let so_far = len + text.len() as u64;
             if so_far > 0 && so_far + line.len() as u64 > part_len_max {
                 self.put(&newest, &text, now)?;
@@ -116,7 +119,7 @@ impl Shelf {
         }
         self.put(&newest, &text, now)?;
         place.len = Some(len + text.len() as u64);
-        Ok(())
+        Ok(n)
     }
 
     fn put(&mut self, path: &Path, text: &str, now: Timestamp) -> io::Result<()> {
@@ -127,13 +130,16 @@ impl Shelf {
     }
 
     /// Takes away what is too old, then the oldest of what is too much: a tenth more than that, so
-    /// that it is not looked for at each line.
+    /// that it is not looked for at each line. One that cannot be taken away keeps no other.
     pub fn prune(&mut self, now: Timestamp) -> io::Result<()> {
         let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
             let entry = entry?;
             let metadata = entry.metadata()?;
-            files.push((metadata.modified()?, metadata.len(), entry.path()));
+            // What somebody else put there is not ours to take away.
+            if metadata.is_file() {
+                files.push((metadata.modified()?, metadata.len(), entry.path()));
+            }
         }
         files.sort();
         self.total_len = files.iter().map(|(_, len, _)| *len).sum();
@@ -142,6 +148,7 @@ impl Shelf {
             false => self.bounds.total_len_max,
         };
         let now = file_time(now);
+        let mut done = Ok(());
         for (modified, len, path) in files {
             let age = now.duration_since(modified).unwrap_or_default();
             let is_old = self.bounds.age_max.is_some_and(|age_max| age > age_max);
@@ -149,12 +156,12 @@ impl Shelf {
                 break;
             }
             match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => done = Err(error),
                 Ok(()) | Err(_) => self.total_len -= len,
             }
             self.places.values_mut().for_each(|place| place.len = None);
         }
-        Ok(())
+        done
     }
 }
 
@@ -163,29 +170,42 @@ fn file_time(at: Timestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(since_1970)
 }
 
+/// What the log says of itself before it goes on.
+fn note(missing: u64, is_broken: bool) -> Option<String> {
+    match (missing, is_broken) {
+        (0, false) => None,
+        (0, true) => Some("a line is missing here: its writing broke off".to_owned()),
+        (missing, _) => {
+            Some(format!("up to {missing} lines are missing here: they could not be written"))
+        }
+    }
+}
+
 /// The last number of a sandbox's log. One that is not there, or not any more, begins by the time,
-/// in milliseconds: whoever saw an earlier one's numbers finds greater ones.
+/// in microseconds, of which no log has as many lines: whoever saw an earlier one's numbers finds
+/// greater ones. JavaScript tells them apart for two hundred years.
 fn last_number(dir: &Path, sandbox: &SandboxId, now: Timestamp) -> io::Result<u64> {
     let last = reader::tail(dir, sandbox, 1)?.pop();
-    let from_now = u64::try_from(now.unix_ms()).unwrap_or(0);
+    let from_now = u64::try_from(now.unix_ms()).unwrap_or(0).saturating_mul(1_000);
     Ok(last.map_or(from_now, |entry| entry.n))
 }
 
-/// Ends the last line of a file, where a write broke off within it, and says how long it is.
-fn end_line(path: &Path) -> io::Result<u64> {
+/// Ends the last line of a file, where a write broke off within it; says how long the file is, and
+/// whether one did.
+fn end_line(path: &Path) -> io::Result<(u64, bool)> {
     let mut file = opened(path)?;
     let len = file.seek(SeekFrom::End(0))?;
     if len == 0 {
-        return Ok(0);
+        return Ok((0, false));
     }
     let mut last = [0];
     file.seek(SeekFrom::Start(len - 1))?;
     file.read_exact(&mut last)?;
     if last == *b"\n" {
-        return Ok(len);
+        return Ok((len, false));
     }
     file.write_all(b"\n")?;
-    Ok(len + 1)
+    Ok((len + 1, true))
 }
 
 fn opened(path: &Path) -> io::Result<File> {

@@ -201,6 +201,19 @@ fn what_comes_too_fast_is_left_out_and_said_and_others_are_not_left_out_for_it()
 }
 
 #[test]
+fn however_many_flood_another_is_heard() {
+    let (desk, rx) = desk(MESSAGES_MAX);
+    let begin = |n| Recorder::new(n, Some(desk.clone()), begun(if n == 0 { "a" } else { "b" }));
+    let mut floods: Vec<_> = (1..10).map(begin).collect();
+    for flood in &mut floods {
+        (0..MESSAGES_MAX).for_each(|_| flood.take(&out(".\n")));
+    }
+    let mut other = begin(0);
+    other.take(&out("said\n"));
+    assert_eq!(written(rx.try_iter(), "a"), ["command x", "stdout said"]);
+}
+
+#[test]
 fn a_command_that_begins_and_ends_while_the_queue_is_full_is_told_behind_it() {
     let (desk, rx) = desk(3);
     let others: Vec<_> = (1..4).map(|n| Recorder::new(n, Some(desk.clone()), begun("b"))).collect();
@@ -267,6 +280,54 @@ async fn a_log_that_was_taken_away_goes_on_with_greater_numbers() {
     assert_eq!(logs.0.news.len(), 0, "nobody follows it any more");
 }
 
+#[test]
+fn of_followers_that_go_at_once_the_last_takes_the_way_along() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let news = Arc::<News>::default();
+    let both = std::sync::Barrier::new(2);
+    for round in 0..2_000 {
+        let follower = || Follower::new(dir.path(), &id("a"), 0, Arc::clone(&news));
+        let two = [follower(), follower()];
+        std::thread::scope(|scope| {
+            for one in two {
+                scope.spawn(|| {
+                    both.wait();
+                    drop(one);
+                });
+            }
+        });
+        assert_eq!(news.len(), 0, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_follower_that_begins_while_the_first_part_is_turned_over_misses_none_of_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    run(dir.path(), BOUNDS, "a", vec![out("one\n"), EXIT]).await;
+    let [newest, before] = paths(dir.path(), &id("a"));
+    let aside = dir.path().join("aside");
+    fs::rename(&newest, &aside).expect("renamed");
+    let mut follower = open(dir.path(), BOUNDS).follow(&id("a"), 0);
+    // The first part shows up under its later name alone.
+    let turned_over = || fs::rename(&aside, &before).expect("renamed");
+    let seen = follower.read_while(turned_over).expect("reads");
+    assert_eq!((seen.len(), seen[1].text.as_str()), (3, "one"));
+}
+
+#[tokio::test]
+async fn the_end_of_a_long_log_is_read_without_the_rest_of_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let lines: String = (0..3_000).map(|n| format!("{n:0100}\n")).collect();
+    let text: &'static str = Box::leak(lines.into_boxed_str());
+    run(dir.path(), BOUNDS, "a", vec![out(text), EXIT]).await;
+    let logs = open(dir.path(), BOUNDS);
+    let all = logs.tail(&id("a"), 3_002).expect("reads");
+    assert_eq!(all.len(), 3_002);
+    for len in [0, 1, 2, 300, 1_500, 2_900, 3_001] {
+        assert_eq!(logs.tail(&id("a"), len).expect("reads"), all[3_002 - len..], "{len}");
+    }
+}
+
 #[tokio::test]
 async fn a_write_that_broke_off_spoils_no_other_line() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -276,7 +337,20 @@ async fn a_write_that_broke_off_spoils_no_other_line() {
     run(dir.path(), BOUNDS, "a", vec![out("two\n"), EXIT]).await;
     let told = texts(&open(dir.path(), BOUNDS), "a", 9);
     assert_eq!(told[1..3], ["stdout one", "exit 3"]);
-    assert_eq!(told[4..], ["stdout two", "exit 3"]);
+    assert_eq!(told[3], "note a line is missing here: its writing broke off");
+    assert_eq!(told[5..], ["stdout two", "exit 3"]);
+}
+
+#[tokio::test]
+async fn a_follower_gets_past_what_is_no_line() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let len = usize::try_from(reader::READ_LEN_MAX).expect("fits") + 9;
+    fs::write(&paths(dir.path(), &id("a"))[0], vec![0; len]).expect("written");
+    let bounds = LogBounds { sandbox_len_max: 1 << 30, ..BOUNDS };
+    run(dir.path(), bounds, "a", vec![out("one\n"), EXIT]).await;
+    let seen = open(dir.path(), bounds).follow(&id("a"), 0).read().expect("reads");
+    let told: Vec<&str> = seen.iter().map(|entry| entry.text.as_str()).collect();
+    assert_eq!(told[2..], ["one", "3"]);
 }
 
 #[test]
@@ -298,18 +372,26 @@ fn lines_that_cannot_be_written_are_said_once_they_can() {
     fs::rename(&newest, &aside).expect("renamed");
     fs::create_dir(&newest).expect("in its way");
     shelf.append(&id("a"), vec![line("two"), line("three")], now).expect_err("a directory");
+    // Nor can one who has forgotten where the log stands.
+    let mut forgetful = Shelf::new(dir.path().to_owned(), BOUNDS);
+    forgetful.append(&id("a"), vec![line("five")], now).expect_err("a directory");
     fs::remove_dir(&newest).expect("removed");
     fs::rename(&aside, &newest).expect("renamed");
     shelf.append(&id("a"), vec![line("four")], now).expect("written");
+    forgetful.append(&id("a"), vec![line("six")], now).expect("written");
     let told = texts(&open(dir.path(), BOUNDS), "a", 9);
-    let missing = "note 2 lines are missing here: they could not be written";
-    assert_eq!(told, ["stdout one", missing, "stdout four"]);
+    let missing = |n| format!("note up to {n} lines are missing here: they could not be written");
+    let (two, one) = (missing(2), missing(1));
+    assert_eq!(told, ["stdout one", &two, "stdout four", &one, "stdout six"]);
 }
 
 #[tokio::test]
 async fn all_together_stay_within_their_bound_while_they_are_written() {
     let dir = tempfile::tempdir().expect("a directory");
     let bounds = LogBounds { total_len_max: 50_000, ..BOUNDS };
+    // Older than all of them, and not ours.
+    let foreign = dir.path().join("lost+found");
+    fs::create_dir(&foreign).expect("made");
     let logs = open(dir.path(), bounds);
     for n in 0..20 {
         let sandbox = id(&format!("s{n}"));
@@ -323,6 +405,7 @@ async fn all_together_stay_within_their_bound_while_they_are_written() {
         }
     }
     logs.close();
+    fs::remove_dir(&foreign).expect("still there");
     let files = fs::read_dir(dir.path()).expect("reads");
     let total: u64 = files.map(|file| file.expect("reads").metadata().expect("there").len()).sum();
     assert!((20_000..=50_000).contains(&total), "{total}");

@@ -52,7 +52,7 @@ impl Writer {
 
     /// Writes until nobody can tell anything any more.
     pub fn run(mut self, rx: &Receiver<Message>) {
-        self.prune();
+        let mut is_pruned = self.prune();
         let mut prune_at = Instant::now() + PRUNE_EVERY;
         loop {
             let received = rx.recv_timeout(LINE_WAIT);
@@ -66,8 +66,9 @@ impl Writer {
             if is_over {
                 return;
             }
-            if self.shelf.is_too_much() || Instant::now() >= prune_at {
-                self.prune();
+            // Where there is too much and it cannot be taken away, that is not tried at each line.
+            if (is_pruned && self.shelf.is_too_much()) || Instant::now() >= prune_at {
+                is_pruned = self.prune();
                 prune_at = Instant::now() + PRUNE_EVERY;
             }
         }
@@ -201,11 +202,14 @@ impl Writer {
         self.lines.get(sandbox).map_or(0, Vec::len)
     }
 
-    fn prune(&mut self) {
-        if let Err(error) = self.shelf.prune(self.clock.now()) {
+    /// Whether all went that had to.
+    fn prune(&mut self) -> bool {
+        let pruned = self.shelf.prune(self.clock.now());
+        if let Err(error) = &pruned {
             let dir = self.shelf.dir().display();
-            tracing::warn!(%error, %dir, "old logs cannot be looked for");
+            tracing::warn!(%error, %dir, "old logs cannot be taken away");
         }
+        pruned.is_ok()
     }
 }
 

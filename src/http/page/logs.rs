@@ -54,12 +54,7 @@ pub async fn stream_output(
     let mut tail = read(move || logs.tail(&of, TAIL_LEN)).await?;
     tail.drain(..tail.len() - newest(&tail));
     let after = tail.last().map_or(0, |entry| entry.n);
-    let mut shown = Shown::default();
-    let begun = if tail.is_empty() {
-        "<span class=\"cut\">No command has run yet.</span>\n".to_owned()
-    } else {
-        shown.paint(&tail)
-    };
+    let (begun, shown) = Shown::begin(&tail);
     let followed = Followed {
         follower: shared.edge.logs.follow(&sandbox.id, after),
         shown,
@@ -125,11 +120,22 @@ impl Followed {
 struct Shown {
     stdout: Painter,
     stderr: Painter,
-    /// How much was shown, in bytes.
+    /// How much of what came was shown, in bytes.
     len: usize,
 }
 
 impl Shown {
+    /// What is shown at first. Painted it may be many times as long, and counts for nothing, so that
+    /// what comes has the same room behind every log.
+    fn begin(tail: &[Entry]) -> (String, Self) {
+        let mut shown = Self::default();
+        let begun = match tail {
+            [] => "<span class=\"cut\">No command has run yet.</span>\n".to_owned(),
+            tail => shown.paint(tail),
+        };
+        (begun, Self { len: 0, ..shown })
+    }
+
     /// Never empty, which would end the page.
     fn paint(&mut self, entries: &[Entry]) -> String {
         let mut text: String = entries.iter().map(|entry| self.line(entry)).collect();
@@ -178,6 +184,9 @@ mod tests {
         let line = "x".repeat(OUTPUT_LEN_MAX / 10);
         let log = vec![entry(Stream::Stdout, &line); 10];
         assert_eq!((newest(&log), newest(&log[..1]), newest(&[])), (2, 1, 0));
+        let painted_long = "<".repeat(1_000);
+        let (begun, shown) = Shown::begin(&[entry(Stream::Stdout, &painted_long)]);
+        assert!(begun.len() > 2_000 && shown.len == 0, "{}", begun.len());
     }
 
     #[test]
