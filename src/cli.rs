@@ -41,6 +41,7 @@ mod start;
 mod stop;
 mod table;
 mod target;
+mod top;
 mod trouble;
 mod version;
 mod wait;
@@ -118,6 +119,8 @@ enum Verb {
     Logs(logs::LogsArgs),
     /// Show what happened to an issue, or follow what happens to all
     Events(events::EventsArgs),
+    /// Watch all sandboxes live, what needs attention first
+    Top(top::TopArgs),
     /// Show what came from GitHub, and what came of it
     Deliveries(deliveries::DeliveriesArgs),
     /// Wait until a sandbox is in a phase
@@ -201,6 +204,7 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
         Verb::Holds(args) => remote(&place, env, async |s| hold::list(s, args).await),
         Verb::Drift(args) => remote(&place, env, async |s| drift::run(s, args).await),
         Verb::Deliveries(args) => remote(&place, env, async |s| deliveries::run(s, args).await),
+        Verb::Top(args) => remote(&place, env, async |s| top::run(s, args).await),
         Verb::Login(args) => remote(&place, env, async |s| login::run(s, args).await),
         Verb::Wait(args) => remote(&place, env, async |s| wait::run(s, args).await),
     }

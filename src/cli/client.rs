@@ -152,6 +152,11 @@ impl Client {
         Ok(Self { http: http.build()?, server, token })
     }
 
+    /// Which server it is, without a slash at the end.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
     /// Makes a call and reads its answer.
     ///
     /// # Errors

@@ -118,6 +118,11 @@ impl Screen {
         self.styled(Style::new().dimmed(), text)
     }
 
+    /// Text that a person is at; marked also where there are no colours.
+    pub fn selected(&self, text: &str) -> String {
+        text.style(Style::new().reversed()).to_string()
+    }
+
     /// A table whose rows begin with a phase or a status, in its colour. Coloured only now: while columns are
     /// laid out, codes would count as width.
     pub fn coloured_by_first_word(&self, table: &str) -> String {

@@ -31,6 +31,7 @@ fn every_verb_of_the_contract_is_there() {
         &["exec", "-i", "-e", "A=b=c", "-w", "src", "--timeout", "5", "a", "--", "sh", "-c", "x"],
         &["events"],
         &["events", "-f", "a"],
+        &["top"],
         &["wait", "--for=running", "a", "--timeout", "5"],
         &["deliveries"],
         &["deliveries", "a", "--event", "issues", "--status", "ignored", "--limit", "5", "-q"],

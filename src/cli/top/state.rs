@@ -1,0 +1,216 @@
+//! What the view knows: sandboxes, what needs attention, where the person is.
+
+use std::collections::HashMap;
+
+use crate::cli::wire::{Changed, Sandbox};
+
+use super::keys::Key;
+
+/// Most sandboxes that are kept. Beyond it the ones whose last change is oldest go, those that
+/// failed last.
+pub(super) const KEPT_MAX: usize = 2_000;
+
+/// What the server says about itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct System {
+    pub version: String,
+    /// What does not work or needs a person, each in words.
+    pub degraded: Vec<String>,
+    /// How many live sandboxes are in each phase.
+    pub counts: Vec<(String, u64)>,
+}
+
+/// Something new from the server.
+#[derive(Debug)]
+pub(super) enum News {
+    /// All there is; what was known is forgotten.
+    All(Vec<Sandbox>),
+    Changed(Box<Changed>),
+    System(System),
+    /// From now on changes come as they happen.
+    Live,
+    /// They do not any more; why.
+    Lost(String),
+}
+
+/// What a key asks for beyond what the state does itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Quit,
+    Nothing,
+}
+
+/// The state of the view.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Where the server is, for the first line.
+    pub server: String,
+    pub system: System,
+    /// Why changes do not come as they happen, where they do not.
+    pub lost: Option<String>,
+    sandboxes: HashMap<String, Sandbox>,
+    /// The one the person is at, by id: it stays theirs while rows move.
+    pub selected: Option<String>,
+    pub filter: String,
+    pub is_filter_edited: bool,
+}
+
+impl State {
+    /// Nothing known yet, and nothing that comes by itself.
+    pub fn new(server: &str) -> Self {
+        let lost = Some("joining the stream of changes".to_owned());
+        Self { server: server.to_owned(), lost, ..Self::default() }
+    }
+
+    /// Takes news in.
+    pub fn take(&mut self, news: News) {
+        match news {
+            News::All(sandboxes) => {
+                self.sandboxes = sandboxes.into_iter().map(|s| (s.id.clone(), s)).collect();
+            }
+            News::Changed(changed) => {
+                let sandbox = changed.sandbox;
+                if sandbox.phase.is_none() {
+                    self.sandboxes.remove(&sandbox.id);
+                } else {
+                    self.sandboxes.insert(sandbox.id.clone(), sandbox);
+                }
+            }
+            News::System(system) => self.system = system,
+            News::Live => self.lost = None,
+            News::Lost(why) => self.lost = Some(why),
+        }
+        self.bound();
+    }
+
+    fn bound(&mut self) {
+        if self.sandboxes.len() <= KEPT_MAX {
+            return;
+        }
+        let mut all: Vec<_> = self.sandboxes.values().collect();
+        all.sort_unstable_by(|a, b| {
+            (has_failed(b), &b.phase_since).cmp(&(has_failed(a), &a.phase_since))
+        });
+        let beyond: Vec<String> = all.iter().skip(KEPT_MAX).map(|s| s.id.clone()).collect();
+        for id in beyond {
+            self.sandboxes.remove(&id);
+        }
+    }
+
+    /// How many are kept.
+    pub fn kept(&self) -> usize {
+        self.sandboxes.len()
+    }
+
+    /// Those that failed, the latest first.
+    pub fn failed(&self) -> Vec<&Sandbox> {
+        latest_first(self.sandboxes.values().filter(|s| has_failed(s)))
+    }
+
+    /// Those that the filter lets through, the latest change first.
+    pub fn shown(&self) -> Vec<&Sandbox> {
+        let wanted = self.filter.to_lowercase();
+        let has = |text: &str| text.to_lowercase().contains(&wanted);
+        let passes = |s: &&Sandbox| {
+            let more = [&s.issue_title, &s.reason];
+            wanted.is_empty()
+                || has(s.phase_word())
+                || has(&s.issue())
+                || has(&s.name)
+                || more.into_iter().flatten().any(|text| has(text))
+        };
+        latest_first(self.sandboxes.values().filter(passes))
+    }
+
+    /// Does what a key says.
+    pub fn press(&mut self, key: Key) -> Asked {
+        match (key, self.is_filter_edited) {
+            (Key::Interrupt, _) | (Key::Char('q'), false) => return Asked::Quit,
+            (Key::Char(c), true) => self.filter.push(c),
+            (Key::Backspace, true) => drop(self.filter.pop()),
+            (Key::Enter, true) => self.is_filter_edited = false,
+            (Key::Escape, _) => {
+                self.is_filter_edited = false;
+                self.filter.clear();
+            }
+            (Key::Char('/'), false) => self.is_filter_edited = true,
+            (Key::Up, _) | (Key::Char('k'), false) => self.go(|at| at.saturating_sub(1)),
+            (Key::Down, _) | (Key::Char('j'), false) => self.go(|at| at + 1),
+            (Key::Char(_) | Key::Enter | Key::Backspace, false) => {}
+        }
+        Asked::Nothing
+    }
+
+    /// Goes from the row the person is at to another; to the first where they are at none.
+    fn go(&mut self, to: impl FnOnce(usize) -> usize) {
+        let shown = self.shown();
+        let at = shown.iter().position(|s| Some(&s.id) == self.selected.as_ref());
+        let at = at.map_or(0, to).min(shown.len().saturating_sub(1));
+        self.selected = shown.get(at).map(|s| s.id.clone());
+    }
+}
+
+fn has_failed(sandbox: &Sandbox) -> bool {
+    // A delete that does not come about is a failure too, in the phase `deleting`.
+    sandbox.failure.is_some()
+}
+
+fn latest_first<'a>(sandboxes: impl Iterator<Item = &'a Sandbox>) -> Vec<&'a Sandbox> {
+    let mut all: Vec<_> = sandboxes.collect();
+    // Times of one form and zone are in order as text.
+    all.sort_unstable_by(|a, b| (&b.phase_since, &b.id).cmp(&(&a.phase_since, &a.id)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::top::frame::tests::{changed, sandbox};
+
+    fn shown(state: &State) -> Vec<&str> {
+        state.shown().into_iter().map(|s| s.issue_id.as_str()).collect()
+    }
+
+    #[test]
+    fn changes_are_taken_in_and_the_person_stays_where_they_are() {
+        let mut state = State::new("s");
+        let all = [("a", "running", 1), ("b", "creating", 2), ("c", "failed", 3)];
+        state.take(News::All(all.map(|(id, phase, at)| sandbox(id, phase, at)).into()));
+        assert_eq!(shown(&state), ["c", "b", "a"]);
+        let press = |state: &mut State, text: &str| {
+            text.chars().map(|c| state.press(Key::Char(c))).collect::<Vec<_>>().pop()
+        };
+        press(&mut state, "jjkjjj");
+        assert_eq!(state.selected.as_deref(), Some("id-of-a"), "not beyond the last");
+        state.take(changed(sandbox("a", "stopping", 4)));
+        assert_eq!(shown(&state), ["a", "c", "b"]);
+        assert_eq!(state.selected.as_deref(), Some("id-of-a"));
+        let mut gone = sandbox("c", "deleting", 5);
+        gone.phase = None;
+        state.take(changed(gone));
+        assert_eq!(shown(&state), ["a", "b"]);
+
+        press(&mut state, "/CREAqt");
+        state.press(Key::Backspace);
+        state.press(Key::Backspace);
+        state.press(Key::Enter);
+        assert_eq!((shown(&state), state.is_filter_edited), (vec!["b"], false));
+        state.press(Key::Escape);
+        assert_eq!(shown(&state), ["a", "b"]);
+        assert_eq!(press(&mut state, "q"), Some(Asked::Quit));
+        assert_eq!(State::new("s").press(Key::Interrupt), Asked::Quit);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_failures_go_last() {
+        let mut state = State::new("s");
+        let mut all: Vec<_> =
+            (0..KEPT_MAX).map(|n| sandbox(&n.to_string(), "running", n)).collect();
+        all[0] = sandbox("0", "failed", 0);
+        state.take(News::All(all));
+        state.take(changed(sandbox("more", "running", KEPT_MAX)));
+        assert_eq!(state.kept(), KEPT_MAX);
+        assert_eq!(state.failed().len(), 1);
+        assert!(!shown(&state).contains(&"1"), "the oldest that did not fail");
+    }
+}
