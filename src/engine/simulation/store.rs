@@ -167,7 +167,6 @@ impl SimStore {
         let found = self.life.world().with(|inner| {
             let rate = inner.weather.read_faults;
             if inner.weather.strikes(&mut inner.chance, rate) {
-                inner.actor_ends("a read failed");
                 return Err(StoreError::Failed("the disk does not answer".into()));
             }
             Ok(read(inner))
@@ -175,6 +174,10 @@ impl SimStore {
         let slow = self.life.world().with(Inner::read_pause);
         tokio::time::sleep(slow).await;
         self.life.pause().await;
+        if found.is_err() {
+            // From when that is told, whoever reads has to end.
+            self.life.world().with(|inner| inner.actor_ends("a read failed"));
+        }
         found
     }
 }

@@ -137,8 +137,7 @@ impl Cgroups {
         // A server that was killed in this moment has left it.
         let _ = fs::remove_dir(usable.below.join(&name));
         let group = Group { dirs: vec![] }.with(usable, &name, &resources)?;
-        let opened = group.doors().map(drop);
-        opened
+        group.doors().map(drop)
     }
 
     /// Whether a controller is in force in every sandbox.
