@@ -101,8 +101,14 @@ impl Drop for TriedIn {
 
 fn simulated(what: &str, dir: &Path) -> Check {
     let shown = dir.display();
-    if dir.is_dir() && access(dir, Access::WRITE_OK | Access::EXEC_OK).is_err() {
-        let found = format!("its directory {shown} cannot be written");
+    // The server makes it at its start, with what is missing above it.
+    let there = dir.ancestors().find(|at| at.exists()).unwrap_or(Path::new("."));
+    if !there.is_dir() {
+        let found = format!("its directory {shown}: {} is no directory", there.display());
+        return Check::broken(what, found, "set providers.simulated.dir to a directory");
+    }
+    if access(there, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        let found = format!("its directory {shown}: {} cannot be written", there.display());
         return Check::broken(what, found, "give it to this user, or set providers.simulated.dir");
     }
     Check::noted(

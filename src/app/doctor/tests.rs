@@ -114,4 +114,14 @@ fn every_provider_that_a_template_names_is_tried() {
     assert_eq!(checks.len(), 1);
     is(&checks[0], State::Noted, "nothing runs", "provider = \"local\"");
     assert!(!simulated.exists(), "nothing is made");
+
+    // A file where the directory is meant to be, or above it.
+    fs::write(&simulated, "").expect("written");
+    let below = simulated.join("a");
+    for wrong in [&simulated, &below] {
+        let vars =
+            [vars[0], ("ISSUEBOX__PROVIDERS__SIMULATED__DIR", wrong.to_str().expect("UTF-8"))];
+        let checks = provider::look(&config(dir.path(), &vars));
+        is(&checks[0], State::Broken, "simulated is no directory", "providers.simulated.dir");
+    }
 }
