@@ -7,7 +7,7 @@ use crate::cli::table::age;
 use crate::cli::wire::Sandbox;
 use crate::types::{Timestamp, inert};
 
-use super::state::State;
+use super::state::{KEPT_MAX, State};
 
 /// How large a terminal is, in cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +82,9 @@ fn counts(state: &State) -> String {
     if !each.is_empty() {
         text.push_str(&format!(": {}", each.join(", ")));
     }
-    if u64::try_from(state.kept()).is_ok_and(|kept| kept < total) {
-        text.push_str(&format!("; {} are shown", state.kept()));
+    // The two are not of one moment: only where not all are kept is there something to say.
+    if state.kept() >= KEPT_MAX && u64::try_from(KEPT_MAX).is_ok_and(|kept| kept < total) {
+        text.push_str(&format!("; the latest {KEPT_MAX} are below"));
     }
     text
 }
