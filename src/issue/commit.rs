@@ -13,8 +13,8 @@ use super::state::{Issue, Record, Verb};
 pub struct Commit {
     /// The state after the step.
     pub issue: Issue,
-    /// Whether the state differs from before in anything that must be durable. Where it does not,
-    /// there is nothing to store but the delivery, if one led here.
+    /// Whether the state differs from before in anything that must be durable, or something is told.
+    /// Where not, there is nothing to store but the delivery, if one led here.
     pub changed: bool,
     /// Names that from now on belong to the home.
     pub aliases: Vec<Alias>,

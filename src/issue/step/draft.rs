@@ -72,7 +72,9 @@ impl<'a> Draft<'a> {
             self.aliases.push(own);
         }
         self.issue.life_due = life_due(&self.issue, self.moment.rules);
+        // What is only told must be durable too.
         let changed = self.issue != *before
+            || !self.timeline.is_empty()
             || !self.aliases.is_empty()
             || !self.taken_over.is_empty()
             || self.names_go_to.is_some();

@@ -66,6 +66,7 @@ fn a_limit_that_strikes_is_told_and_stops_the_sandbox_where_its_template_says_so
         assert!(!other.changed && other.timeline.is_empty(), "a late one of an earlier sandbox");
         let commit = bench.apply(strike(&sandbox));
         assert_eq!(commit.timeline.last().expect("told").reason, told);
+        assert!(commit.changed, "what is told is stored");
         assert_eq!(bench.issue.state.phase(), Some(phase));
         if on_limit == OnLimit::Stop {
             assert!(bench.apply(strike(&sandbox)).timeline.is_empty(), "it is stopping already");
