@@ -6,6 +6,8 @@
 mod commands;
 #[path = "common/local.rs"]
 mod common;
+#[path = "local_sandbox/detection.rs"]
+mod detection;
 #[path = "local_sandbox/files.rs"]
 mod files;
 #[path = "local_sandbox/isolation.rs"]

@@ -137,7 +137,8 @@ impl Cgroups {
         // A server that was killed in this moment has left it.
         let _ = fs::remove_dir(usable.below.join(&name));
         let group = Group { dirs: vec![] }.with(usable, &name, &resources)?;
-        group.doors().map(drop)
+        drop(group.doors()?);
+        Ok(())
     }
 
     /// Whether a controller is in force in every sandbox.

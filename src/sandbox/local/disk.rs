@@ -422,9 +422,21 @@ fn lay_out_places(path: &Path, host_id: Option<u32>) -> io::Result<()> {
     let workspace = path.join("workspace");
     private_dir(&workspace)?;
     match host_id {
-        Some(id) => chown(&workspace, Some(id), Some(id)),
+        Some(id) => chown(&workspace, Some(id), Some(id)).map_err(|error| not_mapped(id, error)),
         None => Ok(()),
     }
+}
+
+/// Says what an invalid owner means: nobody of that number exists where this server is root.
+fn not_mapped(id: u32, error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::InvalidInput {
+        return error;
+    }
+    let message = format!(
+        "the host uid {id} of a sandbox is not mapped here (see /proc/self/uid_map). Run the server \
+         as an ordinary user, or map the configured range of uids and gids into this container"
+    );
+    io::Error::new(error.kind(), message)
 }
 
 /// Reads an object's directory; `None` where there is none.

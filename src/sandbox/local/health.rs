@@ -5,6 +5,7 @@
 //! named with the system's own words.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -32,16 +33,30 @@ pub fn explain(error: &LaunchError) -> String {
     let why = std::io::Error::from(errno);
     let what = format!("local sandboxes can't be made: could not {step}: {why}");
     let setting = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
-    match remedy(step, errno, setting) {
+    match remedy(step, errno, is_chroot(), setting) {
         Some(remedy) => format!("{what}. {remedy}"),
         None => what,
     }
+}
+
+/// Whether this process's root is a directory of somebody else's, as far as that can be seen: it is
+/// not a mount, or not what the first process has.
+fn is_chroot() -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let is_root = |line: &str| line.split(' ').nth(4) == Some("/");
+    if !mounts.is_empty() && !mounts.lines().any(is_root) {
+        return true;
+    }
+    // Only root may look there.
+    let place = |path: &str| fs::metadata(path).map(|at| (at.dev(), at.ino())).ok();
+    place("/proc/1/root/.").is_some_and(|first| Some(first) != place("/"))
 }
 
 /// What to do about a failed step; `setting` reads a kernel setting by its path.
 fn remedy(
     step: &str,
     errno: Errno,
+    is_chroot: bool,
     setting: impl Fn(&str) -> Option<String>,
 ) -> Option<&'static str> {
     let is = |path: &str, value: &str| setting(path).as_deref() == Some(value);
@@ -65,9 +80,17 @@ fn remedy(
              issuebox /usr/local/bin/issuebox flags=(unconfined) { userns, }` (with the binary's \
              own path) to /etc/apparmor.d/issuebox and load it with `apparmor_parser -r`",
         ),
+        (_, Errno::PERM) if makes_namespace && is_chroot => Some(
+            "This is a chroot, in which the kernel makes no user namespaces: run the server outside \
+             of it, or let systemd's RootDirectory= or a container make its root",
+        ),
         (_, Errno::PERM) if makes_namespace => Some(
             "In a container, allow it: `--security-opt seccomp=unconfined --security-opt \
              systempaths=unconfined`",
+        ),
+        ("give up supplementary groups", Errno::PERM) => Some(
+            "The server is root only in a user namespace that has no other users: run it as an \
+             ordinary user there, or map a range of uids and gids into it",
         ),
         ("mount /proc", Errno::PERM) => Some(
             "Parts of /proc are hidden here, as in a container: start that with \
@@ -91,14 +114,19 @@ mod tests {
     fn each_known_failure_has_its_remedy() {
         let none = |_: &str| None;
         let namespace = "make a user namespace";
-        let find = |step, errno| remedy(step, errno, none).unwrap_or_default();
+        let find = |step, errno| remedy(step, errno, false, none).unwrap_or_default();
         assert!(find(namespace, Errno::NOSPC).contains("max_user_namespaces"));
         assert!(find(namespace, Errno::PERM).contains("seccomp=unconfined"));
         assert!(find("mount /proc", Errno::PERM).contains("systempaths=unconfined"));
         assert!(find("restrict the workspace", Errno::NOSYS).contains("5.12"));
         let apparmor = |path: &str| path.contains("apparmor").then(|| "1".to_string());
-        let found = remedy("make mounts private", Errno::ACCESS, apparmor).unwrap_or_default();
+        let found =
+            remedy("make mounts private", Errno::ACCESS, false, apparmor).unwrap_or_default();
         assert!(found.contains("AppArmor"));
+        assert!(find("give up supplementary groups", Errno::PERM).contains("ordinary user"));
+        let chroot = remedy(namespace, Errno::PERM, true, none).unwrap_or_default();
+        assert!(chroot.contains("chroot"));
+        assert!(!is_chroot(), "as far as tests run in none");
     }
 
     #[test]

@@ -1,0 +1,72 @@
+//! Machines on which sandboxes can't be made, and what is said of each: which step fails, and what to
+//! do. They are made of namespaces, so they need `unshare` of util-linux.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What `doctor` says of the local provider where this script has prepared the ground; `$DOCTOR`
+/// runs it.
+fn doctor(how: &[&str], user: Option<u32>, script: &str) -> String {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::os::unix::fs::chown(dir.path(), user, user).expect("given away");
+    let binary = dir.path().join("issuebox");
+    std::fs::copy(env!("CARGO_BIN_EXE_issuebox"), &binary).expect("copied");
+    let data = dir.path().join("data");
+    let doctor = format!("{} doctor -o json --data {}", binary.display(), data.display());
+    let mut command = Command::new("unshare");
+    command.args(how).args(["sh", "-c", script]);
+    command.env_clear().env("PATH", std::env::var("PATH").expect("a path")).env("DOCTOR", doctor);
+    command.env("DIR", dir.path()).current_dir("/");
+    if let Some(id) = user {
+        command.uid(id).gid(id);
+    }
+    let ended = command.output().expect("unshare must be installed");
+    let told: Vec<Value> =
+        serde_json::from_slice(&ended.stdout).unwrap_or_else(|_| panic!("{ended:?}"));
+    let local = told.iter().find(|one| one["check"] == "provider local").expect("it is looked at");
+    assert_eq!(local["state"], "broken", "{local}");
+    format!("{} {}", local["found"], local["remedy"])
+}
+
+#[test]
+#[ignore = "needs unshare, and user namespaces for ordinary users"]
+fn a_kernel_that_allows_no_user_namespaces_is_named_with_its_setting() {
+    let is_root = rustix::process::geteuid().is_root();
+    let none = "echo 0 > /proc/sys/user/max_user_namespaces && exec $DOCTOR";
+    let ordinary = ["--user", "--map-current-user", "--keep-caps"];
+    let told = doctor(&ordinary, is_root.then_some(65_534), none);
+    assert!(told.contains("could not make a user namespace"), "{told}");
+    assert!(told.contains("No space left on device"), "{told}");
+    assert!(told.contains("sysctl user.max_user_namespaces"), "{told}");
+}
+
+#[test]
+#[ignore = "needs unshare, and user namespaces for ordinary users"]
+fn root_of_a_namespace_without_other_users_is_told_so() {
+    let is_root = rustix::process::geteuid().is_root();
+    let told = doctor(&["-Ur"], is_root.then_some(65_534), "exec $DOCTOR");
+    assert!(told.contains("is not mapped here"), "{told}");
+    assert!(told.contains("Run the server as an ordinary user"), "{told}");
+}
+
+#[test]
+#[ignore = "needs root, and unshare for mounts of its own"]
+fn a_chroot_is_named_as_what_it_is() {
+    assert!(rustix::process::geteuid().is_root(), "only root can make one");
+    let shown: Vec<&str> = ["/usr", "/bin", "/lib", "/lib64", "/proc", "/dev", "/etc"]
+        .into_iter()
+        .filter(|path| Path::new(path).exists())
+        .collect();
+    let script = format!(
+        "root=$DIR/root; mkdir -p $root$DIR; touch $root/none; \
+         for d in {} $DIR; do mkdir -p $root$d && mount --rbind $d $root$d || exit 9; done; \
+         exec chroot $root $DOCTOR",
+        shown.join(" ")
+    );
+    let told = doctor(&["-m"], None, &script);
+    assert!(told.contains("could not make a user namespace"), "{told}");
+    assert!(told.contains("This is a chroot"), "{told}");
+}
