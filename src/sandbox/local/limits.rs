@@ -5,7 +5,7 @@
 //! | memory | *enforced*: everything together, page cache and tmpfs included | *per process*: what is private to it |
 //! | cpu | *enforced*: a share of the processors | *none* |
 //! | processes | *enforced* | *enforced*: each sandbox has a user namespace of its own, in which they are counted |
-//! | disk | *per process*: the longest file | the same |
+//! | disk | *none*: only the length of one file is limited, to as much | the same |
 //! | open files, file size | *per process* | the same |
 //!
 //! A limit that strikes is told once in a while, not each time: a fork bomb meets its limit a million
@@ -44,7 +44,7 @@ pub fn holds(cgroups: &Cgroups) -> Vec<(&'static str, &'static str)> {
         ("cpu", with(Controller::Cpu, "none")),
         ("memory", with(Controller::Memory, "per process")),
         ("processes", "enforced"),
-        ("disk", "per process"),
+        ("disk", "none"),
         ("openFiles", "per process"),
         ("fileSize", "per process"),
     ]
