@@ -127,11 +127,10 @@ pub trait SandboxProvider: Send + Sync + 'static {
         content: ChunkReceiver,
     ) -> Result<Written, WorkError>;
 
-    /// Waits for the next limit that strikes in a running object. Each is heard by one caller, once;
-    /// one that goes on striking is told again after a while. Providers that can't tell wait for
-    /// ever.
-    async fn next_strike(&self) -> Strike {
-        std::future::pending().await
+    /// The limits that strike in running objects from now on, for whoever asks first; `None` to all
+    /// others, and where it can't tell. One that goes on striking is told again after a while.
+    fn strikes(&self) -> Option<mpsc::Receiver<Strike>> {
+        None
     }
 
     /// Deletes a file, a link (not what it points at) or a directory with all that is in it.

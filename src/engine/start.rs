@@ -112,9 +112,8 @@ impl Engine {
         spawner.io(Box::pin(admission::grant(Arc::clone(&engine.core))));
         spawner.io(Box::pin(retention::run(Arc::clone(&engine.core), parts.retention)));
         engine.begin_sweeps();
-        for (_, provider) in engine.providers() {
-            engine.core.spawner.io(Box::pin(strikes::tell(engine.clone(), provider)));
-        }
+        let told = engine.providers().into_iter().filter_map(|(_, provider)| provider.strikes());
+        told.for_each(|told| spawner.io(Box::pin(strikes::tell(engine.clone(), told))));
         spawner.io(Box::pin(fanout::run(engine.clone())));
         Ok(engine)
     }

@@ -4,17 +4,16 @@
 //! Accepted race: a strike that arrives while the server ends, or whose issue can't be told because
 //! the store fails, is lost. It is news, not state: a limit that goes on striking is told again.
 
-use std::sync::Arc;
+use tokio::sync::mpsc;
 
 use crate::issue::IssueEvent;
-use crate::sandbox::{SandboxProvider, Strike};
+use crate::sandbox::Strike;
 
 use super::handle::Engine;
 
-/// Tells of every strike at one provider, for ever.
-pub(super) async fn tell(engine: Engine, provider: Arc<dyn SandboxProvider>) {
-    loop {
-        let Strike { labels, reason } = provider.next_strike().await;
+/// Tells of every strike at one provider, for as long as that is there.
+pub(super) async fn tell(engine: Engine, mut strikes: mpsc::Receiver<Strike>) {
+    while let Some(Strike { labels, reason }) = strikes.recv().await {
         if engine.core.is_stopping() {
             return;
         }

@@ -49,6 +49,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::mpsc;
 
 use super::{
     ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, Health, Object,
@@ -225,8 +226,8 @@ impl SandboxProvider for LocalProvider {
         files::write(&self.objects.link(&target)?, &path, content).await
     }
 
-    async fn next_strike(&self) -> Strike {
-        self.objects.next_strike().await
+    fn strikes(&self) -> Option<mpsc::Receiver<Strike>> {
+        self.objects.strikes()
     }
 
     async fn delete_file(&self, target: Target, path: WorkspacePath) -> Result<(), WorkError> {

@@ -68,7 +68,8 @@ pub struct Objects {
     removals: Arc<Mutex<HashMap<ExternalId, Removal>>>,
     last_look: tokio::sync::Mutex<LastLook>,
     cgroups: Cgroups,
-    strikes: (mpsc::Sender<Strike>, tokio::sync::Mutex<mpsc::Receiver<Strike>>),
+    /// What is told, and who hears it, until somebody does.
+    strikes: (mpsc::Sender<Strike>, Mutex<Option<mpsc::Receiver<Strike>>>),
     itself: Weak<Self>,
 }
 
@@ -111,7 +112,7 @@ impl Objects {
             removals: Arc::default(),
             last_look: tokio::sync::Mutex::new(None),
             cgroups,
-            strikes: (sender, tokio::sync::Mutex::new(strikes)),
+            strikes: (sender, Mutex::new(Some(strikes))),
             itself: Weak::clone(itself),
         });
         for stored in trashed {
@@ -276,13 +277,9 @@ impl Objects {
         limits::not_enforced(&self.cgroups)
     }
 
-    /// Waits for the next limit that strikes in a sandbox.
-    pub async fn next_strike(&self) -> Strike {
-        match self.strikes.1.lock().await.recv().await {
-            Some(strike) => strike,
-            // One sender is kept beside.
-            None => std::future::pending().await,
-        }
+    /// The limits that strike in sandboxes, for whoever asks first.
+    pub fn strikes(&self) -> Option<mpsc::Receiver<Strike>> {
+        locked(&self.strikes.1).take()
     }
 
     /// Why sandboxes are refused although they could be made.
