@@ -60,7 +60,9 @@ async fn a_stop_asks_first_and_kills_who_does_not_follow() {
     let _polite = sandbox.exec(request(&["sh", "-c", polite])).await.expect("started");
     let _stubborn = sandbox.exec(request(&["sh", "-c", &stubborn])).await.expect("started");
     until("both to run", || processes_with(&mark).len() >= 2).await;
-    sandbox.sh("until [ -e ready ]; do sleep 0.01; done; kill -STOP $$ &").await;
+    sandbox.sh("until [ -e ready ]; do sleep 0.01; done").await;
+    // One that is stopped follows nobody either.
+    let _stopped = sandbox.exec(request(&["sh", "-c", "kill -STOP $$"])).await.expect("started");
     let begin = Instant::now();
     local.provider.stop(call(&sandbox.target)).await.expect("stopped");
     assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
