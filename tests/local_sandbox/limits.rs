@@ -151,8 +151,11 @@ async fn groups_hold_what_the_template_says_and_go_with_the_sandbox() {
         "issuebox-{}-left",
         std::fs::read_to_string(local.dir.path().join("identity")).expect("an identity")
     ));
+    small(&local, "last").await;
+    assert_eq!(groups(local.dir.path()).len(), made.len());
     let Local { dir, provider } = local;
     drop(provider);
+    assert_eq!(groups(dir.path()), Vec::<PathBuf>::new(), "they go with the server too");
     std::fs::create_dir(&left).expect("made");
     until("the directory to be free", || {
         let lock = std::fs::File::open(dir.path().join("lock")).expect("a lock");

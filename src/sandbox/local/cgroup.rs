@@ -165,6 +165,30 @@ impl Cgroups {
 
     /// Removes what an earlier server left. Nothing of it runs any more.
     pub fn clear(&self) {
+        for dir in self.own() {
+            remove(&dir);
+        }
+    }
+
+    /// Removes every group of this provider, whose sandboxes have been told to end, and waits for
+    /// them as long as `at_most`. What is left then is removed at the next start.
+    pub fn clear_within(&self, at_most: Duration) {
+        let begin = Instant::now();
+        loop {
+            // One that is busy, or that its sandbox's own end removes meanwhile, is looked at again.
+            let is_left = |dir: &PathBuf| fs::remove_dir(dir).is_err() && dir.exists();
+            if self.own().iter().filter(|dir| is_left(dir)).count() == 0
+                || begin.elapsed() > at_most
+            {
+                return;
+            }
+            thread::sleep(END_LOOK);
+        }
+    }
+
+    /// The groups of this provider.
+    fn own(&self) -> Vec<PathBuf> {
+        let mut own = Vec::new();
         let mut below: Vec<&Path> = self.usable.iter().map(|usable| &*usable.below).collect();
         below.dedup();
         for dir in below {
@@ -172,10 +196,11 @@ impl Cgroups {
                 let is_ours =
                     entry.file_name().to_str().is_some_and(|n| n.starts_with(&self.prefix));
                 if is_ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    remove(&entry.path());
+                    own.push(entry.path());
                 }
             }
         }
+        own
     }
 }
 

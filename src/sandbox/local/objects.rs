@@ -42,6 +42,10 @@ const REMOVAL_WAIT: Duration = Duration::from_secs(1);
 /// How long the look whether sandboxes can be made may take.
 const PROBE_WAIT: Duration = Duration::from_millis(1_800);
 
+/// How long the server's end waits for the control groups of its sandboxes to become empty, which
+/// takes them milliseconds.
+const GROUPS_WAIT: Duration = Duration::from_millis(500);
+
 /// What the trial may use.
 const PROBE_RESOURCES: Resources =
     Resources { cpu: 1.0, memory_mb: 64, processes: 16, disk_mb: 16 };
@@ -78,6 +82,7 @@ impl Drop for Objects {
         for link in locked(&self.links).values() {
             link.cut();
         }
+        self.cgroups.clear_within(GROUPS_WAIT);
     }
 }
 
