@@ -23,6 +23,7 @@
 //! Names and labels have the forms of [`crate::types`]; futures are polled on a tokio runtime
 //! where blocking for milliseconds is allowed but not for longer.
 
+mod files;
 pub mod local;
 pub mod simulated;
 
@@ -31,6 +32,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::mpsc;
+
+pub use files::{
+    ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart, WorkspacePath, Written,
+};
 
 use crate::types::{
     AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName,
@@ -105,14 +110,15 @@ pub trait SandboxProvider: Send + Sync + 'static {
         depth: u32,
     ) -> Result<FileListing, WorkError>;
 
-    /// Opens a regular file in the workspace for reading.
+    /// Opens a regular file in the workspace for reading, whole or a part of it.
     ///
     /// # Errors
-    /// [`WorkError`].
+    /// [`WorkError`]; `OutOfRange` where nothing of the part is there.
     async fn read_file(
         &self,
         target: Target,
         path: WorkspacePath,
+        part: FilePart,
     ) -> Result<FileContent, WorkError>;
 
     /// Writes a regular file in the workspace whole: it replaces what was there once `content`
@@ -138,6 +144,76 @@ pub trait SandboxProvider: Send + Sync + 'static {
     /// # Errors
     /// [`WorkError`].
     async fn delete_file(&self, target: Target, path: WorkspacePath) -> Result<(), WorkError>;
+
+    /// Makes a directory and what is missing above it. One that is there already is success.
+    ///
+    /// # Errors
+    /// [`WorkError`]; `Exists` where something else is there.
+    async fn make_directory(
+        &self,
+        _target: Target,
+        _path: WorkspacePath,
+    ) -> Result<Written, WorkError> {
+        Err(WorkError::Unsupported("files"))
+    }
+
+    /// Moves a file, a link (not what it points at) or a directory within the workspace, in one
+    /// step. Missing directories above the new place are made. What is at the new place gives way
+    /// only where `overwrite` says so, and a directory only where it is empty.
+    ///
+    /// # Errors
+    /// [`WorkError`]; `Exists` where something is there that does not give way.
+    async fn move_file(
+        &self,
+        _target: Target,
+        _from: WorkspacePath,
+        _to: WorkspacePath,
+        _overwrite: bool,
+    ) -> Result<Written, WorkError> {
+        Err(WorkError::Unsupported("files"))
+    }
+
+    /// Sets the permission bits (`0o777` at most) of a file or directory; a link is followed
+    /// within the workspace.
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    async fn set_file_mode(
+        &self,
+        _target: Target,
+        _path: WorkspacePath,
+        _mode: u32,
+    ) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported("files"))
+    }
+
+    /// A directory of the workspace as a tar archive: links as links, sockets, FIFOs and devices
+    /// left out. An `Err` chunk breaks it off.
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    async fn pack_directory(
+        &self,
+        _target: Target,
+        _path: WorkspacePath,
+    ) -> Result<ChunkReceiver, WorkError> {
+        Err(WorkError::Unsupported("archives"))
+    }
+
+    /// Takes a tar archive into a directory of the workspace, which is made where it is missing.
+    /// Files and links that are there give way; nothing outside of the directory is touched. It
+    /// is not one step: an archive that is refused or breaks off leaves what came before.
+    ///
+    /// # Errors
+    /// [`WorkError`]; `BadArchive` names the entry and what is wrong with it.
+    async fn unpack_directory(
+        &self,
+        _target: Target,
+        _path: WorkspacePath,
+        _archive: ChunkReceiver,
+    ) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported("archives"))
+    }
 }
 
 /// Most entries that one [`SandboxProvider::list_files`] returns; more sets `truncated`.
@@ -359,6 +435,19 @@ pub enum WorkError {
     /// form that is not accepted.
     #[error("the path is not allowed: {0}")]
     PathNotAllowed(String),
+    /// Something is at that path already, and nothing said that it may be replaced.
+    #[error("there is something already: {0}")]
+    Exists(String),
+    /// An archive is malformed or cut off, or holds what is not taken into a workspace; says which
+    /// entry. What came before it stays.
+    #[error("the archive is not taken: {0}")]
+    BadArchive(String),
+    /// The part of a file that was asked for begins behind its end.
+    #[error("nothing of that range is there: the file has {size} bytes")]
+    OutOfRange {
+        /// The file's size, in bytes.
+        size: u64,
+    },
     /// What is there has the wrong kind (a directory where a file is needed, a device, a FIFO).
     #[error("wrong kind of file: {0}")]
     WrongKind(String),
@@ -416,126 +505,9 @@ pub enum ExecEvent {
     },
 }
 
-/// A path below the workspace, as bytes: relative, no `..`, no NUL, not empty parts. The empty
-/// path is the workspace itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkspacePath(Vec<u8>);
-
-impl WorkspacePath {
-    /// Longest accepted path, in bytes (Linux' own limit is 4096 with the terminating NUL).
-    pub const LEN_MAX: usize = 4095;
-
-    /// Parses a path as callers give it: relative to the workspace, or absolute below
-    /// `/workspace`. `.` parts and doubled slashes are dropped.
-    ///
-    /// # Errors
-    /// What is wrong with it, for people.
-    pub fn parse(path: &[u8]) -> Result<Self, String> {
-        if path.len() > Self::LEN_MAX {
-            return Err("is longer than 4095 bytes".into());
-        }
-        if path.contains(&0) {
-            return Err("contains a NUL byte".into());
-        }
-        let relative = match path.strip_prefix(b"/workspace") {
-            Some([]) => b"",
-            Some(rest) if rest.starts_with(b"/") => rest,
-            _ if path.starts_with(b"/") => {
-                return Err("is absolute and not below /workspace".into());
-            }
-            _ => path,
-        };
-        let parts: Vec<&[u8]> =
-            relative.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
-        if parts.contains(&b"..".as_slice()) {
-            return Err("contains '..'".into());
-        }
-        Ok(Self(parts.join(&b'/')))
-    }
-
-    /// The path's bytes, relative to the workspace.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// Whether it is the workspace itself.
-    pub fn is_root(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-/// What `list_files` found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileListing {
-    /// The entries, parents before children, by name within a directory.
-    pub entries: Vec<FileEntry>,
-    /// Whether there were more than [`LIST_ENTRIES_MAX`].
-    pub truncated: bool,
-}
-
-/// One file, directory or link in a workspace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileEntry {
-    /// Its path relative to the workspace.
-    pub path: Vec<u8>,
-    /// What it is.
-    pub kind: FileKind,
-    /// Its size, in bytes.
-    pub size: u64,
-    /// Its permission bits, such as `0o644`.
-    pub mode: u32,
-    /// When it was last changed.
-    pub modified_at: Timestamp,
-}
-
-/// What a directory entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
-    /// A regular file.
-    File,
-    /// A directory.
-    Directory,
-    /// A symbolic link, not followed.
-    Link,
-    /// A FIFO, socket or device.
-    Other,
-}
-
-/// Chunks of a file; the channel's end is the file's end, an `Err` breaks it off.
-pub type ChunkReceiver = mpsc::Receiver<Result<Bytes, String>>;
-
-/// A file opened for reading.
-#[derive(Debug)]
-pub struct FileContent {
-    /// Its size when it was opened, in bytes.
-    pub size: u64,
-    /// Its content.
-    pub chunks: ChunkReceiver,
-}
-
-/// What a write did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// There was no such file before.
-    Created,
-    /// A file was replaced.
-    Replaced,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn workspace_paths_stay_below_the_workspace() {
-        let parse = |path: &str| WorkspacePath::parse(path.as_bytes()).map(|p| p.0);
-        assert_eq!(parse("a//b/./c"), Ok(b"a/b/c".to_vec()));
-        assert_eq!(parse("/workspace/a"), Ok(b"a".to_vec()));
-        assert_eq!(parse("/workspace"), Ok(Vec::new()));
-        for bad in ["../a", "a/../b", "/etc/passwd", "/workspaces/a", "a\0b"] {
-            assert!(parse(bad).is_err(), "{bad:?} must be refused");
-        }
-    }
 
     #[test]
     fn labels_survive_a_round_trip_and_half_labels_are_foreign() {

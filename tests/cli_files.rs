@@ -88,3 +88,46 @@ async fn what_is_not_there_and_what_cannot_be_read_is_said() {
     let (code, _, err) = told(&run(&server, &words("files put 1 x /tmp"), b"").await);
     assert!(code == 1 && err.starts_with("error: /tmp is a directory"), "{err}");
 }
+
+#[tokio::test]
+async fn directories_go_in_and_out_and_things_are_moved() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(dir.path().join("sub")).expect("made");
+    std::fs::write(dir.path().join("sub/-rf"), "x").expect("written");
+    std::fs::write(dir.path().join(OsStr::from_bytes(b"\xff\n")), "y").expect("written");
+    std::os::unix::fs::symlink("/etc/passwd", dir.path().join("link")).expect("made");
+    let put = [words("files put 1 d"), vec![dir.path().as_os_str()]].concat();
+    assert_eq!(told(&run(&server, &put, b"").await), (0, "d filled\n".into(), String::new()));
+    let got = run(&server, &words("files get 1 d"), b"").await;
+    assert!(got.status.success());
+    let mut names = Vec::new();
+    for entry in tar::Archive::new(&got.stdout[..]).entries().expect("an archive") {
+        let entry = entry.expect("an entry");
+        names.push((entry.path_bytes().into_owned(), entry.header().entry_type()));
+    }
+    assert!(names.contains(&(b"sub/-rf".to_vec(), tar::EntryType::Regular)), "{names:?}");
+    assert!(names.contains(&(b"\xff\n".to_vec(), tar::EntryType::Regular)), "{names:?}");
+    assert!(names.contains(&(b"link".to_vec(), tar::EntryType::Symlink)), "{names:?}");
+    let put = run(&server, &words("files put --tar 1 again"), &got.stdout).await;
+    assert_eq!(told(&put).1, "again filled\n");
+    let file = dir.path().join("again.tar");
+    let get = [words("files get 1 again --to"), vec![file.as_os_str()]].concat();
+    assert_eq!(told(&run(&server, &get, b"").await), (0, String::new(), String::new()));
+    assert!(std::fs::read(&file).expect("written") == got.stdout);
+
+    assert_eq!(told(&run(&server, &words("files mkdir 1 -- -x"), b"").await).1, "-x made\n");
+    let odd = OsStr::from_bytes(b"\xfe");
+    let put = [words("files put 1"), vec![odd]].concat();
+    assert_eq!(told(&run(&server, &put, b"z").await).0, 0);
+    let mv = [words("files mv 1"), vec![odd, OsStr::new("z")]].concat();
+    assert_eq!(told(&run(&server, &mv, b"").await).1, "\u{fffd} moved to z\n");
+    assert_eq!(told(&run(&server, &words("files chmod 1 0600 z"), b"").await).1, "z is 0600\n");
+    assert_eq!(told(&run(&server, &words("files chmod 1 u+x z"), b"").await).0, 2);
+    assert_eq!(told(&run(&server, &words("files put 1 y"), b"y").await).0, 0);
+    let (code, _, err) = told(&run(&server, &words("files mv 1 y z"), b"").await);
+    assert!(code == 1 && err.contains("the new place is taken"), "{code} {err}");
+    assert_eq!(told(&run(&server, &words("files mv --overwrite 1 y z"), b"").await).0, 0);
+    assert_eq!(told(&run(&server, &words("files get 1 none"), b"").await).0, 3);
+}

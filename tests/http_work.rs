@@ -202,3 +202,81 @@ async fn who_only_looks_at_files_on_the_page_starts_nothing() {
     let looks = send(server.client.get(server.url(&path)).header("cookie", &cookie)).await;
     assert_eq!((looks.status, looks.text.as_str()), (200, "x"), "it runs");
 }
+
+#[tokio::test]
+async fn a_range_of_a_file_is_answered_as_one() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let path = format!("/v1/sandboxes/{id}/files/content?path=f");
+    send(server.request(Method::PUT, &path).body("0123456789")).await;
+    let get = async |range: &str| {
+        let answer = send(server.request(Method::GET, &path).header("range", range)).await;
+        (answer.status, answer.header("content-range").to_owned(), answer.text)
+    };
+    let part = |range: &str, text: &str| (206, format!("bytes {range}/10"), text.to_owned());
+    assert_eq!(get("bytes=2-4").await, part("2-4", "234"));
+    assert_eq!(get("bytes=7-99").await, part("7-9", "789"));
+    assert_eq!(get("bytes=8-").await, part("8-9", "89"));
+    assert_eq!(get("bytes=-1").await, part("9-9", "9"));
+    let whole = (200, String::new(), "0123456789".to_owned());
+    for ignored in ["bytes=0-1,4-5", "bytes=4-2", "lines=1-2", "bytes"] {
+        assert_eq!(get(ignored).await, whole, "{ignored}");
+    }
+    let (status, range, text) = get("bytes=10-").await;
+    assert_eq!((status, range.as_str()), (416, "bytes */10"));
+    assert!(text.contains("range_not_satisfiable"), "{text}");
+    let request = server.request(Method::GET, &path).header("range", "bytes=2-4");
+    let compared = send(request.header("if-range", "\"x\"")).await;
+    assert_eq!((compared.status, compared.header("accept-ranges")), (200, "bytes"));
+}
+
+#[tokio::test]
+async fn changes_take_their_paths_as_bytes_and_refuse_what_is_not_theirs() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let at = |rest: &str| format!("/v1/sandboxes/{id}/files/{rest}");
+    let put = async |rest: &str| send(server.request(Method::PUT, &at(rest)).body("x")).await;
+    let post = async |rest: &str| send(server.request(Method::POST, &at(rest))).await;
+    for odd in ["-rf", "new%0Aline", "%FF%FE"] {
+        assert_eq!(put(&format!("content?path={odd}")).await.status, 201);
+        assert_eq!(put(&format!("mode?path={odd}&mode=0700")).await.status, 204, "{odd}");
+        assert_eq!(post(&format!("move?from={odd}&to=b/{odd}")).await.status, 201, "{odd}");
+    }
+    assert_eq!(server.provider.file(b"b/\xff\xfe").as_deref(), Some(&b"x"[..]));
+    let taken = post("move?from=b/-rf&to=b/%FF%FE").await;
+    assert_eq!((taken.status, taken.code().as_str()), (409, "file_exists"));
+    assert_eq!(post("move?from=b/-rf&to=b/%FF%FE&overwrite=true").await.status, 204);
+    for (rest, field) in [
+        ("mode?path=f&mode=4755", "mode"),
+        ("mode?path=f", "mode"),
+        ("mode?mode=0755", "path"),
+        ("directory?path=", "path"),
+        ("archive?path=f&nope=1", "nope"),
+    ] {
+        let wrong = put(rest).await;
+        assert_eq!((wrong.status, &wrong.json()["error"]["field"]), (400, &json!(field)), "{rest}");
+    }
+    let out = post("move?from=b&to=../b").await;
+    assert_eq!((out.status, out.code().as_str()), (400, "path_not_allowed"));
+    assert_eq!(out.json()["error"]["field"], "to");
+}
+
+#[tokio::test]
+async fn archives_pass_through_whole_or_break_off() {
+    let server = TestServer::with(|edge| edge.limits.upload_len_max = 2_000_000).await;
+    let id = server.running("1").await;
+    let path = format!("/v1/sandboxes/{id}/files/archive?path=d");
+    let put = |body: reqwest::Body| server.request(Method::PUT, &path).body(body);
+    let body = vec![7_u8; 1_500_000];
+    assert_eq!(send(put(body.clone().into())).await.status, 204);
+    let got = server.request(Method::GET, &path).send().await.expect("an answer");
+    assert_eq!(got.headers()["content-type"], "application/x-tar");
+    assert_eq!(got.headers()["content-disposition"], "attachment");
+    assert!(got.bytes().await.expect("a body") == body);
+    let long = send(put(vec![7; 2_000_001].into())).await;
+    assert_eq!((long.status, long.code().as_str()), (413, "body_too_large"));
+    let broken = vec![Ok("new".to_owned()), Err(std::io::Error::other("gone"))];
+    let broken = put(reqwest::Body::wrap_stream(futures_util::stream::iter(broken)));
+    assert!(broken.send().await.is_err(), "the client went away");
+    assert_eq!(server.provider.file(b"d.tar").map(|file| file.len()), Some(body.len()));
+}

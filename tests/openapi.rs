@@ -138,7 +138,8 @@ async fn bodies_are_bounded_in_size_time_and_sum_wherever_one_is_taken() {
         }
         assert_eq!(operation.takes_body, operation.lists("request_timeout"));
         assert_eq!(operation.takes_body, operation.lists("body_too_large"));
-        let is_upload = operation.path.ends_with("/files/content");
+        let is_upload = operation.path.ends_with("/files/content")
+            || operation.path.ends_with("/files/archive");
         if operation.takes_body && !is_upload {
             let request = operation.bare(&full, "x", "1").bearer_auth(TOKEN);
             let request = request.header("content-type", "application/json");
@@ -291,6 +292,9 @@ async fn each_failure_of_work_has_its_code() {
         ("file_not_found", WorkError::NoSuchFile),
         ("path_not_allowed", WorkError::PathNotAllowed("a link".into())),
         ("wrong_kind", WorkError::WrongKind("a FIFO".into())),
+        ("file_exists", WorkError::Exists("the new place is taken".into())),
+        ("bad_archive", WorkError::BadArchive("a: it is a device".into())),
+        ("range_not_satisfiable", WorkError::OutOfRange { size: 3 }),
         ("cannot_start", WorkError::CannotStart("not found".into())),
         ("refused_inside", WorkError::Refused("disk full".into())),
         ("not_supported", WorkError::Unsupported("this")),
@@ -420,6 +424,9 @@ async fn what_goes_well_goes_as_described() {
     let style = page.split('"').find(|part| part.starts_with("/assets/style")).expect("a style");
     let exec = "/v1/sandboxes/{id}/exec";
     let content = "/v1/sandboxes/{id}/files/content";
+    let directory = "/v1/sandboxes/{id}/files/directory";
+    let moved = "/v1/sandboxes/{id}/files/move";
+    let archive = "/v1/sandboxes/{id}/files/archive";
     let issue = "/v1/issues/{issueId}/sandbox";
     let repository_hold = "/v1/holds/repositories/{owner}/{repo}";
     for (method, path, address, body) in [
@@ -449,6 +456,19 @@ async fn what_goes_well_goes_as_described() {
         ("PUT", content, "/v1/sandboxes/claude-issue-1/files/content?path=f", "y"),
         ("GET", content, "/v1/sandboxes/claude-issue-1/files/content?path=f", ""),
         ("GET", "/v1/sandboxes/{id}/files", "/v1/sandboxes/claude-issue-1/files", ""),
+        ("PUT", directory, "/v1/sandboxes/claude-issue-1/files/directory?path=d", ""),
+        ("PUT", directory, "/v1/sandboxes/claude-issue-1/files/directory?path=d", ""),
+        (
+            "PUT",
+            "/v1/sandboxes/{id}/files/mode",
+            "/v1/sandboxes/claude-issue-1/files/mode?path=f&mode=600",
+            "",
+        ),
+        ("POST", moved, "/v1/sandboxes/claude-issue-1/files/move?from=f&to=g", ""),
+        ("PUT", content, "/v1/sandboxes/claude-issue-1/files/content?path=f", "x"),
+        ("POST", moved, "/v1/sandboxes/claude-issue-1/files/move?from=g&to=f&overwrite=true", ""),
+        ("PUT", archive, "/v1/sandboxes/claude-issue-1/files/archive?path=d", "x"),
+        ("GET", archive, "/v1/sandboxes/claude-issue-1/files/archive?path=d", ""),
         ("DELETE", content, "/v1/sandboxes/claude-issue-1/files/content?path=f", ""),
         ("POST", "/v1/sandboxes/{id}/stop", "/v1/sandboxes/claude-issue-1/stop?wait=5", ""),
         ("POST", "/v1/sandboxes/{id}/start", "/v1/sandboxes/claude-issue-1/start?wait=5", ""),
@@ -493,6 +513,11 @@ async fn what_goes_well_goes_as_described() {
     server.post("/v1/sandboxes?wait=5", json!({"issueId": "3"})).await;
     let retried = server.post("/v1/sandboxes/claude-issue-3/retry", Value::Null).await;
     seen.insert(("POST /v1/sandboxes/{id}/retry".into(), retried.status));
+    let put = server.request(Method::PUT, "/v1/sandboxes/claude-issue-2/files/content?path=r");
+    send(put.body("abc")).await;
+    let part = server.request(Method::GET, "/v1/sandboxes/claude-issue-2/files/content?path=r");
+    let part = send(part.header("range", "bytes=1-")).await;
+    seen.insert((format!("GET {content}"), part.status));
     // An event stream does not end; its head says enough.
     let events = server.request(Method::GET, "/v1/events").send().await.expect("an answer");
     seen.insert(("GET /v1/events".into(), events.status().as_u16()));
@@ -523,6 +548,9 @@ async fn every_code_that_is_described_is_provoked_by_a_test_here() {
         "route_not_found",
         "sandbox_not_found",
         "file_not_found",
+        "file_exists",
+        "bad_archive",
+        "range_not_satisfiable",
         "request_timeout",
         "sandbox_deleted",
         "deleting",

@@ -69,8 +69,8 @@ pub(super) struct Call {
     method: Method,
     path: String,
     query: Vec<(&'static str, String)>,
-    /// A parameter whose value need not be text, encoded.
-    query_bytes: Option<String>,
+    /// Parameters whose values need not be text, encoded, with what goes before each.
+    query_bytes: String,
     body: Option<Value>,
     wait: Duration,
 }
@@ -106,7 +106,7 @@ impl Call {
             method,
             path,
             query: Vec::new(),
-            query_bytes: None,
+            query_bytes: String::new(),
             body: None,
             wait: Duration::ZERO,
         }
@@ -120,9 +120,11 @@ impl Call {
         self
     }
 
-    /// Adds a parameter whose value is bytes. Only one of them can be given.
+    /// Adds a parameter whose value is bytes.
     pub fn query_bytes(mut self, name: &str, value: &[u8]) -> Self {
-        self.query_bytes = Some(format!("?{name}={}", percent_encode(value, NON_ALPHANUMERIC)));
+        let with = if self.query_bytes.is_empty() { '?' } else { '&' };
+        let value = percent_encode(value, NON_ALPHANUMERIC);
+        self.query_bytes.push_str(&format!("{with}{name}={value}"));
         self
     }
 
@@ -242,7 +244,18 @@ impl Client {
             let read = file.read_buf(&mut piece).await?;
             Ok::<_, io::Error>((read > 0).then(|| (piece.freeze(), file)))
         });
-        let request = self.request(&call).body(reqwest::Body::wrap_stream(pieces));
+        self.status(self.request(&call).body(reqwest::Body::wrap_stream(pieces))).await
+    }
+
+    /// Makes a call whose answer is its status alone.
+    ///
+    /// # Errors
+    /// As for [`Client::call`].
+    pub async fn change(&self, call: Call) -> Result<u16, Failure> {
+        self.status(self.request(&call).timeout(call.wait + ANSWER_TIMEOUT)).await
+    }
+
+    async fn status(&self, request: RequestBuilder) -> Result<u16, Failure> {
         let response = request.send().await.map_err(|e| self.unreachable(e))?;
         let status = response.status();
         if status.is_success() {
@@ -253,7 +266,7 @@ impl Client {
     }
 
     fn request(&self, call: &Call) -> RequestBuilder {
-        let more = call.query_bytes.as_deref().unwrap_or_default();
+        let more = &call.query_bytes;
         let url = format!("{}{}{more}", self.server, call.path);
         let request = self
             .http

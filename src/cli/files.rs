@@ -1,15 +1,18 @@
 //! `issuebox files`: looks into a sandbox's workspace, and takes files out of it and into it.
 //!
+//! A directory comes out as a tar archive and is not unpacked here: what a sandbox made is not let
+//! loose on the caller's files. `tar -x` does that where it is wanted.
+//!
 //! # Guarantees
 //! Names are bytes: one that is not UTF-8 is asked for as it is written on the command line. Content
 //! goes through byte for byte and is never held whole in memory. A file that breaks off on its way
 //! is an error, and on its way in leaves the old one as it was.
 
-use std::ffi::OsString;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -29,14 +32,25 @@ use super::table;
 use super::target::Target;
 use super::wire;
 
+/// How much of an archive is gathered before it is sent on, in bytes.
+const PIECE_LEN: usize = 64 * 1024;
+
 #[derive(Debug, Subcommand)]
 pub(super) enum FilesVerb {
     /// List a directory
     Ls(LsArgs),
     /// Write a file's content to standard output
     Cat(CatArgs),
-    /// Put a file into the workspace; directories above it are made
+    /// Put a file or a directory into the workspace; directories above it are made
     Put(PutArgs),
+    /// Write a directory to standard output as a tar archive
+    Get(GetArgs),
+    /// Make a directory; directories above it are made
+    Mkdir(MkdirArgs),
+    /// Move a file, a link or a directory; directories above its new place are made
+    Mv(MvArgs),
+    /// Set the permission bits of a file or directory
+    Chmod(ChmodArgs),
 }
 
 #[derive(Debug, Args)]
@@ -68,10 +82,60 @@ pub(super) struct PutArgs {
     /// Which issue
     #[arg(value_parser = Target::parse)]
     issue: Target,
+    /// Take what goes there for a tar archive, and unpack it into the directory PATH
+    #[arg(long)]
+    tar: bool,
     /// Where it goes, relative to the workspace
     path: OsString,
-    /// What goes there [default: standard input]
+    /// What goes there: a file, or a directory, whose files are put into the directory PATH
+    /// [default: standard input]
     file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct GetArgs {
+    /// Which issue
+    #[arg(value_parser = Target::parse)]
+    issue: Target,
+    /// Relative to the workspace, which it is where left out
+    path: Option<OsString>,
+    /// Where the archive goes [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct MkdirArgs {
+    /// Which issue
+    #[arg(value_parser = Target::parse)]
+    issue: Target,
+    /// Relative to the workspace
+    path: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct MvArgs {
+    /// Let a file, link or empty directory at the new place give way
+    #[arg(long)]
+    overwrite: bool,
+    /// Which issue
+    #[arg(value_parser = Target::parse)]
+    issue: Target,
+    /// What, relative to the workspace
+    from: OsString,
+    /// Where to, relative to the workspace
+    to: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ChmodArgs {
+    /// Which issue
+    #[arg(value_parser = Target::parse)]
+    issue: Target,
+    /// Permission bits in octal, such as 0755
+    mode: String,
+    /// Relative to the workspace
+    path: OsString,
 }
 
 /// What a directory holds.
@@ -112,6 +176,26 @@ pub(super) async fn run(session: &mut Session<'_>, verb: FilesVerb) -> anyhow::R
         FilesVerb::Ls(args) => list(session, args).await?,
         FilesVerb::Cat(args) => cat(&session.client, args).await?,
         FilesVerb::Put(args) => put(session, args).await?,
+        FilesVerb::Get(args) => get(&session.client, args).await?,
+        FilesVerb::Mkdir(args) => {
+            let path = ("path", args.path.as_os_str());
+            let status = change(session, &args.issue, "directory", Call::put, &[path], &[]).await?;
+            let what = if status == 201 { "made" } else { "is there" };
+            session.screen.line(&format!("{} {what}", shown(&args.path)))?;
+        }
+        FilesVerb::Mv(args) => {
+            let paths = [("from", args.from.as_os_str()), ("to", args.to.as_os_str())];
+            let more = [("overwrite", args.overwrite.to_string())];
+            change(session, &args.issue, "move", Call::post, &paths, &more).await?;
+            let line = format!("{} moved to {}", shown(&args.from), shown(&args.to));
+            session.screen.line(&line)?;
+        }
+        FilesVerb::Chmod(args) => {
+            let path = ("path", args.path.as_os_str());
+            let mode = [("mode", args.mode.clone())];
+            change(session, &args.issue, "mode", Call::put, &[path], &mode).await?;
+            session.screen.line(&format!("{} is {}", shown(&args.path), inert(&args.mode)))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -153,12 +237,65 @@ async fn cat(client: &Client, args: CatArgs) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
+/// Asks for a change of what is in the workspace; the answer's status.
+async fn change(
+    session: &Session<'_>,
+    issue: &Target,
+    what: &str,
+    method: fn(&[&str]) -> Call,
+    paths: &[(&str, &OsStr)],
+    more: &[(&'static str, String)],
+) -> anyhow::Result<u16> {
+    let sandbox = issue.sandbox(&session.client).await?;
+    let mut call = method(&["sandboxes", &sandbox.id, "files", what]);
+    for (name, path) in paths {
+        call = call.query_bytes(name, path.as_bytes());
+    }
+    for (name, value) in more {
+        call = call.query(name, Some(value));
+    }
+    Ok(session.client.change(call).await?)
+}
+
+/// A path for people.
+fn shown(path: &OsStr) -> String {
+    inert(&path.to_string_lossy()).to_string()
+}
+
+async fn get(client: &Client, args: GetArgs) -> anyhow::Result<()> {
+    let sandbox = args.issue.sandbox(client).await?;
+    let mut call = Call::get(&["sandboxes", &sandbox.id, "files", "archive"]);
+    if let Some(path) = &args.path {
+        call = call.query_bytes("path", path.as_bytes());
+    }
+    match &args.to {
+        Some(path) => {
+            let cannot = || format!("{} cannot be written", path.display());
+            let mut file = std::fs::File::create(path).with_context(cannot)?;
+            client.download(call, &mut file).await
+        }
+        None => {
+            let out = io::stdout();
+            anyhow::ensure!(
+                !out.is_terminal(),
+                "an archive is not for a terminal; send it on (| tar -x), or to a file (--to FILE)"
+            );
+            let mut out = out.lock();
+            client.download(call, &mut out).await?;
+            Ok(out.flush()?)
+        }
+    }
+}
+
 async fn put(session: &mut Session<'_>, args: PutArgs) -> anyhow::Result<()> {
     let (name, file) = match &args.file {
         Some(path) => {
             let cannot = || format!("{} cannot be read", path.display());
             let file = std::fs::File::open(path).with_context(cannot)?;
-            anyhow::ensure!(!file.metadata()?.is_dir(), "{} is a directory", path.display());
+            if file.metadata()?.is_dir() {
+                anyhow::ensure!(!args.tar, "{} is a directory, not an archive", path.display());
+                return put_directory(session, &args, path).await;
+            }
             (path.display().to_string(), file)
         }
         None => {
@@ -167,6 +304,11 @@ async fn put(session: &mut Session<'_>, args: PutArgs) -> anyhow::Result<()> {
         }
     };
     let sandbox = args.issue.sandbox(&session.client).await?;
+    if args.tar {
+        session.client.upload(archive(&sandbox.id, &args.path), file).await?;
+        session.screen.line(&format!("{} filled", shown(&args.path)))?;
+        return Ok(());
+    }
     let call = content(Call::put, &sandbox.id, &args.path);
     let status = session.client.upload(call, file).await.map_err(|failure| match failure {
         Failure::Unreachable { .. } => anyhow::Error::from(failure)
@@ -181,6 +323,71 @@ async fn put(session: &mut Session<'_>, args: PutArgs) -> anyhow::Result<()> {
     let what = if status == 201 { "made" } else { "replaced" };
     session.screen.line(&format!("{} {what}", inert(&path)))?;
     Ok(())
+}
+
+/// Puts what is in a directory here into a directory of the workspace.
+async fn put_directory(
+    session: &mut Session<'_>,
+    args: &PutArgs,
+    from: &Path,
+) -> anyhow::Result<()> {
+    let sandbox = args.issue.sandbox(&session.client).await?;
+    let (reader, writer) = io::pipe()?;
+    let packing = {
+        let from = from.to_owned();
+        std::thread::spawn(move || pack(&from, writer))
+    };
+    let reader = std::fs::File::from(OwnedFd::from(reader));
+    let uploaded = session.client.upload(archive(&sandbox.id, &args.path), reader).await;
+    let packed = packing.join().map_err(|_| anyhow::anyhow!("the directory was not read"))?;
+    // One whose reader has gone says nothing; why it has, the server says.
+    match packed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            return Err(anyhow::Error::from(error)
+                .context(format!("{} was not read in whole", from.display())));
+        }
+        Ok(()) | Err(_) => {}
+    }
+    uploaded?;
+    session.screen.line(&format!("{} filled", shown(&args.path)))?;
+    Ok(())
+}
+
+/// Where an archive goes, until it is broken off.
+struct Gate(Option<BufWriter<io::PipeWriter>>);
+
+impl Gate {
+    fn open(&mut self) -> io::Result<&mut BufWriter<io::PipeWriter>> {
+        self.0.as_mut().ok_or_else(|| io::Error::other("the archive was broken off"))
+    }
+}
+
+impl Write for Gate {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.open()?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.open()?.flush()
+    }
+}
+
+/// Writes what is in a directory as an archive: links as links, holes as zeros.
+fn pack(from: &Path, out: io::PipeWriter) -> io::Result<()> {
+    let mut archive = tar::Builder::new(Gate(Some(BufWriter::with_capacity(PIECE_LEN, out))));
+    archive.follow_symlinks(false);
+    archive.sparse(false);
+    let packed = archive.append_dir_all("", from);
+    if packed.is_err() {
+        // Or it would end as if it were whole.
+        archive.get_mut().0 = None;
+        return packed;
+    }
+    archive.into_inner()?.flush()
+}
+
+fn archive(sandbox_id: &str, path: &OsString) -> Call {
+    Call::put(&["sandboxes", sandbox_id, "files", "archive"]).query_bytes("path", path.as_bytes())
 }
 
 fn content(method: fn(&[&str]) -> Call, sandbox_id: &str, path: &OsString) -> Call {

@@ -78,16 +78,22 @@ codes! {
     IssueIdConflict = "issue_id_conflict", CONFLICT;
     /// What was to be adopted or removed is not as it was shown any more.
     DriftOver = "drift_over", CONFLICT;
+    /// There is something at that path already.
+    FileExists = "file_exists", CONFLICT;
     /// The configuration no longer has the sandbox's provider.
     ProviderUnknown = "provider_unknown", CONFLICT;
     /// The body is larger than accepted here.
     BodyTooLarge = "body_too_large", PAYLOAD_TOO_LARGE;
+    /// The range that was asked for begins behind the file's end.
+    RangeNotSatisfiable = "range_not_satisfiable", RANGE_NOT_SATISFIABLE;
     /// The body's content type or encoding is not accepted here.
     UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE;
     /// The repository and number are not known yet, and no issue id was given.
     IssueUnknown = "issue_unknown", UNPROCESSABLE_ENTITY;
     /// The configuration has no such template.
     TemplateUnknown = "template_unknown", UNPROCESSABLE_ENTITY;
+    /// An archive is malformed or cut off, or holds what is not taken into a workspace.
+    BadArchive = "bad_archive", UNPROCESSABLE_ENTITY;
     /// What is at the path is of the wrong kind, such as a directory where a file is needed.
     WrongKind = "wrong_kind", UNPROCESSABLE_ENTITY;
     /// The command could not be started.
@@ -317,6 +323,14 @@ impl From<WorkError> for ApiError {
                 .hint("it went down meanwhile; look at its phase"),
             WorkError::NoSuchFile => Self::new(Code::FileNotFound, message).about("path"),
             WorkError::PathNotAllowed(_) => Self::new(Code::PathNotAllowed, message).about("path"),
+            WorkError::Exists(_) => Self::new(Code::FileExists, message).about("path"),
+            WorkError::BadArchive(_) => Self::new(Code::BadArchive, message)
+                .hint("what came before that entry is in the workspace"),
+            WorkError::OutOfRange { size } => {
+                let value = HeaderValue::from_str(&format!("bytes */{size}"));
+                Self::new(Code::RangeNotSatisfiable, message)
+                    .header(header::CONTENT_RANGE, value.expect("digits are header text"))
+            }
             WorkError::WrongKind(_) => Self::new(Code::WrongKind, message).about("path"),
             WorkError::CannotStart(_) => Self::new(Code::CannotStart, message).about("command"),
             WorkError::Refused(_) => Self::new(Code::RefusedInside, message),

@@ -39,6 +39,11 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(files::read)
         .service(files::write)
         .service(files::delete)
+        .service(files::changes::make_directory)
+        .service(files::changes::relocate)
+        .service(files::changes::set_mode)
+        .service(files::archive::pack)
+        .service(files::archive::unpack)
         .service(events::changes)
         .service(deliveries::list)
         .service(holds::list)
@@ -128,6 +133,10 @@ pub fn label(path: &str) -> &'static str {
         ["v1", "sandboxes", _, "logs"] => "/v1/sandboxes/{id}/logs",
         ["v1", "sandboxes", _, "files"] => "/v1/sandboxes/{id}/files",
         ["v1", "sandboxes", _, "files", "content"] => "/v1/sandboxes/{id}/files/content",
+        ["v1", "sandboxes", _, "files", "directory"] => "/v1/sandboxes/{id}/files/directory",
+        ["v1", "sandboxes", _, "files", "move"] => "/v1/sandboxes/{id}/files/move",
+        ["v1", "sandboxes", _, "files", "mode"] => "/v1/sandboxes/{id}/files/mode",
+        ["v1", "sandboxes", _, "files", "archive"] => "/v1/sandboxes/{id}/files/archive",
         ["v1", "repos", _, _, "issues", _, "sandbox"] => {
             "/v1/repos/{owner}/{repo}/issues/{number}/sandbox"
         }

@@ -26,6 +26,7 @@
 //!   root can drop. They open nothing inside, where the only files that are not read-only are the
 //!   sandbox's own.
 
+mod archive;
 mod cgroup;
 mod disk;
 mod exec;
@@ -52,9 +53,9 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use super::{
-    ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, Health, Object,
-    ObjectKey, ProviderError, SandboxProvider, Strike, Target, TargetCall, Traits, Uniqueness,
-    WorkError, WorkspacePath, Written,
+    ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, FilePart, Health,
+    Object, ObjectKey, ProviderError, SandboxProvider, Strike, Target, TargetCall, Traits,
+    Uniqueness, WorkError, WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
 use crate::types::InstanceId;
@@ -213,8 +214,9 @@ impl SandboxProvider for LocalProvider {
         &self,
         target: Target,
         path: WorkspacePath,
+        part: FilePart,
     ) -> Result<FileContent, WorkError> {
-        files::read(&self.objects.link(&target)?, &path).await
+        files::read(&self.objects.link(&target)?, &path, part).await
     }
 
     async fn write_file(
@@ -232,5 +234,49 @@ impl SandboxProvider for LocalProvider {
 
     async fn delete_file(&self, target: Target, path: WorkspacePath) -> Result<(), WorkError> {
         files::delete(&self.objects.link(&target)?, &path).await
+    }
+
+    async fn make_directory(
+        &self,
+        target: Target,
+        path: WorkspacePath,
+    ) -> Result<Written, WorkError> {
+        files::make_directory(&self.objects.link(&target)?, &path).await
+    }
+
+    async fn move_file(
+        &self,
+        target: Target,
+        from: WorkspacePath,
+        to: WorkspacePath,
+        overwrite: bool,
+    ) -> Result<Written, WorkError> {
+        files::relocate(&self.objects.link(&target)?, &from, &to, overwrite).await
+    }
+
+    async fn set_file_mode(
+        &self,
+        target: Target,
+        path: WorkspacePath,
+        mode: u32,
+    ) -> Result<(), WorkError> {
+        files::set_mode(&self.objects.link(&target)?, &path, mode).await
+    }
+
+    async fn pack_directory(
+        &self,
+        target: Target,
+        path: WorkspacePath,
+    ) -> Result<ChunkReceiver, WorkError> {
+        archive::pack(&self.objects.link(&target)?, &path).await
+    }
+
+    async fn unpack_directory(
+        &self,
+        target: Target,
+        path: WorkspacePath,
+        archive: ChunkReceiver,
+    ) -> Result<(), WorkError> {
+        archive::unpack(&self.objects.link(&target)?, &path, archive).await
     }
 }

@@ -33,9 +33,9 @@ pub use faults::{SimulatedConfig, SimulatedFaults};
 use objects::Objects;
 
 use super::{
-    ChunkReceiver, CreateSpec, ExecEvent, ExecRequest, Execution, FileContent, FileListing, Health,
-    Isolation, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall, Traits,
-    Uniqueness, WorkError, WorkspacePath, Written,
+    ChunkReceiver, CreateSpec, ExecEvent, ExecRequest, Execution, FileContent, FileListing,
+    FilePart, Health, Isolation, Object, ObjectKey, ProviderError, SandboxProvider, Target,
+    TargetCall, Traits, Uniqueness, WorkError, WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
 use crate::types::{ExternalId, InstanceId, ObjectState, Timestamp};
@@ -367,6 +367,7 @@ impl SandboxProvider for SimulatedProvider {
         &self,
         _target: Target,
         _path: WorkspacePath,
+        _part: FilePart,
     ) -> Result<FileContent, WorkError> {
         Err(WorkError::Unsupported("files"))
     }

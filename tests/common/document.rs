@@ -100,7 +100,13 @@ impl Operation {
             .replace("{number}", "7")
             .replace("{name}", "nope")
             .replace("{driftId}", "nope");
-        if self.path.ends_with("/content") { path + "?path=f" } else { path }
+        let query = match self.path.rsplit('/').next() {
+            Some("content" | "directory") => "?path=f",
+            Some("move") => "?from=f&to=g",
+            Some("mode") => "?path=f&mode=0644",
+            _ => "",
+        };
+        path + query
     }
 
     /// A request without any credential, with a body that is right for it.
@@ -112,7 +118,11 @@ impl Operation {
                 request.body(format!("{{\"issueId\":\"{issue}\"}}"))
             }
             "/v1/sandboxes/{id}/exec" => request.body(r#"{"command":["echo"]}"#),
-            "/v1/sandboxes/{id}/files/content" if self.takes_body => request.body("content"),
+            "/v1/sandboxes/{id}/files/content" | "/v1/sandboxes/{id}/files/archive"
+                if self.takes_body =>
+            {
+                request.body("content")
+            }
             _ if self.takes_body => request.body(""),
             _ => request,
         }

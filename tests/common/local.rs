@@ -15,8 +15,8 @@ use bytes::Bytes;
 use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalProvider};
 use issuebox::sandbox::{
-    CreateSpec, ExecEvent, ExecRequest, Execution, Labels, Object, SandboxProvider, Target,
-    TargetCall, WorkError, WorkspacePath, Written,
+    CreateSpec, ExecEvent, ExecRequest, Execution, FilePart, Labels, Object, SandboxProvider,
+    Target, TargetCall, WorkError, WorkspacePath, Written,
 };
 use issuebox::types::{
     AccountName, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName, OnLimit, ProviderName,
@@ -165,14 +165,24 @@ impl Sandbox<'_> {
     }
 
     pub async fn read(&self, path: &[u8]) -> Result<String, WorkError> {
+        Ok(String::from_utf8_lossy(&self.bytes(path).await?).into_owned())
+    }
+
+    /// The bytes of a file that is there.
+    pub async fn read_bytes(&self, path: &[u8]) -> Vec<u8> {
+        self.bytes(path).await.expect("readable")
+    }
+
+    async fn bytes(&self, path: &[u8]) -> Result<Vec<u8>, WorkError> {
         let path = WorkspacePath::parse(path).expect("a path");
-        let mut content = self.provider.read_file(self.target.clone(), path).await?;
+        let part = FilePart::Whole;
+        let mut content = self.provider.read_file(self.target.clone(), path, part).await?;
         let mut bytes = Vec::new();
         while let Some(chunk) = content.chunks.recv().await {
             bytes.extend(chunk.expect("readable"));
         }
         assert_eq!(bytes.len() as u64, content.size);
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(bytes)
     }
 
     pub async fn delete_file(&self, path: &[u8]) -> Result<(), WorkError> {

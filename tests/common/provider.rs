@@ -211,13 +211,20 @@ impl SandboxProvider for MemoryProvider {
         Ok(FileListing { entries, truncated: false })
     }
 
-    async fn read_file(&self, _: Target, path: WorkspacePath) -> Result<FileContent, WorkError> {
+    async fn read_file(
+        &self,
+        _: Target,
+        path: WorkspacePath,
+        part: FilePart,
+    ) -> Result<FileContent, WorkError> {
         self.work()?;
         let content = self.file(path.as_bytes()).ok_or(WorkError::NoSuchFile)?;
         let (tx, chunks) = mpsc::channel(1);
         let size = content.len() as u64;
-        tx.try_send(Ok(content)).expect("there is room");
-        Ok(FileContent { size, chunks })
+        let range = part.of(size).ok_or(WorkError::OutOfRange { size })?;
+        let (from, upto) = (range.start as usize, range.end as usize);
+        tx.try_send(Ok(content.slice(from..upto))).expect("there is room");
+        Ok(FileContent { size, range, chunks })
     }
 
     async fn write_file(
@@ -242,5 +249,64 @@ impl SandboxProvider for MemoryProvider {
         self.work()?;
         let mut files = self.files.lock().expect("not poisoned");
         files.remove(path.as_bytes()).map(|_| ()).ok_or(WorkError::NoSuchFile)
+    }
+
+    /// A directory is a file without content whose name ends in a slash.
+    async fn make_directory(&self, _: Target, path: WorkspacePath) -> Result<Written, WorkError> {
+        self.work()?;
+        let mut files = self.files.lock().expect("not poisoned");
+        if files.contains_key(path.as_bytes()) {
+            return Err(WorkError::Exists("it is not a directory".into()));
+        }
+        let name = [path.as_bytes(), b"/"].concat();
+        Ok(files.insert(name, Bytes::new()).map_or(Written::Created, |_| Written::Replaced))
+    }
+
+    async fn move_file(
+        &self,
+        _: Target,
+        from: WorkspacePath,
+        to: WorkspacePath,
+        overwrite: bool,
+    ) -> Result<Written, WorkError> {
+        self.work()?;
+        let mut files = self.files.lock().expect("not poisoned");
+        let is_taken = files.contains_key(to.as_bytes());
+        if is_taken && !overwrite {
+            return Err(WorkError::Exists("the new place is taken".into()));
+        }
+        let content = files.remove(from.as_bytes()).ok_or(WorkError::NoSuchFile)?;
+        files.insert(to.as_bytes().to_vec(), content);
+        Ok(if is_taken { Written::Replaced } else { Written::Created })
+    }
+
+    async fn set_file_mode(&self, _: Target, path: WorkspacePath, _: u32) -> Result<(), WorkError> {
+        self.work()?;
+        self.file(path.as_bytes()).map(drop).ok_or(WorkError::NoSuchFile)
+    }
+
+    /// What was last unpacked there, byte for byte.
+    async fn pack_directory(
+        &self,
+        _: Target,
+        path: WorkspacePath,
+    ) -> Result<ChunkReceiver, WorkError> {
+        self.work()?;
+        let name = [path.as_bytes(), b".tar"].concat();
+        let content = self.file(&name).ok_or(WorkError::NoSuchFile)?;
+        let (tx, chunks) = mpsc::channel(2);
+        tx.try_send(Ok(content)).expect("there is room");
+        Ok(chunks)
+    }
+
+    async fn unpack_directory(
+        &self,
+        target: Target,
+        path: WorkspacePath,
+        archive: ChunkReceiver,
+    ) -> Result<(), WorkError> {
+        let name = [path.as_bytes(), b".tar"].concat();
+        let name = WorkspacePath::parse(&name).expect("a path");
+        self.write_file(target, name, archive).await.map(drop)
     }
 }

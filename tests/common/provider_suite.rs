@@ -7,8 +7,8 @@
 
 use bytes::Bytes;
 use issuebox::sandbox::{
-    CreateSpec, ExecEvent, ExecRequest, Labels, Object, ObjectKey, ProviderError, SandboxProvider,
-    Target, TargetCall, Uniqueness, WorkError, WorkspacePath,
+    CreateSpec, ExecEvent, ExecRequest, FilePart, Labels, Object, ObjectKey, ProviderError,
+    SandboxProvider, Target, TargetCall, Uniqueness, WorkError, WorkspacePath,
 };
 use issuebox::types::{
     AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName,
@@ -247,7 +247,7 @@ impl Suite<'_> {
         self.provider.stop(self.call(&object)).await.expect("stopped");
         let exec = self.provider.exec(target(&object), request(&["true"])).await;
         assert!(matches!(exec, Err(WorkError::NotRunning)), "{exec:?}");
-        let read = self.provider.read_file(target(&object), path("file")).await;
+        let read = self.provider.read_file(target(&object), path("file"), FilePart::Whole).await;
         let refused = matches!(read, Err(WorkError::NotRunning | WorkError::Unsupported(_)));
         assert!(refused, "{read:?}");
         self.provider.start(self.call(&object)).await.expect("started");
@@ -338,7 +338,8 @@ impl Suite<'_> {
     }
 
     async fn read(&self, object: &Object) -> Result<String, WorkError> {
-        let mut content = self.provider.read_file(target(object), path("dir/file")).await?;
+        let mut content =
+            self.provider.read_file(target(object), path("dir/file"), FilePart::Whole).await?;
         let mut bytes = Vec::new();
         while let Some(chunk) = content.chunks.recv().await {
             bytes.extend(chunk.expect("readable"));

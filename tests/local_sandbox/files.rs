@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use issuebox::sandbox::{
-    FileKind, LIST_ENTRIES_MAX, SandboxProvider, WorkError, WorkspacePath, Written,
+    FileKind, FilePart, LIST_ENTRIES_MAX, SandboxProvider, WorkError, WorkspacePath, Written,
 };
 use tokio::sync::mpsc;
 
-use crate::common::{Local, WAIT, until};
+use crate::common::{Local, Sandbox, WAIT, until};
 
 fn not_allowed(error: &WorkError) -> bool {
     matches!(error, WorkError::PathNotAllowed(_))
@@ -183,4 +183,143 @@ async fn huge_and_deep_directories_are_listed_in_part_and_deleted_whole() {
         assert_eq!(sandbox.delete_file(name).await, Ok(()));
     }
     assert_eq!(sandbox.list(b"", 1).await.expect("listed"), [""; 0]);
+}
+
+async fn archive_of(sandbox: &Sandbox<'_>, path: &[u8]) -> Result<Vec<u8>, WorkError> {
+    let path = WorkspacePath::parse(path).expect("a path");
+    let mut chunks = sandbox.provider.pack_directory(sandbox.target.clone(), path).await?;
+    let mut bytes = Vec::new();
+    while let Some(chunk) = chunks.recv().await {
+        bytes.extend(chunk.map_err(WorkError::Broken)?);
+    }
+    Ok(bytes)
+}
+
+async fn unpack(sandbox: &Sandbox<'_>, path: &[u8], archive: Vec<u8>) -> Result<(), WorkError> {
+    let (sender, chunks) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(async move {
+        for piece in archive.chunks(50_000) {
+            if sender.send(Ok(bytes::Bytes::copy_from_slice(piece))).await.is_err() {
+                return;
+            }
+        }
+    });
+    let path = WorkspacePath::parse(path).expect("a path");
+    sandbox.provider.unpack_directory(sandbox.target.clone(), path, chunks).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directories_are_made_things_moved_and_permissions_set() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("changes").await;
+    let path = |path: &[u8]| WorkspacePath::parse(path).expect("a path");
+    let at = || sandbox.target.clone();
+    let make = |p: &[u8]| local.provider.make_directory(at(), path(p));
+    let relocate = |from: &[u8], to: &[u8], overwrite| {
+        local.provider.move_file(at(), path(from), path(to), overwrite)
+    };
+    let set_mode = |p: &[u8], mode| local.provider.set_file_mode(at(), path(p), mode);
+    assert_eq!(make(b"a/b/c").await, Ok(Written::Created));
+    assert_eq!(make(b"a/b").await, Ok(Written::Replaced));
+    assert_eq!(make(b"").await, Ok(Written::Replaced));
+    sandbox.sh("echo one > one; echo two > two; ln -s /etc out; ln -s a in; ln -s one file").await;
+    assert!(matches!(make(b"one").await, Err(WorkError::Exists(_))));
+    assert!(not_allowed(&make(b"out/x").await.expect_err("outside")));
+    assert!(matches!(relocate(b"one", b"two", false).await, Err(WorkError::Exists(_))));
+    assert_eq!(sandbox.sh("cat one two").await, "one\ntwo\n");
+    assert_eq!(relocate(b"one", b"two", true).await, Ok(Written::Replaced));
+    assert_eq!(sandbox.sh("cat two; ls").await, "one\na\nfile\nin\nout\ntwo\n");
+    for name in [&b"-rf"[..], b"new\nline", b"\xff\xfe", b"d/e/f"] {
+        assert_eq!(relocate(b"two", name, false).await, Ok(Written::Created), "{name:?}");
+        assert_eq!(set_mode(name, 0o640).await, Ok(()));
+        assert_eq!(relocate(name, b"two", false).await, Ok(Written::Created), "{name:?}");
+    }
+    assert_eq!(sandbox.sh("stat -c %a two").await, "640\n");
+    assert_eq!(relocate(b"none", b"x/y", false).await, Err(WorkError::NoSuchFile));
+    assert_eq!(sandbox.sh("test ! -e x && echo fine").await, "fine\n", "made for nothing");
+    assert!(not_allowed(&relocate(b"two", b"out/two", true).await.expect_err("outside")));
+    assert!(not_allowed(&relocate(b"out/passwd", b"p", true).await.expect_err("outside")));
+    assert!(not_allowed(&relocate(b"a", b"a/b/a", false).await.expect_err("into itself")));
+    assert!(matches!(relocate(b"d", b"a", true).await, Err(WorkError::Exists(_))), "not empty");
+    // A link itself is moved, wherever it points.
+    assert_eq!(relocate(b"out", b"away", false).await, Ok(Written::Created));
+    assert_eq!(sandbox.sh("readlink away").await, "/etc\n");
+    // Also what may not be read.
+    assert_eq!(set_mode(b"two", 0).await, Ok(()));
+    assert_eq!(set_mode(b"two", 0o755).await, Ok(()));
+    assert_eq!(set_mode(b"in", 0o700).await, Ok(()), "a link that stays inside is followed");
+    assert_eq!(sandbox.sh("stat -c %a two a").await, "755\n700\n");
+    assert!(not_allowed(&set_mode(b"away", 0o777).await.expect_err("outside")));
+    assert!(not_allowed(&set_mode(b"two", 0o4755).await.expect_err("setuid")));
+    sandbox.sh("mkfifo fifo").await;
+    assert!(matches!(set_mode(b"fifo", 0o600).await, Err(WorkError::WrongKind(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_of_a_file_are_read() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("parts").await;
+    sandbox.sh("seq 0 199999 > f; : > empty").await;
+    let whole = sandbox.read(b"f").await.expect("read");
+    let read = async |name: &[u8], part| {
+        let path = WorkspacePath::parse(name).expect("a path");
+        let mut content = local.provider.read_file(sandbox.target.clone(), path, part).await?;
+        let mut bytes = Vec::new();
+        while let Some(chunk) = content.chunks.recv().await {
+            bytes.extend(chunk.expect("readable"));
+        }
+        assert_eq!(bytes.len() as u64, content.range.end - content.range.start);
+        Ok(String::from_utf8(bytes).expect("text"))
+    };
+    let size = whole.len() as u64;
+    assert_eq!(
+        read(b"f", FilePart::Between(100_000, 300_000)).await,
+        Ok(whole[100_000..=300_000].into())
+    );
+    assert_eq!(read(b"f", FilePart::From(size - 7)).await, Ok("199999\n".into()));
+    assert_eq!(read(b"f", FilePart::Last(7)).await, Ok("199999\n".into()));
+    assert_eq!(read(b"f", FilePart::From(size)).await, Err(WorkError::OutOfRange { size }));
+    assert_eq!(read(b"empty", FilePart::Last(1)).await, Err(WorkError::OutOfRange { size: 0 }));
+    assert_eq!(read(b"empty", FilePart::Whole).await, Ok(String::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_comes_out_as_an_archive_and_goes_in_again() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("archive").await;
+    sandbox
+        .sh(
+            "mkdir -p d/e; cd d; seq 100000 > e/big; chmod 600 e/big; touch -- -rf 'new\nline' \
+             $(printf '\\377'); ln -s /etc/passwd link; ln -s e in; mkfifo fifo; mkdir shut; chmod 500 shut",
+        )
+        .await;
+    let bytes = archive_of(&sandbox, b"d").await.expect("packed");
+    assert_eq!(unpack(&sandbox, b"copy/of", bytes.clone()).await, Ok(()));
+    let told =
+        "cd $1 && find . ! -name fifo -printf '%P %y %m %l\\n' | sort | md5sum; md5sum < e/big";
+    let tell = async |at: &str| sandbox.sh(&format!("set -- {at}; {told}")).await;
+    assert_eq!(tell("copy/of").await, tell("d").await);
+    assert_eq!(sandbox.sh("ls copy/of | grep -c fifo; true").await, "0\n");
+    // The system's own tar reads it, and what that writes is read here.
+    assert_eq!(sandbox.write(b"d.tar", "").await, Ok(Written::Created));
+    assert_eq!(unpack(&sandbox, b"", bytes.clone()).await, Ok(()));
+    sandbox.sh("tar -C d --exclude fifo -cf made.tar .").await;
+    let made = sandbox.read_bytes(b"made.tar").await;
+    assert_eq!(unpack(&sandbox, b"other", made).await, Ok(()));
+    assert_eq!(tell("other").await, tell("d").await);
+
+    assert_eq!(archive_of(&sandbox, b"none").await, Err(WorkError::NoSuchFile));
+    let file = archive_of(&sandbox, b"d.tar").await.expect_err("a file");
+    assert!(matches!(file, WorkError::WrongKind(_)), "{file:?}");
+    assert!(not_allowed(&archive_of(&sandbox, b"d/link").await.expect_err("outside")));
+    sandbox.sh("ln -s /tmp away").await;
+    assert!(not_allowed(&unpack(&sandbox, b"away", bytes.clone()).await.expect_err("outside")));
+    let cut = unpack(&sandbox, b"cut", bytes[..100_000].to_vec()).await.expect_err("cut off");
+    assert!(matches!(&cut, WorkError::BadArchive(why) if why.contains("cut off")), "{cut:?}");
+    // What is no archive is refused at its beginning, however much of it would come.
+    let noise = unpack(&sandbox, b"noise", vec![b'x'; 2_000_000]).await.expect_err("noise");
+    assert!(matches!(noise, WorkError::BadArchive(_)), "{noise:?}");
+    sandbox.sh("chmod 000 d/e").await;
+    let closed = archive_of(&sandbox, b"d").await.expect_err("closed");
+    assert!(closed.to_string().contains("\"e\""), "{closed}");
 }

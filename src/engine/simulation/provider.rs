@@ -14,9 +14,9 @@ use super::weather::ProviderWeather;
 use super::world::Life;
 use crate::issue::event::ProviderRules;
 use crate::sandbox::{
-    ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, Health, Isolation,
-    Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall, Traits, Uniqueness,
-    WorkError, WorkspacePath, Written,
+    ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, FilePart, Health,
+    Isolation, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall, Traits,
+    Uniqueness, WorkError, WorkspacePath, Written,
 };
 use crate::types::{InstanceId, ProviderName, SandboxId, Timestamp};
 
@@ -212,7 +212,12 @@ impl SandboxProvider for SimProvider {
         Err(WorkError::Unsupported("files"))
     }
 
-    async fn read_file(&self, _: Target, _: WorkspacePath) -> Result<FileContent, WorkError> {
+    async fn read_file(
+        &self,
+        _: Target,
+        _: WorkspacePath,
+        _: FilePart,
+    ) -> Result<FileContent, WorkError> {
         Err(WorkError::Unsupported("files"))
     }
 

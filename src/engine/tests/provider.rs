@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::sandbox::{
-    ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, Health, Isolation,
-    Labels, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall, Traits,
-    Uniqueness, WorkError, WorkspacePath, Written,
+    ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, FilePart, Health,
+    Isolation, Labels, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall,
+    Traits, Uniqueness, WorkError, WorkspacePath, Written,
 };
 use crate::types::{
     AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName,
@@ -309,7 +309,12 @@ impl SandboxProvider for HeldProvider {
         Err(WorkError::Unsupported("files"))
     }
 
-    async fn read_file(&self, _: Target, _: WorkspacePath) -> Result<FileContent, WorkError> {
+    async fn read_file(
+        &self,
+        _: Target,
+        _: WorkspacePath,
+        _: FilePart,
+    ) -> Result<FileContent, WorkError> {
         Err(WorkError::Unsupported("files"))
     }
 

@@ -1,15 +1,19 @@
-//! Files in a sandbox's workspace: list, read, write, delete.
+//! Files in a sandbox's workspace: list, read, write, delete; [changes] and [archives](archive)
+//! beside them.
 //!
 //! Paths come in the query as percent-encoded bytes, since a name need not be UTF-8, and are
 //! parsed here only as far as their form goes: that nothing outside of the workspace is reached
 //! is the provider's promise.
 
+pub mod archive;
+pub mod changes;
+mod range;
 mod transfer;
 
 use std::time::Duration;
 
 use actix_web::body::SizedStream;
-use actix_web::http::header;
+use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -23,7 +27,7 @@ use crate::http::body;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::http::wire::{Failed, Success};
-use crate::sandbox::{FileEntry, FileKind, WorkspacePath, Written};
+use crate::sandbox::{FileEntry, FileKind, FilePart, WorkspacePath, Written};
 
 use transfer::{Upload, pieces};
 
@@ -138,21 +142,26 @@ pub async fn list(
     Ok(HttpResponse::Ok().json(Success::about(&work.sandbox, list)))
 }
 
-/// The content of a file. A stopped sandbox is started as for a list.
+/// The content of a file, or one range of it (RFC 9110, section 14); where several ranges are asked
+/// for, all of it. A stopped sandbox is started as for a list.
 #[utoipa::path(
     tag = "work",
     params(
         ("id" = String, Path, description = "The sandbox's id or name"),
         ("path" = String, Query, description = "Relative to the workspace"),
+        ("Range" = Option<String>, Header, description = "Such as `bytes=0-99` or `bytes=-100`"),
         ("wait" = Option<u64>, Query,
          description = "Seconds to wait until it runs, up to 300; 30 where left out"),
     ),
     responses(
         (status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 206, body = Vec<u8>, content_type = "application/octet-stream",
+         description = "the range that was asked for"),
         (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
         (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
         (status = 409, body = Failed,
          description = "not_running, stopped, sandbox_deleted, provider_unknown"),
+        (status = 416, body = Failed, description = "range_not_satisfiable"),
         (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
         (status = 423, body = Failed, description = "held"),
         (status = 501, body = Failed, description = "not_supported"),
@@ -169,14 +178,22 @@ pub async fn read(
 ) -> Result<HttpResponse, ApiError> {
     let (path, at_most) = read_file_query(&request)?;
     let work = work_to_read(&shared, &caller, &id, at_most).await?;
-    let content = work.provider.read_file(work.target, path).await?;
-    let size = content.size;
-    Ok(HttpResponse::Ok()
+    let part = range::asked(request.headers());
+    let content = work.provider.read_file(work.target, path, part).await?;
+    let (len, range) = (content.range.end - content.range.start, content.range.clone());
+    let mut answer = HttpResponse::Ok();
+    if part != FilePart::Whole {
+        // A range that is there is not empty.
+        let value = format!("bytes {}-{}/{}", range.start, range.end - 1, content.size);
+        answer.status(StatusCode::PARTIAL_CONTENT).insert_header((header::CONTENT_RANGE, value));
+    }
+    Ok(answer
         .insert_header((header::CONTENT_TYPE, "application/octet-stream"))
+        .insert_header((header::ACCEPT_RANGES, "bytes"))
         // A session's cookie opens this in a browser, where a page of the sandbox must not run.
         .insert_header((header::CONTENT_DISPOSITION, "attachment"))
         .insert_header((header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"))
-        .body(SizedStream::new(size, pieces(content))))
+        .body(SizedStream::new(len, pieces(content))))
 }
 
 /// Writes a file whole; directories above it are made.
@@ -266,22 +283,36 @@ pub async fn delete(
 
 fn read_query(mut query: Query) -> Result<(WorkspacePath, Duration), ApiError> {
     let at_most = super::wait(&mut query, super::WORK_WAIT_SECS)?;
-    let given = query.bytes("path").unwrap_or_default();
+    let path = read_path(&mut query, "path")?;
     query.finish()?;
-    let path = WorkspacePath::parse(&given).map_err(|why| {
-        ApiError::new(Code::PathNotAllowed, format!("the path {why}"))
-            .about("path")
-            .hint("paths are relative to the workspace")
-    })?;
     Ok((path, at_most))
+}
+
+/// A path in a query; the workspace itself where it is left out.
+fn read_path(query: &mut Query, name: &str) -> Result<WorkspacePath, ApiError> {
+    let given = query.bytes(name).unwrap_or_default();
+    WorkspacePath::parse(&given).map_err(|why| {
+        ApiError::new(Code::PathNotAllowed, format!("the path {why}"))
+            .about(name)
+            .hint("paths are relative to the workspace")
+    })
+}
+
+/// The same, for what cannot be the workspace itself.
+fn read_named(query: &mut Query, name: &str) -> Result<WorkspacePath, ApiError> {
+    let path = read_path(query, name)?;
+    if path.is_root() {
+        return Err(ApiError::field(name, "must name something in the workspace"));
+    }
+    Ok(path)
 }
 
 /// The same, for what cannot be the workspace itself.
 fn read_file_query(request: &HttpRequest) -> Result<(WorkspacePath, Duration), ApiError> {
-    let (path, at_most) = read_query(Query::parse(request.query_string()))?;
-    if path.is_root() {
-        return Err(ApiError::field("path", "must name something in the workspace"));
-    }
+    let mut query = Query::parse(request.query_string());
+    let at_most = super::wait(&mut query, super::WORK_WAIT_SECS)?;
+    let path = read_named(&mut query, "path")?;
+    query.finish()?;
     Ok((path, at_most))
 }
 

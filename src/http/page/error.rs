@@ -115,6 +115,7 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         Code::ProviderFailed => Some("The page “Providers” says how it is."),
         Code::Overloaded | Code::ShuttingDown => Some("Nothing was changed. Try again shortly."),
         Code::StoreFailed => Some("Nothing was changed. The server's log says what is wrong."),
+        Code::FileExists => Some("Choose another place, or say that it may be replaced."),
         Code::FileNotFound => Some("It may have been removed meanwhile."),
         Code::InvalidRequest
         | Code::PathNotAllowed
@@ -128,6 +129,8 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         | Code::UnsupportedMediaType
         | Code::IssueUnknown
         | Code::TemplateUnknown
+        | Code::RangeNotSatisfiable
+        | Code::BadArchive
         | Code::WrongKind
         | Code::CannotStart
         | Code::RefusedInside

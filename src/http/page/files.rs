@@ -16,7 +16,7 @@ use crate::http::api::exec::work_to_read;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
-use crate::sandbox::{FileEntry, FileKind, FileListing, WorkspacePath};
+use crate::sandbox::{FileEntry, FileKind, FileListing, FilePart, WorkspacePath};
 use crate::types::{Phase, Sandbox, Timestamp, inert};
 
 use super::ansi::Painter;
@@ -163,7 +163,7 @@ async fn preview(work: &Work, path: WorkspacePath, size: u64) -> Result<Preview,
 
 /// The beginning of a file, at most so many bytes.
 async fn read_up_to(work: &Work, path: WorkspacePath, max: usize) -> Result<Vec<u8>, ApiError> {
-    let mut content = work.provider.read_file(work.target.clone(), path).await?;
+    let mut content = work.provider.read_file(work.target.clone(), path, FilePart::Whole).await?;
     let mut bytes = Vec::new();
     while bytes.len() < max {
         match content.chunks.recv().await {

@@ -5,6 +5,7 @@
 //! the server block on a FIFO or write with its own rights into the likes of `/proc`.
 
 use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -15,24 +16,25 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc;
 
-use super::frame::{Answer, Request};
+use super::frame::{Answer, FileWork, Request};
 use super::link::{Call, Link, broken, ends, pipe};
 use super::listing::{Parsed, parse};
 use crate::sandbox::{
-    ChunkReceiver, FileContent, FileListing, LIST_ENTRIES_MAX, WorkError, WorkspacePath, Written,
+    ChunkReceiver, FileContent, FileListing, FilePart, LIST_ENTRIES_MAX, WorkError, WorkspacePath,
+    Written,
 };
 
 /// How long listing or deleting may take before it is given up; the sandbox may go on with it.
-const TREE_WAIT: Duration = Duration::from_secs(120);
+pub(super) const TREE_WAIT: Duration = Duration::from_secs(120);
 
 /// Most bytes of one listing.
 const LISTING_LEN_MAX: usize = 16 * 1024 * 1024;
 
 /// Pieces of a file that wait for a reader.
-const CHUNKS_LEN: usize = 4;
+pub(super) const CHUNKS_LEN: usize = 4;
 
 /// Longest piece of a file, in bytes.
-const CHUNK_LEN_MAX: usize = 64 * 1024;
+pub(super) const CHUNK_LEN_MAX: usize = 64 * 1024;
 
 /// Lists what is at a path. See [`SandboxProvider::list_files`](crate::sandbox::SandboxProvider).
 ///
@@ -104,14 +106,21 @@ fn is_below(entry: &[u8], asked: &WorkspacePath) -> bool {
 ///
 /// # Errors
 /// [`WorkError`].
-pub async fn read(link: &Arc<Link>, path: &WorkspacePath) -> Result<FileContent, WorkError> {
+pub async fn read(
+    link: &Arc<Link>,
+    path: &WorkspacePath,
+    part: FilePart,
+) -> Result<FileContent, WorkError> {
     let order = |id| Request::Read { id, path: path.as_bytes().to_vec() };
     let mut call = link.call(order, &[]).await?;
-    let (file, size) = opened(&mut call).await?;
+    let (mut file, size) = opened(&mut call).await?;
+    let range = part.of(size).ok_or(WorkError::OutOfRange { size })?;
+    file.seek(SeekFrom::Start(range.start)).map_err(broken)?;
+    let len = range.end - range.start;
     let (sender, chunks) = mpsc::channel(CHUNKS_LEN);
     tokio::spawn(async move {
-        // No more than the size that was told, however fast the file grows.
-        let mut file = tokio::fs::File::from_std(file).take(size);
+        // No more than what was told, however fast the file grows.
+        let mut file = tokio::fs::File::from_std(file).take(len);
         loop {
             let mut chunk = BytesMut::with_capacity(CHUNK_LEN_MAX);
             let piece = match file.read_buf(&mut chunk).await {
@@ -125,7 +134,7 @@ pub async fn read(link: &Arc<Link>, path: &WorkspacePath) -> Result<FileContent,
             }
         }
     });
-    Ok(FileContent { size, chunks })
+    Ok(FileContent { size, range, chunks })
 }
 
 /// Writes a file whole.
@@ -193,6 +202,46 @@ pub async fn delete(link: &Arc<Link>, path: &WorkspacePath) -> Result<(), WorkEr
     let order = |id| Request::Delete { id, path: path.as_bytes().to_vec() };
     match link.call(order, &[]).await?.answer_within(TREE_WAIT).await? {
         (Answer::Done { .. }, _) => Ok(()),
+        _ => Err(broken("the sandbox gave an answer that makes no sense")),
+    }
+}
+
+/// Makes a directory.
+///
+/// # Errors
+/// [`WorkError`].
+pub async fn make_directory(link: &Arc<Link>, path: &WorkspacePath) -> Result<Written, WorkError> {
+    change(link, FileWork::MakeDirectory { path: path.as_bytes().to_vec() }).await
+}
+
+/// Moves what is at a path.
+///
+/// # Errors
+/// [`WorkError`].
+pub async fn relocate(
+    link: &Arc<Link>,
+    from: &WorkspacePath,
+    to: &WorkspacePath,
+    overwrite: bool,
+) -> Result<Written, WorkError> {
+    let (from, to) = (from.as_bytes().to_vec(), to.as_bytes().to_vec());
+    change(link, FileWork::Move { from, to, overwrite }).await
+}
+
+/// Sets permission bits.
+///
+/// # Errors
+/// [`WorkError`].
+pub async fn set_mode(link: &Arc<Link>, path: &WorkspacePath, mode: u32) -> Result<(), WorkError> {
+    let path = path.as_bytes().to_vec();
+    change(link, FileWork::SetMode { path, mode }).await.map(drop)
+}
+
+/// Has a change made that takes no time, and says whether there was something before.
+async fn change(link: &Arc<Link>, work: FileWork) -> Result<Written, WorkError> {
+    match link.call(|id| Request::Files { id, work }, &[]).await?.answer().await? {
+        (Answer::Done { flag: true, .. }, _) => Ok(Written::Replaced),
+        (Answer::Done { flag: false, .. }, _) => Ok(Written::Created),
         _ => Err(broken("the sandbox gave an answer that makes no sense")),
     }
 }

@@ -5,6 +5,10 @@
 //! and are not: decoding them never allocates more than the packet holds, takes nothing but
 //! exactly what was announced, and has no default for what it does not know.
 
+mod file_work;
+
+pub use file_work::FileWork;
+
 /// Longest packet, in bytes. Well below the smallest default socket buffer (208 KiB), so that a
 /// packet never has to wait for one that is larger than the buffer.
 pub const PACKET_LEN_MAX: usize = 64 * 1024;
@@ -96,6 +100,13 @@ pub enum Request {
         /// The path in the workspace.
         path: Vec<u8>,
     },
+    /// Work on files that is one request. What packs or unpacks has a pipe beside it.
+    Files {
+        /// The request.
+        id: u64,
+        /// What to do.
+        work: FileWork,
+    },
     /// End: ask every process to, and go once all have gone or the time is up.
     Stop {
         /// How long processes are given, in milliseconds.
@@ -138,7 +149,7 @@ pub enum Answer {
     Done {
         /// The request.
         id: u64,
-        /// List: there was more. Finish: there was a file before.
+        /// List: there was more. Finish and changes: there was something before.
         flag: bool,
     },
     /// Not done.
@@ -167,16 +178,22 @@ pub enum Trouble {
     Refused,
     /// Anything else.
     Broken,
+    /// There is something already.
+    Exists,
+    /// The archive is not one, or holds what is not taken.
+    BadArchive,
 }
 
 impl Trouble {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::NoSuchFile,
         Self::NotAllowed,
         Self::WrongKind,
         Self::CannotStart,
         Self::Refused,
         Self::Broken,
+        Self::Exists,
+        Self::BadArchive,
     ];
 
     fn code(self) -> u8 {
@@ -187,6 +204,8 @@ impl Trouble {
             Self::CannotStart => 3,
             Self::Refused => 4,
             Self::Broken => 5,
+            Self::Exists => 6,
+            Self::BadArchive => 7,
         }
     }
 }
@@ -234,6 +253,11 @@ impl Request {
                 put_bool(&mut out, *keep);
             }
             Self::Delete { id, path } => put_path(&mut out, 7, *id, path),
+            Self::Files { id, work } => {
+                out.push(9);
+                put_u64(&mut out, *id);
+                work.put(&mut out);
+            }
             Self::Stop { grace_ms } => {
                 out.push(8);
                 put_u32(&mut out, *grace_ms);
@@ -274,6 +298,7 @@ impl Request {
             6 => Self::Finish { id: from.u64()?, write: from.u64()?, keep: from.bool()? },
             7 => Self::Delete { id: from.u64()?, path: from.bytes()?.to_vec() },
             8 => Self::Stop { grace_ms: from.u32()? },
+            9 => Self::Files { id: from.u64()?, work: FileWork::take(&mut from)? },
             _ => return None,
         };
         from.end()?;
@@ -490,6 +515,9 @@ mod tests {
             Request::Delete { id: 7, path: b"p".to_vec() },
             Request::Stop { grace_ms: 9 },
         ]
+        .into_iter()
+        .chain(file_work::every().map(|work| Request::Files { id: 8, work }))
+        .collect()
     }
 
     fn answers() -> Vec<Answer> {

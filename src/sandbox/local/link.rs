@@ -265,6 +265,8 @@ fn failure(kind: Trouble, message: String) -> WorkError {
     match kind {
         Trouble::NoSuchFile => WorkError::NoSuchFile,
         Trouble::NotAllowed => WorkError::PathNotAllowed(message),
+        Trouble::BadArchive => WorkError::BadArchive(message),
+        Trouble::Exists => WorkError::Exists(message),
         Trouble::WrongKind => WorkError::WrongKind(message),
         Trouble::CannotStart => WorkError::CannotStart(message),
         Trouble::Refused => WorkError::Refused(message),

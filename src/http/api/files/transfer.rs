@@ -21,11 +21,12 @@ const UPLOAD_PACE_MIN: u64 = 1024;
 /// Pieces of a file that wait for the provider at most.
 const PIECES_MAX: usize = 8;
 
-/// The pieces of a file, as many bytes as it had when it was opened: a file that grows while it
+/// The pieces of a file or of a range of it, as many bytes as were there when it was opened: a file that grows while it
 /// is read must not break the answer's framing. One that shrinks ends the connection, so that
 /// the client knows.
 pub(super) fn pieces(content: FileContent) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
-    stream::unfold((content.chunks, content.size), |(mut chunks, left)| async move {
+    let len = content.range.end - content.range.start;
+    stream::unfold((content.chunks, len), |(mut chunks, left)| async move {
         if left == 0 {
             return None;
         }
@@ -176,7 +177,7 @@ mod tests {
         for piece in ["abc", "def"] {
             tx.try_send(Ok(Bytes::from(piece))).expect("there is room");
         }
-        let all: Vec<_> = pieces(FileContent { size: 4, chunks: rx }).collect().await;
+        let all: Vec<_> = pieces(FileContent { size: 4, range: 0..4, chunks: rx }).collect().await;
         let bytes: Vec<u8> = all.into_iter().flat_map(|p| p.expect("no error")).collect();
         assert_eq!(bytes, b"abcd");
     }

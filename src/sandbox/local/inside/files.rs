@@ -9,6 +9,10 @@
 //! A write goes to a new file beside the old, which takes its place by a rename: a write that is
 //! broken off leaves the old file as it was.
 
+mod change;
+mod pack;
+mod unpack;
+
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -30,6 +34,10 @@ const WRITES_MAX: usize = 256;
 /// How often an opening is tried again that a concurrent rename made inconclusive.
 const TRIES: usize = 64;
 
+/// What the kernel may go through on the way to a file of the workspace.
+const RESOLVE: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_XDEV);
+
 /// Why something was not done.
 #[derive(Debug)]
 pub struct Failure {
@@ -44,6 +52,21 @@ impl Failure {
     pub fn new(kind: Trouble, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
+
+    /// The same, about an entry of a directory or an archive.
+    fn about(self, entry: &[u8]) -> Self {
+        let Self { kind, message } = self;
+        Self { kind, message: format!("{:?}: {message}", String::from_utf8_lossy(entry)) }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            Some(errno) => errno.into(),
+            None => Self::new(Trouble::BadArchive, error.to_string()),
+        }
+    }
 }
 
 impl From<Errno> for Failure {
@@ -51,6 +74,7 @@ impl From<Errno> for Failure {
         let kind = match errno {
             Errno::NOENT => Trouble::NoSuchFile,
             Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::INVAL => Trouble::NotAllowed,
+            Errno::EXIST => Trouble::Exists,
             Errno::NOTDIR | Errno::ISDIR | Errno::NXIO => Trouble::WrongKind,
             Errno::ACCESS
             | Errno::PERM
@@ -185,46 +209,60 @@ impl Files {
 
     /// Opens a path beneath the workspace; the empty one is the workspace.
     fn beneath(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-        let path = if path.is_empty() { b"." } else { path };
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        let flags = flags | OFlags::CLOEXEC;
-        for _ in 0..TRIES {
-            match openat2(&self.root, path, flags, Mode::empty(), resolve) {
-                // A rename somewhere meanwhile: the kernel can't tell that it stayed beneath.
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                done => return done,
-            }
-        }
-        Err(Errno::AGAIN)
+        beneath(&self.root, path, flags, RESOLVE)
     }
 
-    /// Opens a directory beneath the workspace and makes what is missing of it. Each step is
-    /// opened from the workspace anew, so that none of them can lead outside.
+    /// Opens a directory beneath the workspace and makes what is missing of it.
     fn directories(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        match self.beneath(path, flags) {
-            Err(Errno::NOENT) => {}
+        directories(&self.root, path, RESOLVE)
+    }
+}
+
+/// Opens a path beneath a directory; the empty one is the directory.
+fn beneath(
+    root: &OwnedFd,
+    path: &[u8],
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
+    let path = if path.is_empty() { b"." } else { path };
+    let flags = flags | OFlags::CLOEXEC;
+    for _ in 0..TRIES {
+        match openat2(root, path, flags, Mode::empty(), resolve) {
+            // A rename somewhere meanwhile: the kernel can't tell that it stayed beneath.
+            Err(Errno::AGAIN | Errno::INTR) => {}
             done => return done,
         }
-        let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
-        let mut above = self.beneath(b"", flags)?;
-        let mut begin = 0;
-        for end in ends.chain([path.len()]) {
-            let opened = match self.beneath(&path[..end], flags) {
-                Err(Errno::NOENT) => {
-                    match mkdirat(&above, &path[begin..end], Mode::from_raw_mode(0o755)) {
-                        Ok(()) | Err(Errno::EXIST) => {}
-                        Err(errno) => return Err(errno),
-                    }
-                    self.beneath(&path[..end], flags)
-                }
-                done => done,
-            };
-            above = opened?;
-            begin = end + 1;
-        }
-        Ok(above)
     }
+    Err(Errno::AGAIN)
+}
+
+/// Opens a directory beneath another and makes what is missing of it. Each step is opened from
+/// the upper one anew, so that none of them can lead outside.
+fn directories(root: &OwnedFd, path: &[u8], resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    match beneath(root, path, flags, resolve) {
+        Err(Errno::NOENT) => {}
+        done => return done,
+    }
+    let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
+    let mut above = beneath(root, b"", flags, resolve)?;
+    let mut begin = 0;
+    for end in ends.chain([path.len()]) {
+        let opened = match beneath(root, &path[..end], flags, resolve) {
+            Err(Errno::NOENT) => {
+                match mkdirat(&above, &path[begin..end], Mode::from_raw_mode(0o755)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(errno),
+                }
+                beneath(root, &path[..end], flags, resolve)
+            }
+            done => done,
+        };
+        above = opened?;
+        begin = end + 1;
+    }
+    Ok(above)
 }
 
 /// The permissions of the regular file that a write would replace; `None` where there is nothing.
@@ -279,7 +317,9 @@ impl Listing<'_> {
         if levels == 0 {
             return Ok(());
         }
-        for name in self.names(directory)? {
+        let (names, is_cut) = names(directory)?;
+        self.truncated |= is_cut;
+        for name in names {
             if self.left == 0 {
                 self.truncated = true;
                 return Ok(());
@@ -302,23 +342,24 @@ impl Listing<'_> {
         }
         Ok(())
     }
+}
 
-    /// The names in a directory, sorted; of a huge one no more than memory is meant for.
-    fn names(&mut self, directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
-        let mut names = Vec::new();
-        for entry in Dir::read_from(directory.as_fd())? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." {
-                continue;
-            }
-            if names.len() == ENTRY_NAMES_MAX {
-                self.truncated = true;
-                break;
-            }
-            names.push(name.to_vec());
+/// The names in a directory, sorted, and whether there were more than memory is meant for.
+fn names(directory: &OwnedFd) -> Result<(Vec<Vec<u8>>, bool), Errno> {
+    let mut names = Vec::new();
+    let mut is_cut = false;
+    for entry in Dir::read_from(directory.as_fd())? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
         }
-        names.sort_unstable();
-        Ok(names)
+        if names.len() == ENTRY_NAMES_MAX {
+            is_cut = true;
+            break;
+        }
+        names.push(name.to_vec());
     }
+    names.sort_unstable();
+    Ok((names, is_cut))
 }

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use rustix::thread::UnshareFlags;
 
-use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup, Trouble};
+use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Request, Setup, Trouble};
 use super::super::packet;
 use super::files::{Failure, Files};
 use super::start::{self, Order};
@@ -231,6 +231,7 @@ impl Init<'_> {
             Request::Delete { id, path } => {
                 self.fork_worker(id, |files| files.delete(&path).map(|()| false));
             }
+            Request::Files { id, work } => self.work_on_files(id, work, descriptors.pop()),
             Request::Stop { grace_ms } => {
                 self.stop_at = Some(Instant::now() + Duration::from_millis(u64::from(grace_ms)));
                 sys::signal_everyone(Signal::TERM);
@@ -241,6 +242,24 @@ impl Init<'_> {
                     self.stop_at = Some(Instant::now());
                 }
             }
+        }
+    }
+
+    fn work_on_files(&mut self, id: u64, work: FileWork, pipe: Option<OwnedFd>) {
+        let done = match work {
+            FileWork::MakeDirectory { path } => self.files.make_directory(&path),
+            FileWork::Move { from, to, overwrite } => self.files.relocate(&from, &to, overwrite),
+            FileWork::SetMode { path, mode } => self.files.set_mode(&path, mode),
+            FileWork::Pack { path } => {
+                return self.fork_worker(id, |files| files.pack(&path, pipe));
+            }
+            FileWork::Unpack { path } => {
+                return self.fork_worker(id, |files| files.unpack(&path, pipe));
+            }
+        };
+        match done {
+            Ok(flag) => self.say(&Answer::Done { id, flag }),
+            Err(failure) => self.fail(id, failure),
         }
     }
 

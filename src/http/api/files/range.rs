@@ -1,0 +1,67 @@
+//! `Range`, as far as it is answered: one range of bytes. What is malformed, of another unit or more
+//! than one is ignored, as RFC 9110 (sections 14.1.1 and 14.2) allows.
+
+use actix_web::http::header::{self, HeaderMap};
+
+use crate::sandbox::FilePart;
+
+/// Which part of a file a request asks for.
+pub(super) fn asked(headers: &HeaderMap) -> FilePart {
+    // Files have no validator here, so the one that a client compares with can't be theirs.
+    if headers.contains_key(header::IF_RANGE) {
+        return FilePart::Whole;
+    }
+    let mut given = headers.get_all(header::RANGE);
+    match (given.next(), given.next()) {
+        (Some(value), None) => value.to_str().ok().and_then(parse).unwrap_or(FilePart::Whole),
+        _ => FilePart::Whole,
+    }
+}
+
+fn parse(value: &str) -> Option<FilePart> {
+    let (unit, range) = value.split_once('=')?;
+    let (first, last) = range.trim().split_once('-')?;
+    if !unit.eq_ignore_ascii_case("bytes") {
+        return None;
+    }
+    match (first, last) {
+        ("", last) => Some(FilePart::Last(number(last)?)),
+        (first, "") => Some(FilePart::From(number(first)?)),
+        (first, last) => {
+            let (first, last) = (number(first)?, number(last)?);
+            (first <= last).then_some(FilePart::Between(first, last))
+        }
+    }
+}
+
+/// A number of digits alone; one that is too large is behind the end of every file.
+fn number(digits: &str) -> Option<u64> {
+    let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_range_is_read_and_everything_else_is_the_whole_file() {
+        for (value, part) in [
+            ("bytes=0-99", Some(FilePart::Between(0, 99))),
+            ("BYTES=5-5", Some(FilePart::Between(5, 5))),
+            ("bytes=7-", Some(FilePart::From(7))),
+            ("bytes=-3", Some(FilePart::Last(3))),
+            ("bytes=-0", Some(FilePart::Last(0))),
+            ("bytes=99999999999999999999-", Some(FilePart::From(u64::MAX))),
+            ("bytes=9-8", None),
+            ("bytes=0-1,4-5", None),
+            ("bytes=-", None),
+            ("bytes=+1-2", None),
+            ("bytes=a-b", None),
+            ("bytes", None),
+            ("lines=1-2", None),
+        ] {
+            assert_eq!(parse(value), part, "{value}");
+        }
+    }
+}

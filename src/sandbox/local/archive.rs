@@ -1,0 +1,92 @@
+//! Whole directories of a workspace, from the server's side: bytes that it passes on and does not
+//! look into. The sandbox writes and reads the archive.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::mpsc;
+
+use super::files::{CHUNK_LEN_MAX, CHUNKS_LEN, TREE_WAIT};
+use super::frame::{Answer, FileWork, Request};
+use super::link::{Call, Link, broken, ends, pipe};
+use crate::sandbox::{ChunkReceiver, WorkError, WorkspacePath};
+
+/// Reads a directory as an archive.
+///
+/// # Errors
+/// [`WorkError`].
+pub async fn pack(link: &Arc<Link>, path: &WorkspacePath) -> Result<ChunkReceiver, WorkError> {
+    let (reader, writer) = pipe()?;
+    let work = FileWork::Pack { path: path.as_bytes().to_vec() };
+    let mut call = link.call(|id| Request::Files { id, work }, &ends([&writer])).await?;
+    drop(writer);
+    let mut reader = Receiver::from_owned_fd(reader).map_err(broken)?;
+    // A directory that can't be archived is said to be so before anything has been sent.
+    let first = tokio::time::timeout(TREE_WAIT, piece(&mut reader)).await;
+    let first = first.map_err(|_| broken("the archive took too long"))??;
+    if first.is_empty() {
+        done(&mut call).await?;
+    }
+    let (sender, chunks) = mpsc::channel(CHUNKS_LEN);
+    tokio::spawn(async move {
+        let mut next = Ok::<_, WorkError>(first);
+        loop {
+            let result = match next {
+                // The pipe ends too where the sandbox broke the archive off.
+                Ok(bytes) if bytes.is_empty() => match done(&mut call).await {
+                    Ok(()) => return,
+                    Err(error) => Err(error.to_string()),
+                },
+                Ok(bytes) => Ok(bytes),
+                Err(error) => Err(error.to_string()),
+            };
+            let is_last = result.is_err();
+            if sender.send(result).await.is_err() || is_last {
+                return;
+            }
+            next = piece(&mut reader).await;
+        }
+    });
+    Ok(chunks)
+}
+
+/// What can be read of a pipe at once; nothing at its end.
+async fn piece(pipe: &mut Receiver) -> Result<Bytes, WorkError> {
+    let mut piece = BytesMut::with_capacity(CHUNK_LEN_MAX);
+    pipe.read_buf(&mut piece).await.map_err(broken)?;
+    Ok(piece.freeze())
+}
+
+/// Writes an archive into a directory.
+///
+/// # Errors
+/// [`WorkError`].
+pub async fn unpack(
+    link: &Arc<Link>,
+    path: &WorkspacePath,
+    mut archive: ChunkReceiver,
+) -> Result<(), WorkError> {
+    let (reader, writer) = pipe()?;
+    let work = FileWork::Unpack { path: path.as_bytes().to_vec() };
+    let mut call = link.call(|id| Request::Files { id, work }, &ends([&reader])).await?;
+    drop(reader);
+    let mut writer = Sender::from_owned_fd(writer).map_err(broken)?;
+    while let Some(chunk) = archive.recv().await {
+        let chunk = chunk.map_err(|why| broken(format!("the archive broke off: {why}")))?;
+        // It reads no more: its answer says why.
+        if writer.write_all(&chunk).await.is_err() {
+            break;
+        }
+    }
+    drop((writer, archive));
+    done(&mut call).await
+}
+
+async fn done(call: &mut Call) -> Result<(), WorkError> {
+    match call.answer_within(TREE_WAIT).await? {
+        (Answer::Done { .. }, _) => Ok(()),
+        _ => Err(broken("the sandbox gave an answer that makes no sense")),
+    }
+}

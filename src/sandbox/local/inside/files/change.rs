@@ -1,0 +1,82 @@
+//! Changes to the workspace that take no time: a new directory, another place, other permissions.
+
+use std::os::fd::AsRawFd;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, chmodat, fstat, mkdirat, renameat,
+    renameat_with, statat,
+};
+use rustix::io::Errno;
+
+use super::super::super::frame::Trouble;
+use super::{Failure, Files, split};
+
+/// The bits that may be set: none that would lend a file's owner to whoever runs it.
+const MODE_MAX: u32 = 0o777;
+
+impl Files {
+    /// Makes a directory and what is missing above it; says whether it was there.
+    pub fn make_directory(&self, path: &[u8]) -> Result<bool, Failure> {
+        if path.is_empty() {
+            return Ok(true);
+        }
+        let (parent, name) = split(path)?;
+        let parent = self.directories(parent)?;
+        match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) => Ok(false),
+            Err(Errno::EXIST) => match self.beneath(path, OFlags::PATH | OFlags::DIRECTORY) {
+                Ok(_) => Ok(true),
+                Err(Errno::NOTDIR | Errno::NOENT) => {
+                    Err(Failure::new(Trouble::Exists, "it is not a directory"))
+                }
+                Err(errno) => Err(errno.into()),
+            },
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Moves what is at `from` to `to`, in one step; says whether something gave way.
+    pub fn relocate(&self, from: &[u8], to: &[u8], overwrite: bool) -> Result<bool, Failure> {
+        let (from_parent, from_name) = split(from)?;
+        let (to_parent, to_name) = split(to)?;
+        let from_parent = self.beneath(from_parent, OFlags::PATH | OFlags::DIRECTORY)?;
+        // Before anything is made for what is not there.
+        statat(&from_parent, from_name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let to_parent = self.directories(to_parent)?;
+        let moved = if overwrite {
+            let replaced = statat(&to_parent, to_name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+            renameat(&from_parent, from_name, &to_parent, to_name).map(|()| replaced)
+        } else {
+            let flags = RenameFlags::NOREPLACE;
+            renameat_with(&from_parent, from_name, &to_parent, to_name, flags).map(|()| false)
+        };
+        moved.map_err(|errno| match errno {
+            Errno::EXIST if !overwrite => Failure::new(
+                Trouble::Exists,
+                "the new place is taken; overwrite it, or choose another",
+            ),
+            Errno::EXIST | Errno::NOTEMPTY => {
+                Failure::new(Trouble::Exists, "the directory at the new place is not empty")
+            }
+            Errno::INVAL => Failure::new(Trouble::NotAllowed, "it would be moved into itself"),
+            other => other.into(),
+        })
+    }
+
+    /// Sets the permission bits of a file or directory; says nothing.
+    pub fn set_mode(&self, path: &[u8], mode: u32) -> Result<bool, Failure> {
+        if mode > MODE_MAX {
+            return Err(Failure::new(Trouble::NotAllowed, "only permission bits can be set"));
+        }
+        let opened = self.beneath(path, OFlags::PATH)?;
+        match FileType::from_raw_mode(fstat(&opened)?.st_mode) {
+            FileType::RegularFile | FileType::Directory => {}
+            _ => return Err(Failure::new(Trouble::WrongKind, "it is not a file or directory")),
+        }
+        // A file that may not be read can be opened as a path only, which `fchmod` does not take.
+        // This names what is open, not what may be at the path by now.
+        let opened = format!("/proc/self/fd/{}", opened.as_raw_fd());
+        chmodat(CWD, opened, Mode::from_raw_mode(mode), AtFlags::empty())?;
+        Ok(false)
+    }
+}
