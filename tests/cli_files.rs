@@ -85,6 +85,8 @@ async fn what_is_not_there_and_what_cannot_be_read_is_said() {
     assert_eq!(told(&run(&server, &words("files cat 1 ../etc/passwd"), b"").await).0, 2);
     let (code, _, err) = told(&run(&server, &words("files put 1 x /nowhere"), b"").await);
     assert!(code == 1 && err.starts_with("error: /nowhere cannot be read: "), "{err}");
+    let (code, _, err) = told(&run(&server, &words("files put --tar 1 x /tmp"), b"").await);
+    assert!(code == 1 && err.starts_with("error: /tmp is a directory, not an archive"), "{err}");
 }
 
 #[tokio::test]
