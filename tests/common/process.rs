@@ -221,7 +221,16 @@ pub struct Server {
 impl Server {
     /// Starts it by this command and returns once it is ready.
     pub async fn start(command: &mut Command) -> Self {
-        let mut child = command.spawn().expect("it starts");
+        let mut child = loop {
+            match command.spawn() {
+                // A child that another test starts just now may still hold the program open for
+                // writing, from when this place copied it, until it becomes its own program.
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    tokio::task::yield_now().await;
+                }
+                spawned => break spawned.expect("it starts"),
+            }
+        };
         let pid = child.id().expect("it runs");
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
         let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
