@@ -178,6 +178,11 @@ impl Registry {
         self.map.remove_if(&home, |_, entry| entry.number == number || on(Bug::RemoveByKey));
     }
 
+    /// Whether a home has an activation.
+    pub fn is_active(&self, home: HomeId) -> bool {
+        self.map.contains_key(&home)
+    }
+
     /// How many activations there are.
     pub fn len(&self) -> usize {
         self.map.len()

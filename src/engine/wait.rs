@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::types::{HomeId, Phase, Sandbox, SandboxId};
 
+use super::actor::{Activation, Message};
 use super::api::{EngineError, WaitFor, Waited};
 use super::core::Core;
 use super::directory::store_failed;
@@ -27,12 +28,30 @@ pub(super) async fn follow(
         changes.seen();
         let newest = core.store.newest_sandbox(home).await.map_err(store_failed)?;
         let settled = holds(until, newest.as_ref(), sandbox);
+        if settled {
+            // However long that takes, it holds.
+            drop(tokio::time::timeout_at(deadline, published(core, home)).await);
+        }
         if settled || core.is_stopping() {
             return Ok(Waited { settled, sandbox: newest });
         }
         if tokio::time::timeout_at(deadline, changes.next()).await.is_err() {
             return Ok(Waited { settled: false, sandbox: newest });
         }
+    }
+}
+
+/// Waits until look-ups say what is durable of a home: the store may show a commit before its actor
+/// has published it, and whoever was told here that something holds must not read what was before.
+async fn published(core: &Arc<Core>, home: HomeId) {
+    if !core.registry.is_active(home) {
+        return;
+    }
+    let (reply, told) = oneshot::channel();
+    let flush = Message::Flush(reply);
+    if core.registry.try_send(core, home, Activation::default(), flush).is_ok() {
+        // Dropped where the actor ends: its successor publishes what it loads.
+        drop(told.await);
     }
 }
 
