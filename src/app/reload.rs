@@ -58,8 +58,10 @@ impl Reload {
     }
 
     fn take_over(&mut self, given: Config) -> anyhow::Result<TakenOver> {
-        // Also those that are kept in the data directory, where somebody may have written new ones.
-        let secrets = Secrets::ensure(&given).context("the webhook secrets")?.webhook_secrets;
+        // Also those that are kept in the data directory, where somebody may have written new ones:
+        // in the one that is in force, since another waits for the next start.
+        let kept = Config { server: self.config.server.clone(), ..given.clone() };
+        let secrets = Secrets::ensure(&kept).context("the webhook secrets")?.webhook_secrets;
         let mut taken_over = TakenOver::default();
         if *secrets != *self.webhook_secrets.in_force() {
             self.webhook_secrets.replace(secrets);
@@ -143,5 +145,13 @@ mod tests {
         std::fs::write(file, "rotated\n").expect("written");
         reload.take_over(config(dir.path(), "")).expect("good");
         assert_eq!(secrets.in_force()[0].expose(), "rotated");
+
+        // Another data directory waits, and so do the secrets that are kept there.
+        let elsewhere = dir.path().join("elsewhere");
+        let mut moved = config(dir.path(), "");
+        moved.server.data.clone_from(&elsewhere);
+        assert_eq!(reload.take_over(moved).expect("good").now, Vec::<&str>::new());
+        assert_eq!(secrets.in_force()[0].expose(), "rotated");
+        assert!(!elsewhere.exists(), "nothing was made there");
     }
 }
