@@ -62,11 +62,16 @@ pub fn not_enforced(cgroups: &Cgroups) -> Option<String> {
     let missing: Vec<String> = holds(cgroups)
         .into_iter()
         .filter(|(limit, how)| *how != "enforced" && is_asked(limit))
-        .map(|(limit, how)| match controller(limit).and_then(|c| cgroups.why_not(c)) {
-            Some(why) => format!("{limit} is limited {how} ({why})"),
-            None => format!("{limit} is limited {how}"),
+        .map(|(limit, how)| {
+            let told = match how {
+                "none" => format!("{limit} is not limited"),
+                how => format!("{limit} is limited {how}"),
+            };
+            match controller(limit).and_then(|c| cgroups.why_not(c)) {
+                Some(why) => format!("{told} ({why})"),
+                None => told,
+            }
         })
-        .map(|text| text.replace("limited none", "not limited"))
         .collect();
     (!missing.is_empty()).then(|| missing.join("; "))
 }
