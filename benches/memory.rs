@@ -5,7 +5,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::served::{Served, configure, ensure};
+use common::served::{Home, Served, ensure};
 use common::{load, median};
 
 const SANDBOXES: usize = 20_000;
@@ -17,13 +17,9 @@ fn main() {
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }
-    let dir = tempfile::tempdir().expect("a directory");
-    // As for the other benches: how fast a file system makes small files is not what is measured.
-    let simulated = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-    let simulated = simulated.expect("a directory");
-    let file = configure(dir.path(), simulated.path());
+    let home = Home::new();
 
-    let server = Served::start(&file);
+    let server = Served::start(&home.config);
     server.fetch("/v1/system");
     println!("idle: {:.1} MB resident (at most 40)", server.resident_mb("VmRSS"));
     let requests: Vec<Vec<u8>> = (0..SANDBOXES).map(ensure).collect();
@@ -45,7 +41,7 @@ fn main() {
     let mut starts = Vec::new();
     let mut resident = Vec::new();
     for _ in 0..STARTS {
-        let server = Served::start(&file);
+        let server = Served::start(&home.config);
         server.until(&all);
         starts.push(server.ready_after.as_secs_f64());
         resident.push(server.resident_mb("VmRSS"));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::served::{Served, configure};
+use common::served::{Home, Served};
 use common::{TOKEN, get, load, quantile};
 use reqwest::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,16 +33,14 @@ fn main() {
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }
-    let dir = tempfile::tempdir().expect("a directory");
-    let simulated = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-    let simulated = simulated.expect("a directory");
-    let file = configure(dir.path(), simulated.path());
+    let home = Home::new();
+    let data = home.dir.path().join("data");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
-    std::fs::create_dir(dir.path().join("data")).expect("made");
-    runtime.block_on(crowd::live(&dir.path().join("data"), simulated.path(), LIVE));
+    std::fs::create_dir(&data).expect("made");
+    runtime.block_on(crowd::live(&data, home.simulated.path(), LIVE));
 
-    let server = Served::start(&file);
+    let server = Served::start(&home.config);
     server.until(&format!("issuebox_sandboxes_live{{phase=\"running\"}} {LIVE}\n"));
     let person = runtime.block_on(Person::log_in(server.address));
     runtime.block_on(person.look("at rest"));

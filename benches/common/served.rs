@@ -7,14 +7,34 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use super::{SECRET, TOKEN, get};
 
 /// How long anything that is waited for may take.
 const WAIT: Duration = Duration::from_secs(120);
 
+/// Where a server lives: its configuration, data and provider's objects. The objects are in memory
+/// where the system has a place for that: how fast a file system makes small files is not what is
+/// measured.
+pub struct Home {
+    pub dir: TempDir,
+    pub simulated: TempDir,
+    pub config: PathBuf,
+}
+
+impl Home {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let simulated = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let simulated = simulated.expect("a directory");
+        let config = configure(dir.path(), simulated.path());
+        Self { dir, simulated, config }
+    }
+}
+
 /// Writes a configuration of the simulated provider, without quotas, and says where.
-pub fn configure(dir: &Path, simulated: &Path) -> PathBuf {
+fn configure(dir: &Path, simulated: &Path) -> PathBuf {
     let file = dir.join("issuebox.toml");
     let text = format!(
         "listen = \"127.0.0.1:0\"\ndata = {data:?}\n\
