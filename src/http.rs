@@ -58,7 +58,7 @@ use crate::store::report::Reports;
 use crate::store::session::SessionStore;
 use crate::types::{LiveSecrets, Timestamp};
 
-pub use auth::TokenHash;
+pub use auth::{LiveToken, TokenHash};
 pub use feed::Feed;
 pub use login_links::LoginLinks;
 pub use server::build;
@@ -91,7 +91,7 @@ pub struct Edge {
     /// Who and what may trigger.
     pub triggers: TriggerPolicy,
     /// The admin token, as its hash.
-    pub admin_token: TokenHash,
+    pub admin_token: LiveToken,
     /// How people reach the server, where that is not the address they ask.
     pub public_url: Option<String>,
     /// Whose `X-Forwarded-For` counts.

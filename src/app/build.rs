@@ -13,7 +13,7 @@ use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, Server, StepBounds};
 use crate::engine::{Engine, EngineParts, Quotas, Retention, Threads};
 use crate::github::policy::TriggerPolicy;
-use crate::http::{Edge, Feed, Limits, LoginLinks, TokenHash};
+use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
@@ -55,8 +55,16 @@ pub(super) async fn serve(
     let sqlite = Arc::new(sqlite);
     let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
     let Opened { providers, simulated } = open_providers(&config, &clock, &ids, &io)?;
-    let webhook_secrets = LiveSecrets::new(secrets.webhook_secrets);
-    let mut reload = Reload::new(config.clone(), webhook_secrets.clone(), simulated);
+    let webhook_secrets = LiveSecrets::new(secrets.webhook_secrets.clone());
+    let admin_token = LiveToken::new(TokenHash::of(&secrets.admin_token));
+    let mut reload = Reload {
+        config: config.clone(),
+        secrets,
+        webhook_secrets: webhook_secrets.clone(),
+        admin_token: admin_token.clone(),
+        login_links: Arc::clone(&login_links),
+        simulated,
+    };
     // Ends with the sender, that is with the server.
     std::thread::spawn(move || {
         while let Ok(config) = reloads.recv() {
@@ -110,7 +118,7 @@ pub(super) async fn serve(
             ids,
             webhook_secrets,
             triggers: TriggerPolicy::new(&config.triggers, &config.github),
-            admin_token: TokenHash::of(&secrets.admin_token),
+            admin_token,
             public_url: config.server.public_url.clone(),
             trusted_proxies: config.server.trusted_proxies.clone(),
             limits: Limits { drain_time_max: REQUESTS_TIME_MAX, ..Limits::default() },

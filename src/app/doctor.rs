@@ -170,16 +170,18 @@ fn missing(what: &str, dir: &Path) -> Check {
     let found = format!("{} does not exist", dir.display());
     let parent = dir.ancestors().skip(1).find(|parent| parent.exists()).unwrap_or(Path::new("/"));
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-    let may_make = access(parent, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     let other = "if another one is meant, name it with --data, ISSUEBOX_DATA or `data`";
-    let remedy = if may_make {
-        format!("the first `issuebox serve` makes it; {other}")
-    } else {
-        format!(
+    let remedy = match access(parent, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => format!("the first `issuebox serve` makes it; {other}"),
+        Err(rustix::io::Errno::ROFS) => format!(
+            "{} is mounted read-only, so nobody can make it there: mount that writable; {other}",
+            parent.display()
+        ),
+        Err(_) => format!(
             "this user cannot make it in {}: make it with install -d -m 0700 -o USER {}; {other}",
             parent.display(),
             dir.display()
-        )
+        ),
     };
     Check::broken(what, found, remedy)
 }

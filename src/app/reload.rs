@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use crate::config::{Config, Secrets};
+use crate::http::{LiveToken, LoginLinks, TokenHash};
 use crate::sandbox::simulated::SimulatedProvider;
 use crate::types::LiveSecrets;
 
@@ -13,9 +14,17 @@ use super::build::faults;
 /// What can change while the server runs.
 pub(super) struct Reload {
     /// As it is in force, what waits for the next start left out.
-    config: Config,
-    webhook_secrets: LiveSecrets,
-    simulated: Option<Arc<SimulatedProvider>>,
+    pub config: Config,
+    /// Those in force.
+    pub secrets: Secrets,
+    /// Who checks deliveries by them.
+    pub webhook_secrets: LiveSecrets,
+    /// Who checks calls by it.
+    pub admin_token: LiveToken,
+    /// Links that were made with it.
+    pub login_links: Arc<LoginLinks>,
+    /// What can be told to fail.
+    pub simulated: Option<Arc<SimulatedProvider>>,
 }
 
 /// What came of a configuration that was read again.
@@ -28,14 +37,6 @@ pub(super) struct TakenOver {
 }
 
 impl Reload {
-    pub fn new(
-        config: Config,
-        webhook_secrets: LiveSecrets,
-        simulated: Option<Arc<SimulatedProvider>>,
-    ) -> Self {
-        Self { config, webhook_secrets, simulated }
-    }
-
     /// Takes over what can change while the server runs, and logs what that was.
     pub fn take_over_and_tell(&mut self, given: Config) {
         match self.take_over(given) {
@@ -61,12 +62,19 @@ impl Reload {
         // Also those that are kept in the data directory, where somebody may have written new ones:
         // in the one that is in force, since another waits for the next start.
         let kept = Config { server: self.config.server.clone(), ..given.clone() };
-        let secrets = Secrets::ensure(&kept).context("the webhook secrets")?.webhook_secrets;
+        let secrets = Secrets::ensure(&kept).context("the secrets")?;
         let mut taken_over = TakenOver::default();
-        if *secrets != *self.webhook_secrets.in_force() {
-            self.webhook_secrets.replace(secrets);
+        if secrets.webhook_secrets != self.secrets.webhook_secrets {
+            self.webhook_secrets.replace(secrets.webhook_secrets.clone());
             taken_over.now.push("github.webhook_secrets");
         }
+        if secrets.admin_token != self.secrets.admin_token {
+            self.admin_token.replace(TokenHash::of(&secrets.admin_token));
+            self.login_links.forget();
+            taken_over.now.push("auth.admin_token");
+        }
+        self.secrets = secrets;
+        self.config.auth.clone_from(&given.auth);
         self.config.github.webhook_secrets.clone_from(&given.github.webhook_secrets);
         if let Some(simulated) = &self.simulated {
             let before = faults(&self.config);
@@ -86,11 +94,11 @@ impl Reload {
 
 /// The sections in which two configurations differ.
 fn differing(one: &Config, other: &Config) -> Vec<&'static str> {
-    let Config { server, auth, github, triggers, lifecycle, quota, .. } = one;
+    // What [auth] holds never waits.
+    let Config { server, auth: _, github, triggers, lifecycle, quota, .. } = one;
     let Config { retention, logs, templates, providers, .. } = one;
     [
         ("listen, data, public_url, trusted_proxies", *server == other.server),
-        ("[auth]", *auth == other.auth),
         ("[github]", *github == other.github),
         ("[triggers]", *triggers == other.triggers),
         ("[lifecycle]", *lifecycle == other.lifecycle),
@@ -111,6 +119,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::clock::{Clock, SystemClock, SystemIds};
     use crate::config::Overrides;
 
     fn config(dir: &Path, text: &str) -> Config {
@@ -120,12 +129,24 @@ mod tests {
         loaded.expect("a good configuration").config
     }
 
+    fn reload(config: &Config) -> Reload {
+        let secrets = Secrets::ensure(config).expect("kept");
+        Reload {
+            config: config.clone(),
+            webhook_secrets: LiveSecrets::new(secrets.webhook_secrets.clone()),
+            admin_token: LiveToken::new(TokenHash::of(&secrets.admin_token)),
+            login_links: Arc::default(),
+            simulated: None,
+            secrets,
+        }
+    }
+
     #[test]
     fn secrets_are_in_force_at_once_and_the_rest_is_said_to_wait() {
         let dir = tempfile::tempdir().expect("a directory");
         let one = config(dir.path(), "[github]\nwebhook_secrets = [\"one\"]");
-        let secrets = LiveSecrets::new(one.github.webhook_secrets.clone());
-        let mut reload = Reload::new(one.clone(), secrets.clone(), None);
+        let mut reload = reload(&one);
+        let secrets = reload.webhook_secrets.clone();
         assert_eq!(reload.take_over(one).expect("good"), TakenOver::default());
 
         let text = "[github]\nwebhook_secrets = [\"two\", \"one\"]\n[quota]\nlive = 7";
@@ -153,5 +174,27 @@ mod tests {
         assert_eq!(reload.take_over(moved).expect("good").now, Vec::<&str>::new());
         assert_eq!(secrets.in_force()[0].expose(), "rotated");
         assert!(!elsewhere.exists(), "nothing was made there");
+    }
+
+    #[test]
+    fn another_admin_token_is_in_force_at_once_and_links_of_the_old_one_are_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut reload = reload(&config(dir.path(), ""));
+        let (token, links) = (reload.admin_token.clone(), Arc::clone(&reload.login_links));
+        let (ids, now) = (SystemIds, SystemClock.now());
+        let (kept, _) = links.make(&ids, now);
+        reload.take_over(config(dir.path(), "")).expect("good");
+        assert!(links.take(&kept, now), "nothing changed");
+
+        let (link, _) = links.make(&ids, now);
+        let file = dir.path().join("data").join(Secrets::ADMIN_TOKEN_FILE);
+        std::fs::write(file, "rotated\n").expect("written");
+        let taken_over = reload.take_over(config(dir.path(), "")).expect("good");
+        assert_eq!(taken_over.now, ["auth.admin_token"]);
+        assert!(token.in_force().matches("rotated") && !links.take(&link, now));
+        let given = config(dir.path(), "[auth]\nadmin_token = \"given\"");
+        let taken_over = reload.take_over(given).expect("good");
+        assert_eq!((taken_over.now, taken_over.later), (vec!["auth.admin_token"], vec![]));
+        assert!(token.in_force().matches("given") && !token.in_force().matches("rotated"));
     }
 }

@@ -15,6 +15,7 @@ use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::{FromRequest, HttpMessage, HttpRequest};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::sync::watch;
 
 use crate::types::{AccountName, Cause, Secret};
 
@@ -50,6 +51,34 @@ impl TokenHash {
 impl std::fmt::Debug for TokenHash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("***")
+    }
+}
+
+/// The admin token in force, as its hash. It can be replaced while the server runs; what is cloned
+/// shares it.
+#[derive(Clone, Debug)]
+pub struct LiveToken(Arc<watch::Sender<TokenHash>>);
+
+impl LiveToken {
+    /// This one is in force at first.
+    pub fn new(token: TokenHash) -> Self {
+        Self(Arc::new(watch::Sender::new(token)))
+    }
+
+    /// The one that is in force now.
+    pub fn in_force(&self) -> TokenHash {
+        self.0.borrow().clone()
+    }
+
+    /// From now on this one is in force. What goes on by the old one, or by a session that was
+    /// begun with it, ends; links that were made with it are worth nothing.
+    pub fn replace(&self, token: TokenHash) {
+        self.0.send_replace(token);
+    }
+
+    /// Tells when it is replaced.
+    pub(super) fn watch(&self) -> watch::Receiver<TokenHash> {
+        self.0.subscribe()
     }
 }
 
@@ -129,7 +158,8 @@ pub fn check_token(
     address: Option<IpAddr>,
     given: Option<&str>,
 ) -> Result<(), ApiError> {
-    attempt(shared, address, || given.is_some_and(|token| shared.edge.admin_token.matches(token)))
+    let in_force = shared.edge.admin_token.in_force();
+    attempt(shared, address, || given.is_some_and(|token| in_force.matches(token)))
 }
 
 /// Uses a log-in link up, counting the wrong ones as wrong tokens.

@@ -1,4 +1,5 @@
-//! What ends an answer that goes on: the server's end, and that of the session which asked for it.
+//! What ends an answer that goes on: the server's end, and that of the session or the admin token
+//! which asked for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::clock::Clock;
 
 use super::Shared;
+use super::auth::TokenHash;
 use super::error::{ApiError, Code};
 use super::sessions::{SessionKey, Sessions};
 use super::shared::closed;
@@ -16,7 +18,7 @@ use super::shared::closed;
 /// Watches for the end of an answer that goes on.
 pub struct Ending {
     closing: watch::Receiver<bool>,
-    session: Option<Watched>,
+    asked_by: AskedBy,
 }
 
 /// What ended it.
@@ -26,6 +28,8 @@ pub enum Ended {
     Server,
     /// The session that it was asked with has ended.
     Session,
+    /// Another admin token is in force than the one that it was asked with.
+    Token,
 }
 
 impl Ended {
@@ -34,6 +38,7 @@ impl Ended {
         match self {
             Self::Server => ApiError::new(Code::ShuttingDown, "the server ended"),
             Self::Session => ApiError::new(Code::Unauthorized, "the session has ended"),
+            Self::Token => ApiError::new(Code::Unauthorized, "the admin token was replaced"),
         }
     }
 
@@ -42,12 +47,22 @@ impl Ended {
         match self {
             Self::Server => "The server ended; load the page again.",
             Self::Session => "The session has ended.",
+            Self::Token => "The admin token was replaced; log in again.",
         }
     }
 }
 
+/// What something goes on with.
+enum AskedBy {
+    Session(Watched),
+    Token(watch::Receiver<TokenHash>),
+    /// Nothing that could end before the server.
+    #[cfg(test)]
+    Nobody,
+}
+
 /// A session that something goes on with.
-pub struct Watched {
+struct Watched {
     sessions: Sessions,
     key: SessionKey,
     clock: Arc<dyn Clock>,
@@ -61,32 +76,31 @@ impl Ending {
     /// Of an answer to a request with that session, which was just found; with none, the token's.
     pub fn new(shared: &Shared, session: Option<SessionKey>) -> Self {
         let (clock, lag_max) = (&shared.edge.clock, shared.edge.limits.session_lag_max);
-        let watched = |key| Watched {
-            sessions: shared.sessions.clone(),
-            key,
-            clock: Arc::clone(clock),
-            lag_max,
-            good_until: Instant::now() + lag_max,
+        let asked_by = match session {
+            Some(key) => AskedBy::Session(Watched {
+                sessions: shared.sessions.clone(),
+                key,
+                clock: Arc::clone(clock),
+                lag_max,
+                good_until: Instant::now() + lag_max,
+            }),
+            None => AskedBy::Token(shared.edge.admin_token.watch()),
         };
-        Self::of(shared.edge.closing.clone(), session.map(watched))
+        Self { closing: shared.edge.closing.clone(), asked_by }
     }
 
-    /// The same, of its parts.
-    pub const fn of(closing: watch::Receiver<bool>, session: Option<Watched>) -> Self {
-        Self { closing, session }
-    }
-
-    /// Whether the end has come: the server's at once, a session's within
+    /// Whether the end has come: the server's and the token's at once, a session's within
     /// [`Limits::session_lag_max`](super::Limits::session_lag_max).
     pub async fn has_come(&mut self) -> Option<Ended> {
         if *self.closing.borrow() {
             return Some(Ended::Server);
         }
-        let has_ended = match &mut self.session {
-            Some(session) => session.has_ended().await,
-            None => false,
-        };
-        has_ended.then_some(Ended::Session)
+        match &mut self.asked_by {
+            AskedBy::Session(session) => session.has_ended().await.then_some(Ended::Session),
+            AskedBy::Token(token) => is_replaced(token).then_some(Ended::Token),
+            #[cfg(test)]
+            AskedBy::Nobody => None,
+        }
     }
 
     /// Returns once the end comes. May be dropped and asked for again.
@@ -96,18 +110,37 @@ impl Ending {
                 return ended;
             }
             let closed = closed(self.closing.clone());
-            match &self.session {
-                None => {
-                    closed.await;
-                    return Ended::Server;
-                }
-                Some(session) => tokio::select! {
+            match &mut self.asked_by {
+                AskedBy::Session(session) => tokio::select! {
                     biased;
                     () = closed => return Ended::Server,
                     () = sleep_until(session.good_until) => {}
                 },
+                AskedBy::Token(token) => tokio::select! {
+                    biased;
+                    () = closed => return Ended::Server,
+                    () = replaced(token) => return Ended::Token,
+                },
+                #[cfg(test)]
+                AskedBy::Nobody => {
+                    closed.await;
+                    return Ended::Server;
+                }
             }
         }
+    }
+}
+
+fn is_replaced(token: &watch::Receiver<TokenHash>) -> bool {
+    // An error means that the server is gone: it ends by that.
+    token.has_changed().unwrap_or(false)
+}
+
+/// Returns once it is; what saw it before sees it again.
+async fn replaced(token: &mut watch::Receiver<TokenHash>) {
+    match token.changed().await {
+        Ok(()) => token.mark_changed(),
+        Err(_) => std::future::pending().await,
     }
 }
 
@@ -124,7 +157,7 @@ impl Watched {
 }
 
 #[cfg(test)]
-pub use tests::Session;
+pub use tests::{Session, until_closed};
 
 #[cfg(test)]
 mod tests;

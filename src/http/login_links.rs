@@ -49,6 +49,11 @@ impl LoginLinks {
         (key, ends_at)
     }
 
+    /// None of them is good any more.
+    pub fn forget(&self) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Uses a link up; whether it was good.
     pub fn take(&self, key: &str, now: Timestamp) -> bool {
         let hash = hash(key);

@@ -17,7 +17,7 @@ use crate::store::CommitError;
 use crate::store::session::{SessionHash, SessionStore};
 use crate::types::Timestamp;
 
-use super::auth::TokenHash;
+use super::auth::{LiveToken, TokenHash};
 use super::error::ApiError;
 
 /// The name of the cookie.
@@ -31,21 +31,24 @@ const SECRET_LEN: usize = 64;
 #[derive(Clone)]
 pub struct Sessions {
     store: Arc<dyn SessionStore>,
-    token: TokenHash,
+    token: LiveToken,
 }
 
 /// A session that was found by its cookie.
 #[derive(Clone)]
 pub struct SessionKey {
     hash: SessionHash,
+    /// The admin token that it was begun with.
+    token: TokenHash,
     form_token: String,
 }
 
 impl SessionKey {
-    fn of(secret: &str, token: &TokenHash) -> Self {
+    fn of(secret: &str, token: TokenHash) -> Self {
         let hash = Sha256::new().chain_update(token.as_bytes()).chain_update(secret).finalize();
         Self {
             hash: SessionHash(hash.into()),
+            token,
             form_token: hex::encode(Sha256::digest(format!("form token of {secret}"))),
         }
     }
@@ -77,8 +80,8 @@ pub fn new_secret(ids: &dyn IdSource) -> String {
 
 impl Sessions {
     /// Sessions that are kept there, of who has shown this admin token.
-    pub fn new(store: Arc<dyn SessionStore>, token: &TokenHash) -> Self {
-        Self { store, token: token.clone() }
+    pub fn new(store: Arc<dyn SessionStore>, token: LiveToken) -> Self {
+        Self { store, token }
     }
 
     /// Begins a session and returns the secret for its cookie.
@@ -87,7 +90,7 @@ impl Sessions {
     /// 503 where it could not be stored.
     pub async fn begin(&self, ids: &dyn IdSource, now: Timestamp) -> Result<String, ApiError> {
         let secret = new_secret(ids);
-        let hash = SessionKey::of(&secret, &self.token).hash;
+        let hash = SessionKey::of(&secret, self.token.in_force()).hash;
         let ends_at = now.after(SESSION_LIFETIME);
         self.store.put_session(hash, now, ends_at).await.map_err(not_stored)?;
         Ok(secret)
@@ -101,7 +104,7 @@ impl Sessions {
         if secret.len() != SECRET_LEN {
             return Ok(None);
         }
-        let key = SessionKey::of(secret, &self.token);
+        let key = SessionKey::of(secret, self.token.in_force());
         Ok(self.is_open(&key, now).await?.then_some(key))
     }
 
@@ -110,6 +113,9 @@ impl Sessions {
     /// # Errors
     /// As for [`Sessions::find`].
     pub async fn is_open(&self, session: &SessionKey, now: Timestamp) -> Result<bool, ApiError> {
+        if session.token != self.token.in_force() {
+            return Ok(false);
+        }
         let end = self.store.session_end(session.hash).await?;
         Ok(end.is_some_and(|end| end > now))
     }
@@ -146,7 +152,10 @@ mod tests {
     }
 
     fn sessions(dir: &std::path::Path) -> Sessions {
-        Sessions::new(Arc::new(SqliteStore::open(dir).expect("a store")), &token("one"))
+        Sessions::new(
+            Arc::new(SqliteStore::open(dir).expect("a store")),
+            LiveToken::new(token("one")),
+        )
     }
 
     async fn is_open(sessions: &Sessions, secret: &str, now: Timestamp) -> bool {
@@ -165,16 +174,18 @@ mod tests {
         assert!(is_open(&after, &secret, now).await);
         assert!(!is_open(&after, &"0".repeat(64), now).await && !is_open(&after, "x", now).await);
         assert!(!is_open(&after, &secret, now.after(SESSION_LIFETIME)).await);
-        let with_another = Sessions { token: token("two"), ..after.clone() };
-        assert!(!is_open(&with_another, &secret, now).await, "the admin token is another");
         let key = after.find(&secret, now).await.expect("it is read").expect("it has not ended");
+        after.token.replace(token("two"));
+        assert!(!is_open(&after, &secret, now).await, "the admin token is another");
+        assert!(!after.is_open(&key, now).await.expect("it is read"), "for what goes on, too");
+        after.token.replace(token("one"));
         after.end(&key).await.expect("it ends");
         assert!(!is_open(&after, &secret, now).await && is_open(&after, &other, now).await);
     }
 
     #[test]
     fn form_tokens_belong_to_one_session_and_do_not_show_its_secret() {
-        let (a, b) = (SessionKey::of("one", &token("t")), SessionKey::of("two", &token("t")));
+        let (a, b) = (SessionKey::of("one", token("t")), SessionKey::of("two", token("t")));
         assert!(a.form_token_matches(a.form_token()));
         assert!(!a.form_token_matches(b.form_token()));
         assert!(!a.form_token_matches("") && a.form_token() != "one");

@@ -70,7 +70,7 @@ impl Shared {
     pub fn new(edge: Edge, document: &OpenApi) -> Self {
         let document = document.to_json().expect("the description has text keys only");
         Self {
-            sessions: Sessions::new(Arc::clone(&edge.sessions), &edge.admin_token),
+            sessions: Sessions::new(Arc::clone(&edge.sessions), edge.admin_token.clone()),
             attempts: Attempts::default(),
             budget: Arc::new(Budget::new(edge.limits.bodies_sum_max)),
             document: Bytes::from(document),

@@ -14,7 +14,7 @@ use issuebox::config::RepositoryPattern;
 use issuebox::engine::{Engine, EngineParts, Quotas, Retention, Threads};
 use issuebox::github::policy::TriggerPolicy;
 use issuebox::github::webhook::sign;
-use issuebox::http::{Edge, Feed, Limits, TokenHash};
+use issuebox::http::{Edge, Feed, Limits, LiveToken, TokenHash};
 use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
 use issuebox::logs::{LogBounds, Logs};
@@ -283,7 +283,7 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
         ids: Arc::new(SystemIds),
         webhook_secrets: LiveSecrets::new(vec![Secret::new(SECRET)]),
         triggers: policy(),
-        admin_token: TokenHash::of(&Secret::new(TOKEN)),
+        admin_token: LiveToken::new(TokenHash::of(&Secret::new(TOKEN))),
         public_url: None,
         trusted_proxies: Vec::new(),
         limits: Limits { workers: 2, ..Limits::default() },

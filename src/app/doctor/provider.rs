@@ -8,7 +8,7 @@ use anyhow::Context;
 use rustix::fs::{Access, access};
 
 use crate::clock::{SystemClock, SystemIds};
-use crate::config::Config;
+use crate::config::{Config, Simulated};
 use crate::sandbox::SandboxProvider;
 use crate::sandbox::local::{LocalConfig, LocalProvider};
 
@@ -21,7 +21,7 @@ pub(super) fn look(config: &Config) -> Vec<Check> {
         let what = format!("provider {name}");
         match name {
             "local" => local(&what, config),
-            "simulated" => simulated(&what, &config.providers.simulated.dir),
+            "simulated" => simulated(&what, &config.providers.simulated),
             _ => Check::broken(
                 &what,
                 "this version does not have it",
@@ -99,7 +99,12 @@ impl Drop for TriedIn {
     }
 }
 
-fn simulated(what: &str, dir: &Path) -> Check {
+fn simulated(what: &str, given: &Simulated) -> Check {
+    if given.unavailable {
+        let found = "it is told to be out of reach: providers.simulated.unavailable is true";
+        return Check::broken(what, found, "leave that key out to have it answer again");
+    }
+    let dir = &given.dir;
     let shown = dir.display();
     // The server makes it at its start, with what is missing above it.
     let there = dir.ancestors().find(|at| at.exists()).unwrap_or(Path::new("."));

@@ -114,6 +114,9 @@ fn every_provider_that_a_template_names_is_tried() {
     assert_eq!(checks.len(), 1);
     is(&checks[0], State::Noted, "nothing runs", "provider = \"local\"");
     assert!(!simulated.exists(), "nothing is made");
+    let mut gone = config(dir.path(), &vars);
+    gone.providers.simulated.unavailable = true;
+    is(&provider::look(&gone)[0], State::Broken, "out of reach", "leave that key out");
 
     // A file where the directory is meant to be, or above it.
     fs::write(&simulated, "").expect("written");

@@ -157,6 +157,7 @@ mod tests {
     use super::*;
     use crate::engine::{Change, Publisher};
     use crate::http::ending::Session;
+    use crate::http::ending::until_closed;
     use crate::http::wire::tests::sample;
     use crate::types::{Generation, HomeId, Phase, TimelineEntry, Timestamp};
 
@@ -195,7 +196,7 @@ mod tests {
         publish(&feed, 2, "default");
         let account = AccountName::default_account();
         let mut events =
-            Box::pin(follow(Arc::clone(&feed), account, Some(cursor), Ending::of(closing, None)));
+            Box::pin(follow(Arc::clone(&feed), account, Some(cursor), until_closed(closing)));
         assert!(text(&mut events).await.starts_with("retry:"));
         let first = text(&mut events).await;
         assert!(first.starts_with("event: sandbox.changed\nid: run-2\ndata: {"), "{first}");
@@ -213,7 +214,7 @@ mod tests {
         let account = AccountName::default_account();
         let cursor = Some("old-7".to_owned());
         let mut events =
-            Box::pin(follow(Arc::clone(&feed), account, cursor, Ending::of(closing, None)));
+            Box::pin(follow(Arc::clone(&feed), account, cursor, until_closed(closing)));
         text(&mut events).await;
         assert!(text(&mut events).await.starts_with("event: gap\nid: run-1\n"));
         publish(&feed, 2, "default");
@@ -226,8 +227,7 @@ mod tests {
         let (_close, closing) = watch::channel(false);
         publish(&feed, 1, "default");
         let account = AccountName::default_account();
-        let mut events =
-            Box::pin(follow(Arc::clone(&feed), account, None, Ending::of(closing, None)));
+        let mut events = Box::pin(follow(Arc::clone(&feed), account, None, until_closed(closing)));
         text(&mut events).await;
         publish(&feed, 2, "default");
         assert!(text(&mut events).await.contains("id: run-2\n"));

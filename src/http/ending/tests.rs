@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::*;
 use crate::clock::{SystemClock, SystemIds};
-use crate::http::auth::TokenHash;
+use crate::http::auth::{LiveToken, TokenHash};
 use crate::http::sse::HEARTBEAT;
 use crate::store::session::{SessionHash, SessionStore};
 use crate::store::{CommitError, StoreError};
@@ -46,8 +46,8 @@ pub struct Session {
 
 impl Session {
     pub async fn begin() -> Self {
-        let token = TokenHash::of(&Secret::new("token"));
-        let sessions = Sessions::new(Arc::new(One::default()), &token);
+        let token = LiveToken::new(TokenHash::of(&Secret::new("token")));
+        let sessions = Sessions::new(Arc::new(One::default()), token);
         let now = SystemClock.now();
         let secret = sessions.begin(&SystemIds, now).await.expect("it begins");
         let key = sessions.find(&secret, now).await.expect("it is read").expect("there");
@@ -63,8 +63,13 @@ impl Session {
         let (sessions, key) = (self.sessions.clone(), self.key.clone());
         let good_until = Instant::now() + HEARTBEAT;
         let watched = Watched { sessions, key, clock, lag_max: HEARTBEAT, good_until };
-        Ending::of(closing, Some(watched))
+        Ending { closing, asked_by: AskedBy::Session(watched) }
     }
+}
+
+/// Of an answer that nothing ends before the server does.
+pub const fn until_closed(closing: watch::Receiver<bool>) -> Ending {
+    Ending { closing, asked_by: AskedBy::Nobody }
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,10 +82,25 @@ async fn it_comes_with_the_server_at_once_and_with_the_session_soon() {
     session.end().await;
     let ended = tokio::time::timeout(HEARTBEAT, ending.come()).await;
     assert_eq!(ended, Ok(Ended::Session), "after {:?}", began.elapsed());
-    let mut ending = Ending::of(closing, None);
+    let mut ending = until_closed(closing);
     assert_eq!(ending.has_come().await, None);
     close.send_replace(true);
     assert_eq!(ending.come().await, Ended::Server);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_comes_with_the_token_however_often_it_is_asked() {
+    let (_open, closing) = watch::channel(false);
+    let token = LiveToken::new(TokenHash::of(&Secret::new("one")));
+    let mut ending = Ending { closing, asked_by: AskedBy::Token(token.watch()) };
+    assert_eq!(ending.has_come().await, None);
+    tokio::time::timeout(HEARTBEAT * 9, ending.come()).await.expect_err("nothing has ended");
+    // While it is waited for, polled first.
+    let replaced = async { token.replace(TokenHash::of(&Secret::new("two"))) };
+    let (ended, ()) = tokio::join!(biased; ending.come(), replaced);
+    assert_eq!(ended, Ended::Token);
+    assert_eq!(ending.has_come().await, Some(Ended::Token));
+    assert_eq!(ending.come().await, Ended::Token);
 }
 
 #[test]
@@ -94,7 +114,7 @@ fn nobody_waits_for_a_server_that_cannot_say_any_more_that_it_ends() {
             for is_by_session in [false, true] {
                 let (gone, closing) = watch::channel(false);
                 let mut ending = match is_by_session {
-                    false => Ending::of(closing, None),
+                    false => until_closed(closing),
                     true => session.ending(closing),
                 };
                 drop(gone);

@@ -224,6 +224,7 @@ fn went_away() -> ApiError {
 mod tests {
     use super::*;
     use crate::http::ending::Session;
+    use crate::http::ending::until_closed;
     use tokio::sync::{mpsc, watch};
 
     fn execution(events: Vec<ExecEvent>) -> Execution {
@@ -244,7 +245,7 @@ mod tests {
         // Whoever could say that the server ends is kept for as long as the test runs.
         let (open, closing) = watch::channel(false);
         std::mem::forget(open);
-        Ending::of(closing, None)
+        until_closed(closing)
     }
 
     async fn events_of(events: Vec<ExecEvent>, encoding: Encoding) -> String {
@@ -301,7 +302,7 @@ mod tests {
 
         close.send_replace(true);
         let (_running, rx) = mpsc::channel(1);
-        let ending = Ending::of(closing, None);
+        let ending = until_closed(closing);
         let answer = gather(Execution { events: rx }, Encoding::Utf8, began, 9, ending).await;
         assert_eq!(answer.err().map(|error| error.code()), Some(Code::ShuttingDown));
     }
