@@ -1,6 +1,6 @@
 //! Work on the workspace's files that is one request each, as bytes.
 
-use super::{Reader, put_bool, put_bytes, put_u32};
+use super::codec::{Reader, put_bool, put_bytes, put_u32};
 
 /// What to do with files. Paths are relative to the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,90 @@
+//! Round trips, and bytes that are no message.
+
+use proptest::prelude::*;
+
+use super::codec::MESSAGE_LEN_MAX;
+use super::*;
+
+fn requests() -> Vec<Request> {
+    let setup = Setup {
+        host_id: Some(7),
+        processes_max: 1,
+        file_mb_max: 5,
+        data_mb_max: Some(6),
+        tmp_mb: 2,
+        home_mb: 3,
+        shm_mb: 4,
+    };
+    vec![
+        Request::Setup(setup.clone()),
+        Request::Setup(Setup { host_id: None, data_mb_max: None, ..setup }),
+        Request::Exec {
+            id: 1,
+            argv: vec![b"a".to_vec(), Vec::new()],
+            cwd: b"d".to_vec(),
+            env: vec![b"K=v".to_vec()],
+        },
+        Request::Kill { id: 2 },
+        Request::List { id: 3, path: b"p".to_vec(), depth: 4 },
+        Request::Read { id: 4, path: b"\xff".to_vec() },
+        Request::Write { id: 5, path: b"p".to_vec() },
+        Request::Finish { id: 6, write: 5, keep: true },
+        Request::Delete { id: 7, path: b"p".to_vec() },
+        Request::Stop { grace_ms: 9 },
+    ]
+    .into_iter()
+    .chain(file_work::every().map(|work| Request::Files { id: 8, work }))
+    .collect()
+}
+
+fn answers() -> Vec<Answer> {
+    let mut answers = vec![
+        Answer::Forked,
+        Answer::Ready,
+        Answer::SetupFailed { step: "unshare".into(), errno: 1 },
+        Answer::Started { id: 1 },
+        Answer::Exited { id: 1, code: 137 },
+        Answer::Opened { id: 2 },
+        Answer::Done { id: 3, flag: true },
+    ];
+    for kind in Trouble::ALL {
+        answers.push(Answer::Failed { id: 4, kind, message: "é".into() });
+    }
+    answers
+}
+
+#[test]
+fn every_message_survives_a_round_trip() {
+    for request in requests() {
+        assert_eq!(Request::decode(&request.encode()), Some(request));
+    }
+    for answer in answers() {
+        assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+    }
+}
+
+#[test]
+fn a_cut_or_lengthened_message_is_refused() {
+    for bytes in answers().iter().map(Answer::encode) {
+        for len in 0..bytes.len() {
+            assert_eq!(Answer::decode(&bytes[..len]), None);
+        }
+        assert_eq!(Answer::decode(&[&bytes[..], &[0]].concat()), None);
+    }
+}
+
+#[test]
+fn a_long_message_is_cut_between_characters() {
+    let long = Answer::Failed { id: 1, kind: Trouble::Broken, message: "é".repeat(4000) };
+    let Some(Answer::Failed { message, .. }) = Answer::decode(&long.encode()) else {
+        panic!("must decode");
+    };
+    assert_eq!(message, "é".repeat(MESSAGE_LEN_MAX / 2));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_decoding_panic(bytes: Vec<u8>) {
+        let _ = (Answer::decode(&bytes), Request::decode(&bytes));
+    }
+}
