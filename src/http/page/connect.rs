@@ -254,7 +254,7 @@ fn values(progress: &Progress, token: &Markup, secret: Option<&str>) -> Markup {
                     }
                 }
             }
-            div { dt { "Events" } dd { "Issues, Issue comments, Repositories" } }
+            div { dt { "Events" } dd { "Issues, Issue comments, Labels, Repositories" } }
         }
         @if is_here_only {
             p .soft { "GitHub cannot reach this address, which is this machine's own: forward it with a tunnel, or set "

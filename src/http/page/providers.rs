@@ -85,7 +85,7 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                 }))
                 (fact("Uniqueness", uniqueness(traits.uniqueness)))
                 (fact("Settles", html! { "within " (traits.settle.as_secs()) " s of a deadline" }))
-                (fact("Capacity", html! { (live) " live sandboxes" }))
+                (fact("Capacity", html! { (live) @if *live == 1 { " live sandbox" } @else { " live sandboxes" } }))
                 (fact("Templates", html! {
                     @if templates.is_empty() { span .soft { "none uses it" } }
                     @else { (shown(&templates.join(", "))) }
@@ -99,7 +99,7 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
             dl {
                 (fact("Kind", html! { (health.isolation.kind) }))
                 @for (limit, holds) in &health.isolation.limits {
-                    (fact(limit, html! { (if *holds == "none" { "not enforced" } else { holds }) }))
+                    (fact(limit_name(limit), html! { (if *holds == "none" { "not enforced" } else { holds }) }))
                 }
                 (fact("System calls", html! {
                     (if health.isolation.seccomp == "none" { "not filtered" } else { "filtered" })
@@ -107,6 +107,16 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                 (fact("Network", html! { (health.isolation.network) }))
             }
         }
+    }
+}
+
+/// The name of a limit, for people.
+pub(super) fn limit_name(limit: &'static str) -> &'static str {
+    match limit {
+        "cpu" => "CPU",
+        "openFiles" => "open files",
+        "fileSize" => "file size",
+        limit => limit,
     }
 }
 

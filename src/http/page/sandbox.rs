@@ -160,7 +160,7 @@ fn head(sandbox: &Sandbox, now: Timestamp) -> Markup {
             h1 { bdi { (shown(title)) } }
             p .of {
                 (issue_link(sandbox))
-                span .name { (shown(&sandbox.name)) }
+                @if sandbox.issue_title.is_some() { span .name { (shown(&sandbox.name)) } }
                 @if sandbox.generation.0 > 1 { span { "generation " (sandbox.generation) } }
             }
             p .now {

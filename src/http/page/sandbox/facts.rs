@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use crate::http::Shared;
+use crate::http::page::providers::limit_name;
 use crate::http::page::time::since;
 use crate::sandbox::Isolation;
 use crate::types::{Resources, Sandbox, Timestamp, inert};
@@ -82,7 +83,7 @@ fn limits_list(limits: &Limits) -> Markup {
         dl {
             (fact("Isolation", html! { (isolation.kind) }))
             @for (limit, _) in &isolation.limits {
-                (fact(limit, html! {
+                (fact(limit_name(limit), html! {
                     @if let Some(asked) = asked(limit) { (asked) ", " }
                     (how(limits.holds(limit).unwrap_or("none")))
                 }))
