@@ -32,7 +32,7 @@ pub const WAIT: Duration = Duration::from_secs(60);
 
 /// The program under test: the one that `ISSUEBOX_BINARY` names, so that a release build can be
 /// tested without building the tests in release; else the one that cargo built beside them.
-fn built() -> PathBuf {
+pub fn built() -> PathBuf {
     let named = std::env::var_os("ISSUEBOX_BINARY");
     let path = named.map_or_else(|| env!("CARGO_BIN_EXE_issuebox").into(), PathBuf::from);
     assert!(path.is_file(), "there is no program {}; see ISSUEBOX_BINARY", path.display());

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::inside::HOST_ROOT;
 use super::launching::LaunchError;
 use crate::sandbox::Isolation;
 
@@ -28,7 +29,8 @@ pub fn isolation(limits: Vec<(&'static str, &'static str)>) -> Isolation {
 pub fn explain(error: &LaunchError) -> String {
     let step = &error.step;
     let Some(errno) = error.errno() else {
-        return format!("local sandboxes can't be made: {step}");
+        let what = format!("local sandboxes can't be made: {step}");
+        return if step.ends_with(HOST_ROOT) { format!("{what}. {NOT_AS_ROOT}") } else { what };
     };
     let why = std::io::Error::from(errno);
     let what = format!("local sandboxes can't be made: could not {step}: {why}");
@@ -38,6 +40,10 @@ pub fn explain(error: &LaunchError) -> String {
         None => what,
     }
 }
+
+/// An ordinary user's sandboxes have the user's own ids.
+const NOT_AS_ROOT: &str = "The server runs as an ordinary user whose group is root's: give it one \
+    of its own, in a container with `--user UID:GID`";
 
 /// Whether this process's root is a directory of somebody else's, as far as that can be seen: it is
 /// not a mount, or not what the first process has.
@@ -76,9 +82,9 @@ fn remedy(
             Some("Allow it: `sysctl -w kernel.unprivileged_userns_clone=1`")
         }
         (_, Errno::PERM | Errno::ACCESS) if restricted => Some(
-            "AppArmor forbids it to programs without a profile: write `abi <abi/4.0>, profile \
-             issuebox /usr/local/bin/issuebox flags=(unconfined) { userns, }` (with the binary's \
-             own path) to /etc/apparmor.d/issuebox and load it with `apparmor_parser -r`",
+            "AppArmor forbids it to programs without a profile: install deploy/apparmor/issuebox \
+             (with the binary's own path in it) as /etc/apparmor.d/issuebox, and load it with \
+             `apparmor_parser -r /etc/apparmor.d/issuebox`",
         ),
         (_, Errno::PERM) if makes_namespace && is_chroot => Some(
             "This is a chroot, in which the kernel makes no user namespaces: run the server outside \
@@ -135,5 +141,7 @@ mod tests {
         assert!(explain(&error).contains("could not dance: Input/output error"));
         let error = LaunchError { step: "PID 1 is dumpable".into(), errno: 0 };
         assert!(explain(&error).ends_with("PID 1 is dumpable"));
+        let error = LaunchError { step: format!("gid {HOST_ROOT}"), errno: 0 };
+        assert!(explain(&error).ends_with("`--user UID:GID`"));
     }
 }

@@ -29,6 +29,7 @@ mod view;
 
 use rustix::io::Errno;
 
+pub use check::HOST_ROOT;
 pub use launch::run_hidden_command;
 
 /// The first argument that makes the binary a launcher. Not for people: it does nothing without

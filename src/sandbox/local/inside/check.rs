@@ -11,6 +11,9 @@ use rustix::process::{DumpableBehavior, Signal, dumpable_behavior, parent_proces
 use super::seccomp::FILTERS;
 use super::{INNER_ID, SetupError, Step, WORKSPACE};
 
+/// What is said of an id inside that is 0 outside, after `uid` or `gid`.
+pub const HOST_ROOT: &str = "0 of the host would be inside";
+
 /// The only places that may be written to.
 const WRITABLE: [&str; 5] = [WORKSPACE, "/tmp", "/home", "/dev/shm", "/proc"];
 
@@ -19,8 +22,8 @@ pub fn check(descriptors: &[RawFd]) -> Result<(), SetupError> {
     let read = |path: &str| fs::read_to_string(path).step(&format!("read {path}"));
     let failed = |what: Option<String>| what.map_or(Ok(()), |what| Err(SetupError::check(what)));
     failed(status_trouble(&read("/proc/self/status")?))?;
-    failed(map_trouble(&read("/proc/self/uid_map")?))?;
-    failed(map_trouble(&read("/proc/self/gid_map")?))?;
+    failed(map_trouble("uid", &read("/proc/self/uid_map")?))?;
+    failed(map_trouble("gid", &read("/proc/self/gid_map")?))?;
     failed(mount_trouble(&read("/proc/self/mountinfo")?))?;
     failed(network_trouble(&read("/proc/self/net/dev")?))?;
     let dumpable = dumpable_behavior().step("read the dumpable flag")?;
@@ -58,12 +61,13 @@ fn status_trouble(status: &str) -> Option<String> {
         .then(|| format!("is not uid and gid {INNER_ID}"))
 }
 
-/// What is wrong in a uid or gid map: there must be one id, and it must not be the host's root.
-fn map_trouble(map: &str) -> Option<String> {
+/// What is wrong in a `uid` or `gid` map: there must be one id, and it must not be the host's root.
+fn map_trouble(kind: &str, map: &str) -> Option<String> {
     let ids: Vec<&str> = map.split_ascii_whitespace().collect();
     match ids[..] {
-        [inner, outer, "1"] if inner == INNER_ID.to_string() && outer != "0" => None,
-        _ => Some(format!("the id map is {:?}", ids.join(" "))),
+        [inner, "0", "1"] if inner == INNER_ID.to_string() => Some(format!("{kind} {HOST_ROOT}")),
+        [inner, _, "1"] if inner == INNER_ID.to_string() => None,
+        _ => Some(format!("the {kind} map is {:?}", ids.join(" "))),
     }
 }
 
@@ -143,9 +147,9 @@ mod tests {
 
     #[test]
     fn the_host_s_root_and_further_ids_are_found() {
-        assert_eq!(map_trouble("      1000    2000123          1\n"), None);
+        assert_eq!(map_trouble("uid", "      1000    2000123          1\n"), None);
         for bad in ["1000 0 1", "0 2000123 1", "1000 2000123 2", "1000 5 1\n1001 6 1", ""] {
-            assert!(map_trouble(bad).is_some(), "{bad:?} must be found");
+            assert!(map_trouble("gid", bad).is_some(), "{bad:?} must be found");
         }
     }
 

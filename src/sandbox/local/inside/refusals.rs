@@ -25,7 +25,7 @@ const MISTAKES: [(Bug, &str); 10] = [
     (Bug::BoundingSetKept, "CapBnd is not empty"),
     (Bug::PrivilegesGained, "NoNewPrivs is not set"),
     (Bug::CallsNotFiltered, "system calls are not filtered"),
-    (Bug::HostRootInside, "the id map is \"1000 0 1\""),
+    (Bug::HostRootInside, "uid 0 of the host would be inside"),
     (Bug::ProgramsWritable, "/usr is writable"),
     (Bug::RootWritable, "/ is writable"),
     (Bug::DumpableInside, "PID 1 is dumpable"),
