@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
@@ -20,7 +19,7 @@ use tokio::runtime::Handle;
 use super::cgroup::Group;
 use super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
 use super::packet;
-use super::spawner::Spawner;
+use super::spawner::{Spawner, Waiting};
 use super::watched::watched;
 
 /// How long a launcher whose socket has closed may take to end by itself.
@@ -112,18 +111,11 @@ pub async fn launch(
 ) -> Result<Arrived, LaunchError> {
     let doors =
         group.doors().map_err(|error| LaunchError::new("open the control group", &error))?;
-    let kind = SocketType::SEQPACKET;
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
-        .map_err(|errno| LaunchError::new("make a socket", &errno.into()))?;
-    rustix::io::ioctl_fionbio(&ours, true)
-        .map_err(|errno| LaunchError::new("make a socket", &errno.into()))?;
-    let socket = watched(ours).map_err(|error| LaunchError::new("watch the socket", &error))?;
-    let child = spawner
-        .spawn(theirs)
-        .await
-        .map_err(|error| LaunchError::new("start the launcher", &error))?;
+    let Waiting { socket, child } =
+        spawner.launcher().await.map_err(|error| LaunchError::new("start the launcher", &error))?;
     let group = Arc::clone(group);
     let launcher = Launcher { child: Some(child), runtime: Handle::current(), group };
+    let socket = watched(socket).map_err(|error| LaunchError::new("watch the socket", &error))?;
     let beside: Vec<_> = [object].into_iter().chain(&doors).map(AsFd::as_fd).collect();
     match shake_hands(&socket, setup, &beside).await {
         Ok(pidfd) => Ok(Arrived { socket, launcher, pidfd }),
