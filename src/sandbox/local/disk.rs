@@ -218,7 +218,8 @@ impl Disk {
         Ok(found)
     }
 
-    /// Makes a new object and gives it its name, unless it is no longer `wanted` by then.
+    /// Makes a new object and gives it its name, unless it is no longer `wanted` by then. The name
+    /// is durable only after [`Disk::sync_names`].
     ///
     /// # Errors
     /// What the file system answers; nothing is left then but what the next start clears.
@@ -250,7 +251,7 @@ impl Disk {
         }
         let object = self.object_dir(&spec.name);
         match renameat_with(CWD, &making, CWD, &object, RenameFlags::NOREPLACE) {
-            Ok(()) => sync_dir(&self.dir.join("objects"))?,
+            Ok(()) => {}
             Err(Errno::EXIST | Errno::NOTEMPTY) => return give_up(Ok(Making::Taken)),
             Err(errno) => return give_up(Err(errno.into())),
         }
@@ -261,6 +262,11 @@ impl Disk {
             made: false,
             owned: Some(owned),
         })))
+    }
+
+    /// Makes the names of the objects durable.
+    pub fn sync_names(&self) -> io::Result<()> {
+        sync_dir(&self.dir.join("objects"))
     }
 
     /// A directory like an object's that has no name, to try out whether a sandbox can be made.
@@ -306,7 +312,7 @@ impl Disk {
     pub fn trash(&self, stored: &Stored, _nothing_runs: &Lock) -> io::Result<Stored> {
         let trashed = Stored { place: Place::Trash, ..stored.clone() };
         fs::rename(self.path_of(stored), self.path_of(&trashed))?;
-        sync_dir(&self.dir.join("objects"))?;
+        self.sync_names()?;
         Ok(trashed)
     }
 

@@ -169,7 +169,14 @@ impl Objects {
         }
         let _turn = self.turn(&spec.name).await;
         let (stored, is_new) = self.find_or_make(spec).await?;
-        let brought_up = self.bring_up(&stored).await;
+        // What runs at a moment is not there after a power failure: the object's name need not be
+        // durable before something runs, but before that is told.
+        let brought_up = if stored.made {
+            self.bring_up(&stored).await
+        } else {
+            let named = self.blocking(Disk::sync_names);
+            tokio::try_join!(self.bring_up(&stored), named).map(|(object, ())| object)
+        };
         if brought_up.is_err() && is_new {
             // It was made for this call and nothing has run in it: leave nothing behind.
             self.begin_removal(stored).await?;

@@ -11,7 +11,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -44,7 +44,7 @@ impl Spawner {
     /// Where the system has no thread left.
     pub fn new(launcher: PathBuf) -> io::Result<Self> {
         let (orders, replies) = mpsc::channel();
-        let run = move || serve(&launcher, &replies);
+        let run = move || serve(launcher, &replies);
         thread::Builder::new().name("local-spawner".into()).spawn(run)?;
         Ok(Self { orders })
     }
@@ -61,28 +61,51 @@ impl Spawner {
     }
 }
 
-fn serve(launcher: &Path, replies: &mpsc::Receiver<Reply>) {
-    let mut stock: Option<Waiting> = None;
+fn serve(launcher: PathBuf, replies: &mpsc::Receiver<Reply>) {
+    let command = move || {
+        let mut command = Command::new(&launcher);
+        command.arg(HIDDEN_COMMAND);
+        command
+    };
+    let mut stock = Stock { command, next: None };
     for reply in replies {
-        let waiting = match stock.take() {
-            Some(waiting) if still_waits(&waiting) => Ok(waiting),
-            Some(gone) => {
-                end(gone);
-                start(launcher)
-            }
-            None => start(launcher),
-        };
-        let works = waiting.is_ok();
-        if let Err(Ok(unwanted)) = reply.send(waiting) {
+        match reply.send(stock.take()) {
+            Ok(()) => stock.fill(),
             // Whoever asked has given up.
-            stock = Some(unwanted);
-        } else if works {
-            // Where that fails the next one is told.
-            stock = start(launcher).ok();
+            Err(unwanted) => stock.next = unwanted.ok(),
         }
     }
-    if let Some(unused) = stock {
-        end(unused);
+}
+
+/// Where launchers come from.
+struct Stock<C: FnMut() -> Command> {
+    command: C,
+    next: Option<Waiting>,
+}
+
+impl<C: FnMut() -> Command> Stock<C> {
+    /// The one that waits, or a new one.
+    fn take(&mut self) -> io::Result<Waiting> {
+        match self.next.take() {
+            Some(waiting) if still_waits(&waiting) => Ok(waiting),
+            gone => {
+                gone.into_iter().for_each(end);
+                start((self.command)())
+            }
+        }
+    }
+
+    /// Starts one for the next. Where that fails the next is told, who tries again.
+    fn fill(&mut self) {
+        if self.next.is_none() {
+            self.next = start((self.command)()).ok();
+        }
+    }
+}
+
+impl<C: FnMut() -> Command> Drop for Stock<C> {
+    fn drop(&mut self) {
+        self.next.take().into_iter().for_each(end);
     }
 }
 
@@ -102,16 +125,66 @@ fn end(waiting: Waiting) {
     }
 }
 
-fn start(launcher: &Path) -> io::Result<Waiting> {
+fn start(mut command: Command) -> io::Result<Waiting> {
     let kind = SocketType::SEQPACKET;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
-    let child = Command::new(launcher)
-        .arg(HIDDEN_COMMAND)
+    let child = command
         .env_clear()
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
     Ok(Waiting { socket: ours, child })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Waits for its socket's end, as a launcher without an order does.
+    fn cat() -> Command {
+        Command::new("cat")
+    }
+
+    fn is_there(pid: u32) -> bool {
+        Path::new(&format!("/proc/{pid}")).exists()
+    }
+
+    #[test]
+    fn one_waits_for_the_next_and_ends_with_the_stock() {
+        let mut stock = Stock { command: cat, next: None };
+        let first = stock.take().expect("started");
+        stock.fill();
+        let waiting = stock.next.as_ref().map(|next| next.child.id()).expect("in stock");
+        stock.fill();
+        let second = stock.take().expect("in stock");
+        assert_eq!(second.child.id(), waiting, "and none was started beside it");
+        assert_ne!(second.child.id(), first.child.id());
+        stock.fill();
+        let left = stock.next.as_ref().map(|next| next.child.id()).expect("in stock");
+        assert!(is_there(left));
+        drop(stock);
+        assert!(!is_there(left), "it has been waited for");
+        end(first);
+        end(second);
+    }
+
+    #[test]
+    fn one_that_ended_in_the_meantime_is_not_given_away() {
+        let mut stock = Stock { command: cat, next: None };
+        stock.fill();
+        let next = stock.next.as_mut().expect("in stock");
+        let gone = next.child.id();
+        next.child.kill().expect("killed");
+        next.child.wait().expect("ended");
+        let given = stock.take().expect("started");
+        assert!(given.child.id() != gone && still_waits(&given));
+        end(given);
+        let mut stock = Stock { command: || Command::new("/nowhere/at/all"), next: None };
+        stock.fill();
+        assert!(stock.take().is_err(), "whoever asks is told");
+    }
 }

@@ -17,14 +17,15 @@ use rustix::thread::{
 };
 
 use super::super::frame::Setup;
-use super::{SetupError, Step, seccomp, sys};
+use super::seccomp::Filters;
+use super::{SetupError, Step, sys};
 use crate::sabotage::{Bug, on};
 
 /// Most open files of one process. Enough for builds and servers, and what most systems give.
 const OPEN_FILES_MAX: u64 = 65_536;
 
 /// Confines this process and all that it will start. The view is already entered.
-pub fn confine(setup: &Setup) -> Result<(), SetupError> {
+pub fn confine(setup: &Setup, filters: &Filters) -> Result<(), SetupError> {
     sethostname(b"sandbox").step("name the host")?;
     sys::raise_loopback().step("raise the loopback interface")?;
     sys::fresh_keyring().step("leave the session keyring")?;
@@ -46,7 +47,7 @@ pub fn confine(setup: &Setup) -> Result<(), SetupError> {
     if on(Bug::CallsNotFiltered) || on(Bug::PrivilegesGained) {
         return Ok(());
     }
-    seccomp::install()
+    filters.install()
 }
 
 fn limits(setup: &Setup) -> Result<(), SetupError> {

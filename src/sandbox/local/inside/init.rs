@@ -22,6 +22,7 @@ use rustix::thread::UnshareFlags;
 use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Request, Setup, Trouble};
 use super::super::packet;
 use super::files::{Failure, Files};
+use super::seccomp::Filters;
 use super::start::{self, Order};
 use super::sys::{self, Fork};
 use super::{SetupError, Step, check, confine, session, view};
@@ -59,19 +60,26 @@ struct Init<'a> {
 }
 
 /// Is PID 1: sets the sandbox up, says so, serves, and ends. `launcher` is a pidfd of it.
-pub fn run(socket: &OwnedFd, lock: OwnedFd, setup: &Setup, launcher: OwnedFd) -> ! {
-    let code = catch_unwind(AssertUnwindSafe(|| match prepare(socket, &lock, setup, launcher) {
-        Ok(mut init) => {
-            init.say(&Answer::Ready);
-            init.serve();
-            0
-        }
-        Err(SetupError { step, errno }) => {
-            // Where the server has gone there is nobody to tell.
-            let _ = packet::send(socket, &Answer::SetupFailed { step, errno }.encode(), &[]);
-            1
-        }
-    }));
+pub fn run(
+    socket: &OwnedFd,
+    lock: OwnedFd,
+    setup: &Setup,
+    filters: &Filters,
+    launcher: OwnedFd,
+) -> ! {
+    let code =
+        catch_unwind(AssertUnwindSafe(|| match prepare(socket, &lock, setup, filters, launcher) {
+            Ok(mut init) => {
+                init.say(&Answer::Ready);
+                init.serve();
+                0
+            }
+            Err(SetupError { step, errno }) => {
+                // Where the server has gone there is nobody to tell.
+                let _ = packet::send(socket, &Answer::SetupFailed { step, errno }.encode(), &[]);
+                1
+            }
+        }));
     sys::exit_now(code.unwrap_or(101))
 }
 
@@ -79,6 +87,7 @@ fn prepare<'a>(
     socket: &'a OwnedFd,
     lock: &OwnedFd,
     setup: &Setup,
+    filters: &Filters,
     launcher: OwnedFd,
 ) -> Result<Init<'a>, SetupError> {
     for (space, step) in [
@@ -100,7 +109,7 @@ fn prepare<'a>(
     drop(null);
     let files = Files::open().step("open /workspace")?;
     let signals = sys::child_signals().step("watch children")?;
-    confine::confine(setup)?;
+    confine::confine(setup, filters)?;
     // A launcher that ended before its death meant anything to PID 1 is seen here.
     if is_ready(&launcher, PollFlags::IN) {
         return Err(SetupError::check("the launcher has gone"));

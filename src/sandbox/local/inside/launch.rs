@@ -28,6 +28,7 @@ use rustix::thread::{
 
 use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
 use super::super::packet;
+use super::seccomp::Filters;
 use super::sys::Fork;
 use super::{HIDDEN_COMMAND, INNER_ID, SetupError, Step, init, sys};
 use crate::sabotage::{Bug, on};
@@ -51,8 +52,10 @@ pub(super) fn launch() -> ExitCode {
             Ok(socket) => socket,
             Err(_) => return ExitCode::from(2),
         };
+    // While there is nothing else to do yet.
+    let filters = Filters::build();
     let ended = receive_setup(&socket).and_then(|order| match order {
-        Some((setup, object, doors)) => run(&socket, &setup, object, doors),
+        Some((setup, object, doors)) => run(&socket, &setup, object, doors, &filters?),
         None => Ok(()),
     });
     match ended {
@@ -87,6 +90,7 @@ fn run(
     setup: &Setup,
     object: OwnedFd,
     doors: Vec<OwnedFd>,
+    filters: &Filters,
 ) -> Result<(), SetupError> {
     // A session of its own: a terminal's Ctrl-C is for the server, which ends its sandboxes in order.
     setsid().step("start a session")?;
@@ -118,7 +122,7 @@ fn run(
 
     let itself = pidfd_open(getpid(), PidfdFlags::empty()).step("open a pidfd of the launcher")?;
     let child = match sys::fork().step("fork PID 1")? {
-        Fork::Child => init::run(socket, lock, setup, itself),
+        Fork::Child => init::run(socket, lock, setup, filters, itself),
         Fork::Parent(child) => child,
     };
     let pidfd = pidfd_open(child, PidfdFlags::empty()).step("open a pidfd of PID 1")?;

@@ -30,15 +30,23 @@ use table::{
 /// How many filters there are.
 pub const FILTERS: usize = 3;
 
-/// Installs the filters in this process and all that it will start. *No new privileges* must be
-/// set.
-pub fn install() -> Result<(), SetupError> {
-    let processor = Processor::OWN
-        .ok_or_else(|| SetupError::check("there is no system-call filter for this processor"))?;
-    for filter in filters(processor)? {
-        seccompiler::apply_filter(&filter).map_err(not_installed)?;
+/// The filters of this processor. Building them takes as long as some of the steps of setting up,
+/// so that is done while a launcher waits for its order.
+pub struct Filters([BpfProgram; FILTERS]);
+
+impl Filters {
+    /// Builds them.
+    pub fn build() -> Result<Self, SetupError> {
+        let none = || SetupError::check("there is no system-call filter for this processor");
+        filters(Processor::OWN.ok_or_else(none)?).map(Self)
     }
-    Ok(())
+
+    /// Installs them in this process and all that it will start. *No new privileges* must be set.
+    pub fn install(&self) -> Result<(), SetupError> {
+        self.0
+            .iter()
+            .try_for_each(|filter| seccompiler::apply_filter(filter).map_err(not_installed))
+    }
 }
 
 fn not_installed(error: seccompiler::Error) -> SetupError {
