@@ -16,8 +16,8 @@ use issuebox::sandbox::{
     CreateSpec, ExecEvent, ExecRequest, Labels, Object, SandboxProvider, Target, TargetCall,
 };
 use issuebox::types::{
-    AccountName, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName, OnLimit, ProviderName,
-    Resources, SandboxId, Template, TemplateName, Timestamp,
+    AccountName, Generation, HomeId, InstanceId, IssueId, Mode, Network, ObjectName, OnLimit,
+    ProviderName, Resources, SandboxId, Template, TemplateName, Timestamp,
 };
 
 /// How many times each is measured.
@@ -146,6 +146,7 @@ fn spec(name: &str) -> CreateSpec {
             provider: ProviderName::trusted("local"),
             mode: Mode::Strong,
             resources: Resources { cpu: 1.0, memory_mb: 512, processes: 128, disk_mb: 1024 },
+            network: Network::None,
             on_limit: OnLimit::Kill,
         },
         deadline: deadline(),

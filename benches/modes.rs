@@ -19,7 +19,7 @@ use issuebox::issue::{Rules, StepRules};
 use issuebox::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
 use issuebox::store::sqlite::SqliteStore;
 use issuebox::types::{
-    AccountName, Cause, IssueId, Mode, OnLimit, Phase, ProviderName, Resources, Template,
+    AccountName, Cause, IssueId, Mode, Network, OnLimit, Phase, ProviderName, Resources, Template,
     TemplateName,
 };
 use store::MoodyStore;
@@ -109,6 +109,7 @@ async fn start(
         provider: name.clone(),
         mode: Mode::Strong,
         resources: Resources { cpu: 1.0, memory_mb: 64, processes: 8, disk_mb: 64 },
+        network: Network::None,
         on_limit: OnLimit::Kill,
     };
     let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };

@@ -16,6 +16,7 @@
 //! Relative paths, also those in the file, are relative to the working directory.
 
 mod error;
+mod network;
 mod pattern;
 mod reader;
 mod secrets;

@@ -5,6 +5,7 @@
 
 mod hold;
 mod ids;
+mod network;
 mod sandbox;
 mod secret;
 mod template;
@@ -16,6 +17,7 @@ pub use ids::{
     AccountName, Alias, Attempt, DeliveryId, Epoch, ExternalId, Generation, HomeId, InstanceId,
     InvalidId, IssueId, IssueNumber, ObjectName, ProviderName, Repository, SandboxId, TemplateName,
 };
+pub use network::{AllowedHost, HostName, Network, NetworkKind, WEB_PORTS, split_port};
 pub use sandbox::{
     Cause, Failure, FailureCode, Mode, ObjectState, Outcome, Phase, ProviderStep, Sandbox,
     TimelineEntry, Wanted,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::types::{Mode, OnLimit, ProviderName, Resources, Secret, Template, TemplateName};
 
 use super::error::ConfigError;
+use super::network::network;
 use super::reader::{Reader, list_of, text_of};
 use super::source::{Sources, Value};
 use super::{
@@ -315,7 +316,11 @@ fn template(r: &mut Reader, name: &str) -> Template {
     let memory_mb = r.number(&key("memory_mb"), 1024, 16..=16_777_216);
     let processes = r.number(&key("processes"), 256, 8..=4_194_304);
     let disk_mb = r.number(&key("disk_mb"), 2048, 16..=1_073_741_824);
-    network(r, &key);
+    let network = network(r, &key);
+    let ports = key("ports");
+    if !r.numbers(&ports).is_empty() {
+        r.not_in_force(&ports);
+    }
     let on_limit = r.parsed(&key("on_limit"), OnLimit::Kill, |text| match text {
         "kill" => Ok(OnLimit::Kill),
         "stop" => Ok(OnLimit::Stop),
@@ -331,23 +336,8 @@ fn template(r: &mut Reader, name: &str) -> Template {
             processes: u32::try_from(processes).expect("it is below 2^32"),
             disk_mb,
         },
+        network,
         on_limit,
-    }
-}
-
-/// What a template says of the network.
-fn network(r: &mut Reader, key: &impl Fn(&str) -> String) {
-    r.parsed(&key("network"), (), |text| match text {
-        "none" => Ok(()),
-        _ => Err("must be none (anything more is not available yet)".to_owned()),
-    });
-    let allow = key("allow");
-    if !r.texts(&allow, &[]).is_empty() {
-        r.wrong(&allow, "needs network = \"allow\", which is not available yet");
-    }
-    let ports = key("ports");
-    if !r.numbers(&ports).is_empty() {
-        r.not_in_force(&ports);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Every error's text, and who wins.
 
 use super::*;
-use crate::types::OnLimit;
+use crate::types::{Network, OnLimit};
 
 fn load_with(
     file: Option<&str>,
@@ -301,17 +301,65 @@ fn what_is_not_available_yet_and_would_change_the_meaning_is_refused() {
 [templates.default]
 provider = "docker"
 mode = "fast"
-network = "allow"
-allow = ["example.org"]
 [providers.local]
 isolation = "none"
 "#
         ),
         @r#"
     issuebox.toml:3: templates.default.provider must be local or simulated (others are not available yet), not "docker"
-    issuebox.toml:5: templates.default.network must be none (anything more is not available yet), not "allow"
-    issuebox.toml:6: templates.default.allow needs network = "allow", which is not available yet
-    issuebox.toml:8: providers.local.isolation must be namespaces (anything less is not available yet), not "none"
+    issuebox.toml:6: providers.local.isolation must be namespaces (anything less is not available yet), not "none"
+    "#
+    );
+}
+
+#[test]
+fn a_network_is_what_is_written_out_and_each_wrong_entry_is_named() {
+    let of = |text: &str| {
+        let loaded = load(&format!("[templates.default]\n{text}")).expect("accepted");
+        loaded.config.templates.values().next().expect("one").network.clone()
+    };
+    assert_eq!(of(""), Network::None);
+    assert_eq!(of("network = \"host\""), Network::Host);
+    assert_eq!(of("network = \"full\""), Network::Full { private: Vec::new() });
+    let listed = of("network = \"allow\"\nallow = [\"Example.org\", \"*.example.org:8443\"]\n\
+                     allow_private = [\"10.0.0.5:443\", \"[fd00::5]:443\"]");
+    let texts: Vec<String> = listed.hosts().iter().map(ToString::to_string).collect();
+    assert_eq!(texts, ["example.org", "*.example.org:8443"]);
+    let addresses: Vec<String> = listed.private().iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["10.0.0.5:443", "[fd00::5]:443"]);
+    insta::assert_snapshot!(
+        error_of(
+            r#"
+[templates.default]
+network = "some"
+[templates.empty]
+network = "allow"
+[templates.lists]
+network = "allow"
+allow = ["https://example.org", "example.org/x", "*", "127.1", "2130706433", "a:b", "::1", "a.b"]
+allow_private = ["10.0.0.5", "169.254.169.254:80", "0.0.0.0:80", "[fe80::1]:80", "host:80"]
+[templates.none]
+allow = ["example.org"]
+allow_private = ["10.0.0.5:443"]
+"#
+        ),
+        @r#"
+    issuebox.toml:3: templates.default.network must be none, allow, full or host, not "some"
+    templates.empty.allow is empty, so that nothing could be reached: name hosts, as in ["github.com", "*.githubusercontent.com"], or set network = "none"
+    issuebox.toml:8: templates.lists.allow must be a host, or host:port, without a scheme or path, not "https://example.org"
+    issuebox.toml:8: templates.lists.allow must be a host, or host:port, without a scheme or path, not "example.org/x"
+    issuebox.toml:8: templates.lists.allow must have its one * at the beginning, as in *.example.org, not "*"
+    issuebox.toml:8: templates.lists.allow must have an IPv4 address as four decimal numbers, not "127.1"
+    issuebox.toml:8: templates.lists.allow must have an IPv4 address as four decimal numbers, not "2130706433"
+    issuebox.toml:8: templates.lists.allow must be a host, or host:port; an IPv6 address in brackets, not "a:b"
+    issuebox.toml:8: templates.lists.allow must be a host, or host:port; an IPv6 address in brackets, not "::1"
+    issuebox.toml:9: templates.lists.allow_private must be an address with its port, as in 10.0.0.5:443 or [fd00::5]:443, not "10.0.0.5"
+    issuebox.toml:9: templates.lists.allow_private must be one host's address, and none that is valid on one link only, not "169.254.169.254:80"
+    issuebox.toml:9: templates.lists.allow_private must be one host's address, and none that is valid on one link only, not "0.0.0.0:80"
+    issuebox.toml:9: templates.lists.allow_private must be one host's address, and none that is valid on one link only, not "[fe80::1]:80"
+    issuebox.toml:9: templates.lists.allow_private must be an address with its port, as in 10.0.0.5:443 or [fd00::5]:443, not "host:80"
+    issuebox.toml:11: templates.none.allow needs network = "allow"
+    issuebox.toml:12: templates.none.allow_private needs network = "allow" or "full"
     "#
     );
 }

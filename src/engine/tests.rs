@@ -31,8 +31,8 @@ use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
 use crate::sandbox::SandboxProvider;
 use crate::types::{
-    AccountName, Cause, IssueId, Mode, OnLimit, ProviderName, Resources, SandboxId, Template,
-    TemplateName, Timestamp,
+    AccountName, Cause, IssueId, Mode, Network, OnLimit, ProviderName, Resources, SandboxId,
+    Template, TemplateName, Timestamp,
 };
 
 use provider::HeldProvider;
@@ -88,6 +88,7 @@ fn template() -> Template {
         provider: ProviderName::trusted("held"),
         mode: Mode::Strong,
         resources: Resources { cpu: 1.0, memory_mb: 64, processes: 8, disk_mb: 64 },
+        network: Network::None,
         on_limit: OnLimit::Kill,
     }
 }

@@ -104,6 +104,9 @@ pub struct SandboxBody<'a> {
     pub external_id: Option<&'a str>,
     /// Which template it was made from.
     pub template: &'a str,
+    /// What it can reach: `none`, `allow` (a list), `full` (every public address) or `host` (all
+    /// that the server's machine reaches).
+    pub network: &'static str,
     /// `strong` or `fast`.
     pub mode: &'static str,
     /// `creating`, `running`, `stopping`, `stopped`, `starting`, `failed` or `deleting`; null once
@@ -190,6 +193,7 @@ impl<'a> From<&'a Sandbox> for SandboxBody<'a> {
             provider: sandbox.provider.as_str(),
             external_id: sandbox.external_id.as_ref().map(|id| id.as_str()),
             template: sandbox.template.as_str(),
+            network: sandbox.network.as_str(),
             mode: sandbox.mode.as_str(),
             phase: sandbox.phase.map(Phase::as_str),
             wanted: sandbox.wanted.as_str(),
@@ -297,6 +301,7 @@ pub(super) mod tests {
             provider: ProviderName::trusted("simulated"),
             external_id: None,
             template: TemplateName::trusted("default"),
+            network: NetworkKind::None,
             mode: Mode::Strong,
             phase: Some(Phase::Running),
             wanted: Wanted::Running,

@@ -86,6 +86,7 @@ impl Issue {
             provider: record.template.provider.clone(),
             external_id: self.state.external_id().cloned(),
             template: record.template.name.clone(),
+            network: record.template.network.kind(),
             mode: record.mode,
             phase: self.state.phase(),
             wanted: self.state.wanted(),

@@ -4,8 +4,8 @@
 use std::fmt;
 
 use super::{
-    AccountName, Attempt, ExternalId, Generation, HomeId, IssueId, IssueNumber, ProviderName,
-    Repository, SandboxId, TemplateName, Timestamp,
+    AccountName, Attempt, ExternalId, Generation, HomeId, IssueId, IssueNumber, NetworkKind,
+    ProviderName, Repository, SandboxId, TemplateName, Timestamp,
 };
 
 /// Declares an enum whose variants have one stable word each, used on the wire and in rows.
@@ -230,6 +230,8 @@ pub struct Sandbox {
     pub external_id: Option<ExternalId>,
     /// Which template it was made from.
     pub template: TemplateName,
+    /// What it can reach of the network.
+    pub network: NetworkKind,
     /// How its create was recorded.
     pub mode: Mode,
     /// Where it is in its life; `None` once deleted.

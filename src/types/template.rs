@@ -1,6 +1,6 @@
 //! A named, premade sandbox configuration.
 
-use super::{Mode, ProviderName, TemplateName};
+use super::{Mode, Network, ProviderName, TemplateName};
 
 /// What a sandbox is made from.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +13,8 @@ pub struct Template {
     pub mode: Mode,
     /// What it may use.
     pub resources: Resources,
+    /// What it can reach.
+    pub network: Network,
     /// What happens when it uses that up.
     pub on_limit: OnLimit,
 }

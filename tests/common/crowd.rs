@@ -16,8 +16,8 @@ use issuebox::store::sqlite::SqliteStore;
 use issuebox::store::{DeliveryRow, DeliveryState, Store, Write};
 use issuebox::types::{
     AccountName, Alias, Attempt, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber,
-    Mode, ObjectName, OnLimit, Phase, ProviderName, Repository, Resources, Sandbox, Template,
-    TemplateName, TimelineEntry, Wanted,
+    Mode, Network, ObjectName, OnLimit, Phase, ProviderName, Repository, Resources, Sandbox,
+    Template, TemplateName, TimelineEntry, Wanted,
 };
 use rusqlite::Connection;
 
@@ -108,6 +108,7 @@ fn template() -> Template {
         provider: ProviderName::trusted("simulated"),
         mode: Mode::Strong,
         resources: Resources { cpu: 1.0, memory_mb: 1024, processes: 256, disk_mb: 2048 },
+        network: Network::None,
         on_limit: OnLimit::Kill,
     }
 }

@@ -19,8 +19,8 @@ use issuebox::sandbox::{
     Target, TargetCall, WorkError, WorkspacePath, Written,
 };
 use issuebox::types::{
-    AccountName, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName, OnLimit, ProviderName,
-    Resources, SandboxId, Template, TemplateName, Timestamp,
+    AccountName, Generation, HomeId, InstanceId, IssueId, Mode, Network, ObjectName, OnLimit,
+    ProviderName, Resources, SandboxId, Template, TemplateName, Timestamp,
 };
 use tokio::sync::mpsc;
 
@@ -50,6 +50,7 @@ pub fn spec(name: &str, sandbox: &str) -> CreateSpec {
             provider: ProviderName::trusted("local"),
             mode: Mode::Strong,
             resources: Resources { cpu: 1.0, memory_mb: 512, processes: 128, disk_mb: 1024 },
+            network: Network::None,
             on_limit: OnLimit::Kill,
         },
         deadline: deadline(),

@@ -11,7 +11,7 @@ use issuebox::sandbox::{
     SandboxProvider, Target, TargetCall, Uniqueness, WorkError, WorkspacePath,
 };
 use issuebox::types::{
-    AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName,
+    AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, Network, ObjectName,
     ObjectState, OnLimit, Resources, SandboxId, Template, TemplateName, Timestamp,
 };
 use tokio::sync::mpsc;
@@ -298,6 +298,7 @@ impl Suite<'_> {
                 provider: issuebox::types::ProviderName::trusted(self.prefix),
                 mode: Mode::Strong,
                 resources: Resources { cpu: 1.0, memory_mb: 256, processes: 64, disk_mb: 256 },
+                network: Network::None,
                 on_limit: OnLimit::Kill,
             },
             deadline: self.deadline,

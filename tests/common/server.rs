@@ -352,6 +352,7 @@ fn rules(provider: &ProviderName) -> Rules {
             provider: provider.clone(),
             mode: Mode::Strong,
             resources: Resources { cpu: 1.0, memory_mb: 512, processes: 64, disk_mb: 512 },
+            network: Network::None,
             on_limit: OnLimit::Kill,
         },
         providers: HashMap::from([(provider.clone(), provider_rules)]),

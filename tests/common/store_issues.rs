@@ -7,9 +7,10 @@ use issuebox::issue::state::Goal;
 use issuebox::issue::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};
 use issuebox::store::{DeliveryRow, DeliveryState, Write};
 use issuebox::types::{
-    AccountName, Alias, Attempt, DeliveryId, ExternalId, Failure, FailureCode, Generation, HomeId,
-    IssueId, IssueNumber, Mode, ObjectName, OnLimit, Phase, ProviderName, ProviderStep, Repository,
-    Resources, SandboxId, Template, TemplateName, TimelineEntry, Timestamp,
+    AccountName, Alias, AllowedHost, Attempt, DeliveryId, ExternalId, Failure, FailureCode,
+    Generation, HomeId, IssueId, IssueNumber, Mode, Network, NetworkKind, ObjectName, OnLimit,
+    Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId, Template, TemplateName,
+    TimelineEntry, Timestamp,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -29,6 +30,7 @@ pub fn template() -> Template {
         provider: ProviderName::trusted("simulated"),
         mode: Mode::Strong,
         resources: Resources { cpu: 1.0, memory_mb: 1024, processes: 256, disk_mb: 2048 },
+        network: Network::None,
         on_limit: OnLimit::Kill,
     }
 }
@@ -239,14 +241,29 @@ fn any_template() -> BoxedStrategy<Template> {
         any::<u32>(),
         any::<u64>(),
         any::<bool>(),
+        any_network(),
     )
-        .prop_map(|(name, provider, mode, cpu, memory_mb, processes, disk_mb, stops)| Template {
-            name: TemplateName::trusted(name),
-            provider: ProviderName::trusted(provider),
-            mode,
-            resources: Resources { cpu, memory_mb, processes, disk_mb },
-            on_limit: if stops { OnLimit::Stop } else { OnLimit::Kill },
+        .prop_map(|(name, provider, mode, cpu, memory_mb, processes, disk_mb, stops, network)| {
+            Template {
+                name: TemplateName::trusted(name),
+                provider: ProviderName::trusted(provider),
+                mode,
+                resources: Resources { cpu, memory_mb, processes, disk_mb },
+                network,
+                on_limit: if stops { OnLimit::Stop } else { OnLimit::Kill },
+            }
         })
+        .boxed()
+}
+
+fn any_network() -> BoxedStrategy<Network> {
+    let entry = "(\\*\\.)?[a-z][a-z0-9]{0,9}\\.[a-z]{2,5}(:[1-9][0-9]{0,3})?";
+    let entry = entry.prop_map(|text| AllowedHost::parse(&text).expect("an entry"));
+    let hosts = proptest::collection::vec(entry, 0..4);
+    let address = any::<(std::net::IpAddr, u16)>().prop_map(std::net::SocketAddr::from);
+    let private = proptest::collection::vec(address, 0..3);
+    (one_of(&NetworkKind::ALL), hosts, private)
+        .prop_map(|(kind, hosts, private)| Network::assemble(kind, hosts, private))
         .boxed()
 }
 

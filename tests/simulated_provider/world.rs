@@ -11,8 +11,8 @@ use issuebox::clock::{Clock, IdSource, SystemIds};
 use issuebox::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
 use issuebox::sandbox::{CreateSpec, Labels, Object, ObjectKey, ProviderError, Target, TargetCall};
 use issuebox::types::{
-    AccountName, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName, OnLimit, ProviderName,
-    Resources, SandboxId, Template, TemplateName, Timestamp,
+    AccountName, Generation, HomeId, InstanceId, IssueId, Mode, Network, ObjectName, OnLimit,
+    ProviderName, Resources, SandboxId, Template, TemplateName, Timestamp,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -135,6 +135,7 @@ impl World {
                 provider: ProviderName::trusted("simulated"),
                 mode: Mode::Strong,
                 resources: Resources { cpu: 1.0, memory_mb: 1, processes: 1, disk_mb: 1 },
+                network: Network::None,
                 on_limit: OnLimit::Kill,
             },
             deadline: self.in_an_hour(),

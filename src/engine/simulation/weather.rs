@@ -7,7 +7,7 @@ use super::chance::Chance;
 use crate::engine::Quotas;
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
-use crate::types::{Mode, OnLimit, ProviderName, Resources, Template, TemplateName};
+use crate::types::{Mode, Network, OnLimit, ProviderName, Resources, Template, TemplateName};
 
 /// How long one look at a provider may take, as the lifecycle has it.
 pub const LOOK_TIME_MAX: Duration = Duration::from_secs(30);
@@ -184,6 +184,7 @@ impl Weather {
             provider: provider.name.clone(),
             mode: if self.fast == 1000 { Mode::Fast } else { Mode::Strong },
             resources: Resources { cpu: 1.0, memory_mb: 64, processes: 8, disk_mb: 64 },
+            network: Network::None,
             on_limit: OnLimit::Kill,
         };
         ["default", "other"].into_iter().zip(&self.providers).map(template).collect()

@@ -19,8 +19,8 @@ use crate::issue::event::{
 };
 use crate::issue::{Commit, Issue, step::step};
 use crate::types::{
-    AccountName, Cause, ExternalId, HomeId, IssueId, Mode, ObjectState, OnLimit, ProviderName,
-    Resources, SandboxId, Template, TemplateName, Timestamp,
+    AccountName, Cause, ExternalId, HomeId, IssueId, Mode, Network, ObjectState, OnLimit,
+    ProviderName, Resources, SandboxId, Template, TemplateName, Timestamp,
 };
 
 pub(super) fn template(name: &str) -> Template {
@@ -29,6 +29,7 @@ pub(super) fn template(name: &str) -> Template {
         provider: ProviderName::trusted("p"),
         mode: Mode::Strong,
         resources: Resources { cpu: 1.0, memory_mb: 1024, processes: 256, disk_mb: 2048 },
+        network: Network::None,
         on_limit: OnLimit::Kill,
     }
 }

@@ -22,6 +22,8 @@
 //! Everything here blocks; callers are on threads where that is allowed. A directory in `objects/`
 //! without a record that can be read is somebody else's: it is shown, and never touched.
 
+mod network;
+
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -35,9 +37,10 @@ use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use self::network::NetworkRow;
 use super::remove;
 use crate::sandbox::{CreateSpec, Labels};
-use crate::types::{ExternalId, ObjectName, Resources, SandboxId};
+use crate::types::{ExternalId, Network, ObjectName, Resources, SandboxId};
 
 /// Longest object name, in bytes. With the incarnation it stays below a file name's 255.
 const NAME_LEN_MAX: usize = 100;
@@ -57,6 +60,9 @@ struct Row {
     cpu: Option<String>,
     memory_mb: Option<u64>,
     disk_mb: Option<u64>,
+    /// None where it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    network: Option<NetworkRow>,
 }
 
 /// What a sandbox may use whose record does not say: the defaults of a template.
@@ -96,6 +102,8 @@ pub struct Owned {
     pub host_id: Option<u32>,
     /// What it may use.
     pub resources: Resources,
+    /// What it can reach.
+    pub network: Network,
 }
 
 impl Stored {
@@ -236,6 +244,7 @@ impl Disk {
             labels: spec.labels.clone(),
             host_id,
             resources: spec.template.resources.clone(),
+            network: spec.template.network.clone(),
         };
         let give_up = |made: io::Result<Making>| {
             self.release_host_id(host_id);
@@ -418,6 +427,7 @@ fn lay_out(path: &Path, external_id: &ExternalId, owned: &Owned) -> io::Result<(
         cpu: Some(owned.resources.cpu.to_string()),
         memory_mb: Some(owned.resources.memory_mb),
         disk_mb: Some(owned.resources.disk_mb),
+        network: NetworkRow::of(&owned.network),
     };
     write_durably(&path.join("record.json"), &serde_json::to_vec_pretty(&row)?)?;
     sync_dir(path)
@@ -484,7 +494,8 @@ fn read_row(path: &Path) -> io::Result<Option<(Row, Owned)>> {
     };
     let Ok(row) = serde_json::from_slice::<Row>(&bytes) else { return Ok(None) };
     let labels = Labels::from_pairs(|key| row.labels.get(key).map(String::as_str));
-    Ok(labels.map(|labels| {
+    let network = row.network.as_ref().map_or(Some(Network::None), NetworkRow::network);
+    Ok(labels.zip(network).map(|(labels, network)| {
         let cpu = row.cpu.as_ref().and_then(|text| text.parse().ok());
         let resources = Resources {
             cpu: cpu.unwrap_or(RESOURCES_DEFAULT.cpu),
@@ -492,7 +503,7 @@ fn read_row(path: &Path) -> io::Result<Option<(Row, Owned)>> {
             processes: row.processes_max,
             disk_mb: row.disk_mb.unwrap_or(RESOURCES_DEFAULT.disk_mb),
         };
-        let owned = Owned { labels, host_id: row.host_id, resources };
+        let owned = Owned { labels, host_id: row.host_id, resources, network };
         (row, owned)
     }))
 }

@@ -15,10 +15,12 @@ use serde::{Deserialize, Serialize};
 use crate::issue::{Facts, Issue, IssueState};
 use crate::types::{
     AccountName, Attempt, ExternalId, Failure, Generation, HomeId, IssueId, IssueNumber, Mode,
-    Phase, ProviderName, Repository, Sandbox, SandboxId, TemplateName, Timestamp, Wanted,
+    NetworkKind, Phase, ProviderName, Repository, Sandbox, SandboxId, TemplateName, Timestamp,
+    Wanted,
 };
 
 mod fan_out;
+mod network;
 mod parts;
 mod steps;
 
@@ -270,6 +272,9 @@ struct EndedBody<'a> {
     url: Option<Cow<'a, str>>,
     #[serde(borrow)]
     template: Cow<'a, str>,
+    /// None where it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<Word<NetworkKind>>,
     mode: Word<Mode>,
     #[serde(skip_serializing_if = "Option::is_none")]
     phase: Option<Word<Phase>>,
@@ -298,6 +303,10 @@ pub(super) fn ended_body(sandbox: &Sandbox) -> Result<String, BadRow> {
         title: sandbox.issue_title.as_deref().map(Cow::Borrowed),
         url: sandbox.issue_url.as_deref().map(Cow::Borrowed),
         template: Cow::Borrowed(sandbox.template.as_str()),
+        network: match sandbox.network {
+            NetworkKind::None => None,
+            kind @ (NetworkKind::Allow | NetworkKind::Full | NetworkKind::Host) => Some(Word(kind)),
+        },
         mode: Word(sandbox.mode),
         phase: sandbox.phase.map(Word),
         wanted: Word(sandbox.wanted),
@@ -331,6 +340,7 @@ pub(super) fn ended(row: &Row<'_>) -> rusqlite::Result<Sandbox> {
         provider: ProviderName::trusted(row.get_ref(4)?.as_str()?),
         external_id: row.get_ref(5)?.as_str_or_null()?.map(ExternalId::trusted),
         template: TemplateName::trusted(&*body.template),
+        network: body.network.map_or(NetworkKind::None, |word| word.0),
         mode: body.mode.0,
         phase: body.phase.map(|word| word.0),
         wanted: body.wanted.0,

@@ -6,7 +6,7 @@ use crate::http::Shared;
 use crate::http::page::providers::limit_name;
 use crate::http::page::time::since;
 use crate::sandbox::Isolation;
-use crate::types::{Resources, Sandbox, Timestamp, inert};
+use crate::types::{NetworkKind, Resources, Sandbox, Timestamp, inert};
 
 /// What is allowed to a sandbox and how that holds.
 pub(super) struct Limits {
@@ -60,12 +60,12 @@ pub(super) fn card(sandbox: &Sandbox, limits: &Limits, now: Timestamp) -> Markup
                 (fact("Endpoints", html! { span .soft { "none: no port is published" } }))
             }
             h2 { "Limits in force" }
-            (limits_list(limits))
+            (limits_list(limits, sandbox.network))
         }
     }
 }
 
-fn limits_list(limits: &Limits) -> Markup {
+fn limits_list(limits: &Limits, network: NetworkKind) -> Markup {
     let Some(isolation) = &limits.isolation else {
         return html! { p .soft { "Its provider is not configured any more." } };
     };
@@ -89,7 +89,7 @@ fn limits_list(limits: &Limits) -> Markup {
                 }))
             }
             (fact("System calls", html! { (how(isolation.seccomp)) }))
-            (fact("Network", html! { (isolation.network) }))
+            (fact("Network", html! { (network_words(network)) }))
         }
     }
 }
@@ -97,6 +97,16 @@ fn limits_list(limits: &Limits) -> Markup {
 /// How a limit holds, in words that can be read on their own.
 fn how(holds: &'static str) -> &'static str {
     if holds == "none" { "not enforced" } else { holds }
+}
+
+/// What a sandbox can reach, in words that can be read on their own.
+fn network_words(network: NetworkKind) -> &'static str {
+    match network {
+        NetworkKind::None => "none",
+        NetworkKind::Allow => "allow: what its template lists",
+        NetworkKind::Full => "full: every public address",
+        NetworkKind::Host => "host: all that the server's machine reaches",
+    }
 }
 
 fn fact(name: &str, value: Markup) -> Markup {

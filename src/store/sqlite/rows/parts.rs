@@ -9,11 +9,12 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::BadRow;
+use super::network::NetworkPart;
 use crate::issue::{Facts, Known, Record, Wish};
 use crate::types::{
-    Attempt, Failure, FailureCode, Generation, IssueId, IssueNumber, Mode, ObjectName, OnLimit,
-    Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId, Template, TemplateName,
-    Timestamp, Wanted,
+    Attempt, Failure, FailureCode, Generation, IssueId, IssueNumber, Mode, Network, NetworkKind,
+    ObjectName, OnLimit, Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId,
+    Template, TemplateName, Timestamp, Wanted,
 };
 
 /// An enum of the vocabulary, stored as its stable word.
@@ -37,7 +38,7 @@ macro_rules! stored_as_word {
         }
     )*};
 }
-stored_as_word!(FailureCode, Mode, Phase, ProviderStep, Wanted);
+stored_as_word!(FailureCode, Mode, NetworkKind, Phase, ProviderStep, Wanted);
 
 /// A fact, and as of when it is known.
 #[derive(Serialize, Deserialize)]
@@ -218,6 +219,9 @@ struct TemplatePart<'a> {
     disk_mb: u64,
     #[serde(default, skip_serializing_if = "is_false")]
     stops_on_limit: bool,
+    /// None where it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    network: Option<NetworkPart>,
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -238,6 +242,7 @@ impl<'a> From<&'a Template> for TemplatePart<'a> {
                 OnLimit::Kill => false,
                 OnLimit::Stop => true,
             },
+            network: NetworkPart::of(&template.network),
         }
     }
 }
@@ -255,6 +260,7 @@ impl TemplatePart<'_> {
                 processes: self.processes,
                 disk_mb: self.disk_mb,
             },
+            network: self.network.map_or(Ok(Network::None), NetworkPart::into_network)?,
             on_limit: if self.stops_on_limit { OnLimit::Stop } else { OnLimit::Kill },
         })
     }
