@@ -332,6 +332,7 @@ pub(super) mod tests {
             value,
             serde_json::json!({"success": true, "sandboxId": "sb-444500041", "data": {
                 "id": "sb-444500041", "name": "claude-issue-444500041", "account": "default",
+                "network": "none",
                 "issueId": "444500041", "repository": "Octo/hello", "issueNumber": 7,
                 "issueTitle": "A \"title\"", "issueUrl": null, "provider": "simulated",
                 "externalId": null, "template": "default", "mode": "strong", "phase": "running",
