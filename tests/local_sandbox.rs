@@ -16,5 +16,7 @@ mod isolation;
 mod life;
 #[path = "local_sandbox/limits.rs"]
 mod limits;
+#[path = "local_sandbox/network.rs"]
+mod network;
 #[path = "local_sandbox/seccomp.rs"]
 mod seccomp;

@@ -1,7 +1,7 @@
 //! The parts of a server, put together and taken down again.
 
 use std::collections::HashMap;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};
 
 use actix::Arbiter;
@@ -54,7 +54,8 @@ pub(super) async fn serve(
     let closed = sqlite.closed();
     let sqlite = Arc::new(sqlite);
     let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
-    let Opened { providers, simulated } = open_providers(&config, &clock, &ids, &io)?;
+    let Opened { providers, simulated } =
+        open_providers(&config, listener.local_addr()?, &clock, &ids, &io)?;
     let webhook_secrets = LiveSecrets::new(secrets.webhook_secrets.clone());
     let admin_token = LiveToken::new(TokenHash::of(&secrets.admin_token));
     let mut reload = Reload {
@@ -170,6 +171,7 @@ struct Opened {
 
 fn open_providers(
     config: &Config,
+    address: SocketAddr,
     clock: &Arc<dyn Clock>,
     ids: &Arc<dyn IdSource>,
     io: &tokio::runtime::Handle,
@@ -192,7 +194,8 @@ fn open_providers(
     let dir = config.server.data.join("local");
     if needed("local") || dir.exists() {
         let require_limits = config.providers.local.require_limits;
-        let local = LocalConfig { require_limits, ..LocalConfig::new(dir) };
+        let server = Some(address);
+        let local = LocalConfig { require_limits, server, ..LocalConfig::new(dir) };
         let provider = LocalProvider::open(local, Arc::clone(clock), Arc::clone(ids))?;
         providers.insert(ProviderName::trusted("local"), Arc::new(provider));
     }

@@ -40,10 +40,12 @@ mod link;
 mod listing;
 mod objects;
 mod packet;
+mod proxy;
 mod remove;
 mod spawner;
 mod watched;
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,6 +64,7 @@ use crate::types::InstanceId;
 use objects::Objects;
 
 pub use inside::run_hidden_command;
+pub use proxy::{Resolve, SystemResolver};
 
 /// How long after a call's deadline its effect may still appear: a deadline is looked at right
 /// before the one system call that takes effect, and what a launcher has made ends within
@@ -89,6 +92,11 @@ pub struct LocalConfig {
     pub stop_grace: Duration,
     /// Refuse every sandbox whose limits this machine can't enforce for it as a whole.
     pub require_limits: bool,
+    /// Finds the addresses of names for sandboxes that have a network.
+    pub resolver: Arc<dyn Resolve>,
+    /// Where the server itself listens: no sandbox reaches that, whatever its template says. `None`
+    /// where there is no server.
+    pub server: Option<SocketAddr>,
 }
 
 impl LocalConfig {
@@ -103,6 +111,8 @@ impl LocalConfig {
             shm_mb: 256,
             stop_grace: Duration::from_secs(2),
             require_limits: false,
+            resolver: Arc::new(SystemResolver::default()),
+            server: None,
         }
     }
 }

@@ -75,8 +75,16 @@ pub struct Local {
 impl Local {
     /// A provider that can make sandboxes.
     pub async fn new() -> Option<Self> {
+        Self::with(|_| {}).await
+    }
+
+    /// A provider that is configured as the usual one but for something.
+    pub async fn with(change: impl FnOnce(&mut LocalConfig)) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
-        let provider = open(dir.path());
+        let mut config = config(dir.path());
+        change(&mut config);
+        let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds));
+        let provider = provider.expect("opens");
         match provider.health().await.trouble {
             None => Some(Self { dir, provider }),
             Some(trouble) => {

@@ -8,10 +8,12 @@
 mod answer;
 mod codec;
 mod file_work;
+mod reach;
 mod request;
 
 pub use answer::{Answer, Trouble};
 pub use file_work::FileWork;
+pub use reach::{PROXY_PORT, Reach};
 pub use request::{Request, Setup};
 
 /// Longest packet, in bytes. Well below the smallest default socket buffer (208 KiB), so that a

@@ -20,6 +20,7 @@ mod confine;
 mod files;
 mod init;
 mod launch;
+mod network;
 #[cfg(test)]
 mod refusals;
 mod seccomp;

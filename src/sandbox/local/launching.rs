@@ -14,11 +14,13 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 use super::cgroup::Group;
-use super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
+use super::frame::{Answer, PACKET_LEN_MAX, Reach, Request, Setup};
 use super::packet;
+use super::proxy::take_listener;
 use super::spawner::{Spawner, Waiting};
 use super::watched::watched;
 
@@ -33,6 +35,8 @@ pub struct Arrived {
     pub launcher: Launcher,
     /// A pidfd of its PID 1.
     pub pidfd: OwnedFd,
+    /// The socket that listens inside for its proxy, where it has one.
+    pub listener: Option<TcpListener>,
 }
 
 /// Why a sandbox did not become ready. Nothing of it runs any more.
@@ -118,7 +122,7 @@ pub async fn launch(
     let socket = watched(socket).map_err(|error| LaunchError::new("watch the socket", &error))?;
     let beside: Vec<_> = [object].into_iter().chain(&doors).map(AsFd::as_fd).collect();
     match shake_hands(&socket, setup, &beside).await {
-        Ok(pidfd) => Ok(Arrived { socket, launcher, pidfd }),
+        Ok((pidfd, listener)) => Ok(Arrived { socket, launcher, pidfd, listener }),
         Err(error) => {
             drop(socket);
             launcher.end().await;
@@ -132,13 +136,13 @@ async fn shake_hands(
     socket: &AsyncFd<OwnedFd>,
     setup: &Setup,
     order_beside: &[BorrowedFd<'_>],
-) -> Result<OwnedFd, LaunchError> {
+) -> Result<(OwnedFd, Option<TcpListener>), LaunchError> {
     let order = Request::Setup(setup.clone()).encode();
     // The socket is new and empty: this can't have to wait.
     packet::send(socket.get_ref(), &order, order_beside)
         .map_err(|errno| LaunchError::new("give the launcher its order", &errno.into()))?;
     let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
-    let (mut pidfd, mut ready) = (None, false);
+    let (mut pidfd, mut ready) = (None, None);
     loop {
         let mut readable = socket
             .readable()
@@ -155,7 +159,7 @@ async fn shake_hands(
         };
         match Answer::decode(&buffer[..len]) {
             Some(Answer::Forked) => pidfd = beside.pop(),
-            Some(Answer::Ready) => ready = true,
+            Some(Answer::Ready) => ready = Some(listener(setup.reach, &mut beside)?),
             Some(Answer::SetupFailed { step, errno }) => return Err(LaunchError { step, errno }),
             Some(
                 Answer::Started { .. }
@@ -168,8 +172,23 @@ async fn shake_hands(
                 return Err(LaunchError { step: "hear from the launcher".into(), errno: 0 });
             }
         }
-        if let (Some(pidfd), true) = (pidfd.take_if(|_| ready), ready) {
-            return Ok(pidfd);
+        match (pidfd.take(), ready.take()) {
+            (Some(pidfd), Some(listener)) => return Ok((pidfd, listener)),
+            waited_for => (pidfd, ready) = waited_for,
+        }
+    }
+}
+
+/// The socket for the proxy that must be beside *ready*, or must not.
+fn listener(reach: Reach, beside: &mut Vec<OwnedFd>) -> Result<Option<TcpListener>, LaunchError> {
+    let step = "take the proxy's socket";
+    match (reach, beside.pop()) {
+        (Reach::Loopback | Reach::Host, None) => Ok(None),
+        (Reach::Proxy, Some(socket)) => {
+            take_listener(socket).map(Some).map_err(|error| LaunchError::new(step, &error))
+        }
+        (Reach::Loopback | Reach::Host, Some(_)) | (Reach::Proxy, None) => {
+            Err(LaunchError { step: step.into(), errno: 0 })
         }
     }
 }

@@ -62,7 +62,7 @@ impl Link {
         device: u64,
         on_gone: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Arc<Self> {
-        let Arrived { socket, launcher, pidfd } = arrived;
+        let Arrived { socket, launcher, pidfd, listener: _ } = arrived;
         let (tell, gone) = watch::channel(false);
         let link = Arc::new(Self {
             target,

@@ -5,6 +5,8 @@
 //! been launched ends with its socket, what is on the disk is whole at every moment, and the lock
 //! file keeps the next turn from overtaking processes that are still ending.
 
+mod recovery;
+
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
@@ -19,21 +21,17 @@ use tokio::sync::{OwnedMutexGuard, mpsc, watch};
 
 use super::cgroup::{Cgroups, Group};
 use super::disk::{Disk, Lock, Making, Place, Stored};
-use super::frame::Setup;
+use super::frame::{Reach, Setup};
 use super::health::{self, BAD_FOR, GOOD_FOR};
 use super::launching::{LaunchError, launch};
 use super::limits;
 use super::link::Link;
+use super::proxy::{self, Proxies};
 use super::spawner::Spawner;
 use super::{LocalConfig, OpenError};
 use crate::clock::{Clock, IdSource};
 use crate::sandbox::{CreateSpec, Object, ProviderError, Strike, Target, WorkError};
 use crate::types::{ExternalId, ObjectName, ObjectState, Resources, Timestamp};
-
-/// How long opening waits for an earlier server's sandboxes to end. They take milliseconds; one
-/// that hangs in the kernel must not keep the server from starting, and is waited for again by
-/// whoever wants to start or delete it.
-const RECOVERY_WAIT: Duration = Duration::from_secs(5);
 
 /// How long a delete waits for the removal that it has begun. Most trees are gone by then, and
 /// the caller's next look finds them absent.
@@ -72,6 +70,7 @@ pub struct Objects {
     removals: Arc<Mutex<HashMap<ExternalId, Removal>>>,
     last_look: tokio::sync::Mutex<LastLook>,
     cgroups: Cgroups,
+    proxies: Proxies,
     /// What is told, and who hears it, until somebody does.
     strikes: (mpsc::Sender<Strike>, Mutex<Option<mpsc::Receiver<Strike>>>),
     itself: Weak<Self>,
@@ -100,11 +99,12 @@ impl Objects {
         let disk = Disk::open(&config.dir, config.host_ids.clone(), &ids.request_id());
         let disk = Arc::new(disk.map_err(failed)?);
         let spawner = Spawner::new(config.launcher.clone()).map_err(failed)?;
-        wait_for_orphans(&disk).map_err(failed)?;
+        recovery::wait_for_orphans(&disk).map_err(failed)?;
         let cgroups = Cgroups::open(disk.identity());
         cgroups.clear();
         let (sender, strikes) = mpsc::channel(limits::STRIKES_LEN);
         let trashed = disk.trashed().map_err(failed)?;
+        let proxies = Proxies::new(Arc::clone(&config.resolver), config.server);
         let objects = Arc::new_cyclic(|itself| Self {
             disk,
             config,
@@ -117,6 +117,7 @@ impl Objects {
             removals: Arc::default(),
             last_look: tokio::sync::Mutex::new(None),
             cgroups,
+            proxies,
             strikes: (sender, Mutex::new(Some(strikes))),
             itself: Weak::clone(itself),
         });
@@ -252,7 +253,7 @@ impl Objects {
         let made = self.disk.make_probe(&self.ids.request_id());
         let probe = match made.and_then(|probe| Ok((probe.open()?, probe))) {
             Ok((directory, probe)) => {
-                let setup = self.setup(probe.host_id, &PROBE_RESOURCES);
+                let setup = self.setup(probe.host_id, &PROBE_RESOURCES, Reach::Loopback);
                 let group = match self.group(&ObjectName::trusted("trial"), &PROBE_RESOURCES) {
                     Ok(group) => group,
                     Err(error) => return Some(error.to_string()),
@@ -271,11 +272,19 @@ impl Objects {
         }
     }
 
-    fn setup(&self, host_id: Option<u32>, resources: &Resources) -> Setup {
+    fn setup(&self, host_id: Option<u32>, resources: &Resources, reach: Reach) -> Setup {
         let LocalConfig { tmp_mb, home_mb, shm_mb, .. } = self.config;
         let (processes_max, file_mb_max, data_mb_max) = (0, 0, None);
-        let setup =
-            Setup { host_id, processes_max, file_mb_max, data_mb_max, tmp_mb, home_mb, shm_mb };
+        let setup = Setup {
+            host_id,
+            processes_max,
+            file_mb_max,
+            data_mb_max,
+            tmp_mb,
+            home_mb,
+            shm_mb,
+            reach,
+        };
         limits::ask(&self.cgroups, resources, setup)
     }
 
@@ -396,16 +405,18 @@ impl Objects {
         if let Some(refused) = self.refused() {
             return Err(ProviderError::Refused(refused));
         }
-        let setup = self.setup(owned.host_id, &owned.resources);
+        let setup = self.setup(owned.host_id, &owned.resources, proxy::reach(&owned.network));
         let group = self.group(&stored.name, &owned.resources)?;
-        let arrived = launch(&self.spawner, &setup, &directory, &group).await.map_err(refusal)?;
+        let mut arrived =
+            launch(&self.spawner, &setup, &directory, &group).await.map_err(refusal)?;
 
         let target = Target {
             external_id: stored.external_id.clone(),
             expected: owned.labels.sandbox.clone(),
         };
         let (itself, name) = (Weak::clone(&self.itself), stored.name.clone());
-        let kept = Arc::clone(&group);
+        let proxy = self.proxies.start(arrived.listener.take(), &owned.network);
+        let kept = (Arc::clone(&group), proxy);
         let link = Link::new(arrived, target, device, move |link| {
             drop(kept);
             if let Some(objects) = itself.upgrade() {
@@ -547,25 +558,6 @@ impl Drop for Abandoned {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-/// Waits until nothing of an earlier server's sandboxes runs any more.
-fn wait_for_orphans(disk: &Arc<Disk>) -> io::Result<()> {
-    let objects = disk.all()?;
-    let (tell, done) = std::sync::mpsc::channel();
-    let disk = Arc::clone(disk);
-    std::thread::Builder::new().name("local-recovery".into()).spawn(move || {
-        for stored in objects.iter().filter(|stored| stored.owned.is_some()) {
-            // An object that can't be locked says so when it is worked on.
-            let _ = disk.lock(stored);
-        }
-        // Opening may have gone on.
-        let _ = tell.send(());
-    })?;
-    if done.recv_timeout(RECOVERY_WAIT).is_err() {
-        tracing::warn!("processes of an earlier server's local sandboxes have not ended yet");
-    }
-    Ok(())
 }
 
 /// What a failed launch means to whoever asked: nothing runs, and whether trying again may help.

@@ -7,7 +7,8 @@ use super::codec::{Reader, put_bool, put_text, put_u64};
 pub enum Answer {
     /// PID 1 exists; from the launcher. Beside it: a pidfd of PID 1.
     Forked,
-    /// The sandbox is set up and has been checked from inside.
+    /// The sandbox is set up and has been checked from inside. Beside it, where it has a proxy:
+    /// the socket that listens for that.
     Ready,
     /// The sandbox could not be set up; nothing is left of it.
     SetupFailed {

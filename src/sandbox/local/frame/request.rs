@@ -1,7 +1,7 @@
 //! What the server asks for, as bytes.
 
-use super::FileWork;
 use super::codec::{Reader, put_bool, put_bytes, put_list, put_path, put_u32, put_u64};
+use super::{FileWork, Reach};
 
 /// How a sandbox is set up. Sent once, to the launcher, with the object's directory beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Setup {
     pub home_mb: u32,
     /// Size of `/dev/shm`, in MiB.
     pub shm_mb: u32,
+    /// What it is connected to. One with a proxy sends the proxy's socket beside its *ready*.
+    pub reach: Reach,
 }
 
 /// What the server asks for. Each `id` is the server's, used once.
@@ -113,6 +115,7 @@ impl Request {
                 put_u32(&mut out, setup.tmp_mb);
                 put_u32(&mut out, setup.home_mb);
                 put_u32(&mut out, setup.shm_mb);
+                out.push(setup.reach.code());
             }
             Self::Exec { id, argv, cwd, env } => {
                 out.push(1);
@@ -170,6 +173,7 @@ impl Request {
                     tmp_mb: from.u32()?,
                     home_mb: from.u32()?,
                     shm_mb: from.u32()?,
+                    reach: Reach::from_code(from.u8()?)?,
                 })
             }
             1 => Self::Exec {

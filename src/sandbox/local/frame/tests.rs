@@ -14,10 +14,11 @@ fn requests() -> Vec<Request> {
         tmp_mb: 2,
         home_mb: 3,
         shm_mb: 4,
+        reach: Reach::Proxy,
     };
     vec![
         Request::Setup(setup.clone()),
-        Request::Setup(Setup { host_id: None, data_mb_max: None, ..setup }),
+        Request::Setup(Setup { host_id: None, data_mb_max: None, reach: Reach::Host, ..setup }),
         Request::Exec {
             id: 1,
             argv: vec![b"a".to_vec(), Vec::new()],

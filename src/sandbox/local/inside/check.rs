@@ -8,6 +8,7 @@ use std::os::fd::RawFd;
 
 use rustix::process::{DumpableBehavior, Signal, dumpable_behavior, parent_process_death_signal};
 
+use super::super::frame::Reach;
 use super::seccomp::FILTERS;
 use super::{INNER_ID, SetupError, Step, WORKSPACE};
 
@@ -18,14 +19,17 @@ pub const HOST_ROOT: &str = "0 of the host would be inside";
 const WRITABLE: [&str; 5] = [WORKSPACE, "/tmp", "/home", "/dev/shm", "/proc"];
 
 /// Checks everything that can be seen from inside. `descriptors` are all that may be open.
-pub fn check(descriptors: &[RawFd]) -> Result<(), SetupError> {
+pub fn check(descriptors: &[RawFd], reach: Reach) -> Result<(), SetupError> {
     let read = |path: &str| fs::read_to_string(path).step(&format!("read {path}"));
     let failed = |what: Option<String>| what.map_or(Ok(()), |what| Err(SetupError::check(what)));
     failed(status_trouble(&read("/proc/self/status")?))?;
     failed(map_trouble("uid", &read("/proc/self/uid_map")?))?;
     failed(map_trouble("gid", &read("/proc/self/gid_map")?))?;
     failed(mount_trouble(&read("/proc/self/mountinfo")?))?;
-    failed(network_trouble(&read("/proc/self/net/dev")?))?;
+    match reach {
+        Reach::Loopback | Reach::Proxy => failed(network_trouble(&read("/proc/self/net/dev")?))?,
+        Reach::Host => {}
+    }
     let dumpable = dumpable_behavior().step("read the dumpable flag")?;
     if dumpable != DumpableBehavior::NotDumpable {
         return Err(SetupError::check("PID 1 is dumpable"));

@@ -16,7 +16,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-use super::super::frame::Setup;
+use super::super::frame::{Reach, Setup};
 use super::seccomp::Filters;
 use super::{SetupError, Step, sys};
 use crate::sabotage::{Bug, on};
@@ -27,7 +27,13 @@ const OPEN_FILES_MAX: u64 = 65_536;
 /// Confines this process and all that it will start. The view is already entered.
 pub fn confine(setup: &Setup, filters: &Filters) -> Result<(), SetupError> {
     sethostname(b"sandbox").step("name the host")?;
-    sys::raise_loopback().step("raise the loopback interface")?;
+    match setup.reach {
+        Reach::Loopback | Reach::Proxy => {
+            sys::raise_loopback().step("raise the loopback interface")?;
+        }
+        // The host's is not ours to raise.
+        Reach::Host => {}
+    }
     sys::fresh_keyring().step("leave the session keyring")?;
     // Within the sandbox nobody may become root of a further namespace: much of what the kernel
     // has had to repair was reachable only from there. Nobody inside can take this back.

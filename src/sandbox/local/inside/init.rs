@@ -19,13 +19,13 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use rustix::thread::UnshareFlags;
 
-use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Request, Setup, Trouble};
+use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Reach, Request, Setup, Trouble};
 use super::super::packet;
 use super::files::{Failure, Files};
 use super::seccomp::Filters;
 use super::start::{self, Order};
 use super::sys::{self, Fork};
-use super::{SetupError, Step, check, confine, session, view};
+use super::{SetupError, Step, check, confine, network, session, view};
 use crate::sabotage::{Bug, on};
 
 /// How often a killed session that has not wholly ended is looked at again. Its processes are
@@ -52,6 +52,7 @@ struct Worker {
 
 struct Init<'a> {
     socket: &'a OwnedFd,
+    reach: Reach,
     signals: OwnedFd,
     files: Files,
     commands: Vec<Command>,
@@ -69,8 +70,11 @@ pub fn run(
 ) -> ! {
     let code =
         catch_unwind(AssertUnwindSafe(|| match prepare(socket, &lock, setup, filters, launcher) {
-            Ok(mut init) => {
-                init.say(&Answer::Ready);
+            Ok((mut init, listener)) => {
+                let beside: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
+                init.say_with(&Answer::Ready, &beside);
+                // From here on it is the server's alone: nobody inside can take what is the proxy's.
+                drop(listener);
                 init.serve();
                 0
             }
@@ -89,15 +93,20 @@ fn prepare<'a>(
     setup: &Setup,
     filters: &Filters,
     launcher: OwnedFd,
-) -> Result<Init<'a>, SetupError> {
+) -> Result<(Init<'a>, Option<OwnedFd>), SetupError> {
     for (space, step) in [
         (UnshareFlags::NEWNS, "make a mount namespace"),
-        (UnshareFlags::NEWNET, "make a network namespace"),
         (UnshareFlags::NEWIPC, "make an ipc namespace"),
         (UnshareFlags::NEWUTS, "make a uts namespace"),
         (UnshareFlags::NEWCGROUP, "make a cgroup namespace"),
     ] {
         sys::unshare(space).step(step)?;
+    }
+    match setup.reach {
+        Reach::Loopback | Reach::Proxy => {
+            sys::unshare(UnshareFlags::NEWNET).step("make a network namespace")?;
+        }
+        Reach::Host => {}
     }
     rustix::process::setsid().step("start PID 1's session")?;
     view::enter(setup)?;
@@ -119,13 +128,14 @@ fn prepare<'a>(
     } else {
         drop(launcher);
     }
-    check::check(&[
-        socket.as_raw_fd(),
-        lock.as_raw_fd(),
-        files.root().as_raw_fd(),
-        signals.as_raw_fd(),
-    ])?;
-    Ok(Init { socket, signals, files, commands: Vec::new(), workers: Vec::new(), stop_at: None })
+    let listener = network::listen_for_proxy(setup.reach)?;
+    let own = [socket, lock, &signals].map(AsRawFd::as_raw_fd).into_iter();
+    let open =
+        own.chain([files.root().as_raw_fd()]).chain(listener.as_ref().map(|l| l.as_raw_fd()));
+    check::check(&open.collect::<Vec<_>>(), setup.reach)?;
+    let (commands, workers) = (Vec::new(), Vec::new());
+    let reach = setup.reach;
+    Ok((Init { socket, reach, signals, files, commands, workers, stop_at: None }, listener))
 }
 
 fn is_ready(descriptor: &OwnedFd, flags: PollFlags) -> bool {
@@ -208,6 +218,7 @@ impl Init<'_> {
         match request {
             Request::Setup(_) => {}
             Request::Exec { id, argv, cwd, env } => {
+                let env = network::environment(self.reach, env);
                 if let Err(failure) = self.exec(id, Order { argv, cwd, env }, descriptors) {
                     self.fail(id, failure);
                 }

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{WaitOptions, waitpid};
 
-use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
+use super::super::frame::{Answer, PACKET_LEN_MAX, Reach, Request, Setup};
 use super::super::link::ends;
 use super::super::packet;
 use super::launch::launch;
@@ -84,6 +84,7 @@ fn refusal(mistake: &str) -> Option<(String, i32)> {
         tmp_mb: 16,
         home_mb: 16,
         shm_mb: 16,
+        reach: Reach::Loopback,
     };
     let order = Request::Setup(setup).encode();
     packet::send(&ours, &order, &ends([&object])).expect("sent");

@@ -24,8 +24,8 @@ use rustix::mount::{
 };
 use rustix::process::{fchdir, pivot_root};
 
-use super::super::frame::Setup;
-use super::{HOME, SetupError, Step, WORKSPACE, sys};
+use super::super::frame::{Reach, Setup};
+use super::{HOME, SetupError, Step, WORKSPACE, network, sys};
 use crate::sabotage::{Bug, on};
 
 /// Where the new root is built; nothing but a directory that every system has.
@@ -64,7 +64,7 @@ const SETTINGS: [&str; 17] = [
 const RUNTIME_SETTINGS: [&str; 3] = ["java-", "python3", "perl"];
 
 /// The sandbox's own `/etc`.
-const OWN_SETTINGS: [(&str, &str); 7] = [
+const OWN_SETTINGS: [(&str, &str); 6] = [
     (
         "passwd",
         "root:x:0:0:root:/nonexistent:/bin/false\n\
@@ -74,7 +74,6 @@ const OWN_SETTINGS: [(&str, &str); 7] = [
     ("group", "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"),
     ("hosts", "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost\n"),
     ("hostname", "sandbox\n"),
-    ("resolv.conf", "# This sandbox has no network.\n"),
     ("nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"),
     ("shells", "/bin/sh\n/bin/bash\n"),
 ];
@@ -97,7 +96,7 @@ pub fn enter(setup: &Setup) -> Result<(), SetupError> {
         .step("attach the root file system")?;
     let root = root.as_fd();
     programs(root)?;
-    settings(root)?;
+    settings(root, setup.reach)?;
     devices(root)?;
     sized(root, "tmp", setup.tmp_mb, "1777")?;
     sized(root, "home", setup.home_mb, "0755")?;
@@ -193,13 +192,15 @@ fn programs(root: BorrowedFd<'_>) -> Result<(), SetupError> {
     PROGRAMS.iter().try_for_each(|path| show(root, path))
 }
 
-fn settings(root: BorrowedFd<'_>) -> Result<(), SetupError> {
-    for (name, text) in OWN_SETTINGS {
+fn settings(root: BorrowedFd<'_>, reach: Reach) -> Result<(), SetupError> {
+    let resolver = network::resolver_settings(reach);
+    let own = OWN_SETTINGS.iter().map(|(name, text)| (*name, text.as_bytes()));
+    for (name, text) in own.chain([("resolv.conf", &resolver[..])]) {
         let path = format!("etc/{name}");
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         parents(root, &path)
             .and_then(|()| openat(root, &*path, flags, Mode::from_raw_mode(0o644)))
-            .and_then(|file| rustix::io::write(&file, text.as_bytes()))
+            .and_then(|file| rustix::io::write(&file, text))
             .step(&format!("write /{path}"))?;
     }
     symlinkat("/proc/self/mounts", root, "etc/mtab").step("write /etc/mtab")?;

@@ -1,0 +1,34 @@
+//! How a sandbox is connected, as a byte.
+
+/// What a sandbox's own network namespace is for, if it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Nothing but loopback.
+    Loopback,
+    /// Loopback, and the server's proxy at [`PROXY_PORT`].
+    Proxy,
+    /// There is none: it has the host's network.
+    Host,
+}
+
+/// Where PID 1 listens for the server's proxy, on 127.0.0.1 inside: the usual port of proxies, at
+/// which nothing in a sandbox should expect a server of its own.
+pub const PROXY_PORT: u16 = 3128;
+
+impl Reach {
+    const ALL: [Self; 3] = [Self::Loopback, Self::Proxy, Self::Host];
+
+    /// The byte for this.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Loopback => 0,
+            Self::Proxy => 1,
+            Self::Host => 2,
+        }
+    }
+
+    /// Reads the byte back.
+    pub(super) fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+}

@@ -1,0 +1,92 @@
+//! A sandbox's network as it is from inside: its resolver's settings, the socket that the server's
+//! proxy works on, and the variables that lead programs to it.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
+
+use super::super::frame::{PROXY_PORT, Reach};
+use super::{SetupError, Step};
+
+/// Connections that wait to be accepted by the proxy.
+const WAITING_MAX: i32 = 128;
+
+/// What leads programs to the proxy. Upper and lower case, since each is what some programs read (curl
+/// only the lower for `http://`, others only the upper); node reads neither unless it is told to.
+const ENVIRONMENT: [&str; 7] = [
+    "HTTP_PROXY=http://127.0.0.1:3128",
+    "HTTPS_PROXY=http://127.0.0.1:3128",
+    "http_proxy=http://127.0.0.1:3128",
+    "https_proxy=http://127.0.0.1:3128",
+    "NO_PROXY=localhost,127.0.0.1,::1",
+    "no_proxy=localhost,127.0.0.1,::1",
+    "NODE_USE_ENV_PROXY=1",
+];
+
+/// Longest `/etc/resolv.conf` of the host that is copied, in bytes.
+const RESOLVER_LEN_MAX: u64 = 64 * 1024;
+
+/// Listens where the proxy is to be, in the sandbox's own network namespace; `None` where there is to
+/// be none.
+pub fn listen_for_proxy(reach: Reach) -> Result<Option<OwnedFd>, SetupError> {
+    match reach {
+        Reach::Loopback | Reach::Host => return Ok(None),
+        Reach::Proxy => {}
+    }
+    let open = || {
+        let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
+        let socket = socket_with(AddressFamily::INET, kind, flags, Some(ipproto::TCP))?;
+        bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, PROXY_PORT))?;
+        listen(&socket, WAITING_MAX)?;
+        Ok(socket)
+    };
+    Result::<_, rustix::io::Errno>::map(open(), Some).step("listen for the proxy")
+}
+
+/// A command's own environment behind what the network gives to all, which it comes over.
+pub fn environment(reach: Reach, own: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    match reach {
+        Reach::Loopback | Reach::Host => own,
+        Reach::Proxy => {
+            ENVIRONMENT.map(|entry| entry.as_bytes().to_vec()).into_iter().chain(own).collect()
+        }
+    }
+}
+
+/// What `/etc/resolv.conf` says. The host's own is read by its path, so this must be asked before the
+/// host's files are left behind.
+pub fn resolver_settings(reach: Reach) -> Vec<u8> {
+    match reach {
+        Reach::Loopback => b"# This sandbox has no network.\n".to_vec(),
+        Reach::Proxy => b"# Names are resolved by the proxy that HTTPS_PROXY names.\n".to_vec(),
+        Reach::Host => {
+            use std::io::Read;
+            let mut settings = Vec::new();
+            let file = std::fs::File::open("/etc/resolv.conf");
+            match file.and_then(|file| file.take(RESOLVER_LEN_MAX).read_to_end(&mut settings)) {
+                Ok(_) => settings,
+                Err(_) => b"# The host has no /etc/resolv.conf that could be read.\n".to_vec(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_s_own_variables_come_last_and_only_a_proxy_adds_any() {
+        let own = vec![b"HTTPS_PROXY=mine".to_vec()];
+        for reach in [Reach::Loopback, Reach::Host] {
+            assert_eq!(environment(reach, own.clone()), own);
+        }
+        let all = environment(Reach::Proxy, own.clone());
+        assert_eq!(all.last(), own.last());
+        let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+        for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
+            assert!(all.contains(&format!("{name}={proxy}").into_bytes()), "{name}");
+        }
+    }
+}

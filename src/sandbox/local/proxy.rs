@@ -1,0 +1,135 @@
+//! The way out of a sandbox that has one: an HTTP proxy, run by the server on a socket that listens
+//! inside.
+//!
+//! A sandbox has a network namespace of its own with nothing but loopback in it. Where its template
+//! gives it a network, PID 1 listens on 127.0.0.1:3128 there and hands the listening socket over;
+//! so connections made inside arrive here, and nothing else of the sandbox reaches out. It speaks
+//! `CONNECT` (whatever goes through TLS: git, npm, pip, cargo) and plain `http://` requests.
+//!
+//! # What it guarantees
+//! - **What is reached was checked.** A name is resolved once, here, and the connection goes to an
+//!   address out of that answer which the [policy] accepts; nothing is resolved a
+//!   second time. The proxy follows no redirect: whoever does comes back and is checked again.
+//! - **Bounded.** [Connections](CONNECTIONS_MAX) of a sandbox, those of all sandboxes together (a
+//!   fraction of the descriptors that the server may have), heads, buffers, and every wait.
+//!   Past the bound connections wait in the kernel's queue, and only that sandbox's.
+//! - **Ends with the sandbox.** All tasks and descriptors belong to one [`Proxy`], which the sandbox's
+//!   link drops.
+//!
+//! # What it does not do
+//! Through a tunnel it does not look: whoever serves an allowed host decides where what is sent
+//! there goes on to. A host that many share (a CDN) is allowed as a whole.
+
+mod address;
+mod idle;
+mod listener;
+mod policy;
+mod resolve;
+mod serve;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::frame::Reach;
+use crate::types::Network;
+use policy::Policy;
+
+pub use listener::take as take_listener;
+pub use resolve::{Resolve, SystemResolver};
+
+/// Most connections of one sandbox at once. npm opens 15 for each registry, browsers 6 for a host.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Most connections of all sandboxes, and fewest, whatever the limit of descriptors says.
+const TOTAL_MAX: u64 = 2_048;
+const TOTAL_MIN: u64 = 64;
+
+/// Which part of the descriptors that this process may have go into connections, each of which
+/// takes two: a quarter of them altogether.
+const DESCRIPTORS_SHARE: u64 = 8;
+
+/// The pause after a connection that could not be accepted, as where no descriptor is left: trying
+/// again at once would only find the same.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What all sandboxes' proxies share.
+pub struct Proxies {
+    resolver: Arc<dyn Resolve>,
+    /// Where the server itself listens.
+    server: Option<SocketAddr>,
+    places: Arc<Semaphore>,
+}
+
+impl Proxies {
+    /// The proxies of a server that listens at `server`.
+    pub fn new(resolver: Arc<dyn Resolve>, server: Option<SocketAddr>) -> Self {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let total = (limit / DESCRIPTORS_SHARE).clamp(TOTAL_MIN, TOTAL_MAX);
+        let places = usize::try_from(total).unwrap_or(CONNECTIONS_MAX);
+        Self { resolver, server, places: Arc::new(Semaphore::new(places)) }
+    }
+
+    /// Starts the proxy of a sandbox, on the socket that it handed over where it has a way out. Must
+    /// be called within a tokio runtime.
+    pub fn start(&self, listener: Option<TcpListener>, network: &Network) -> Option<Proxy> {
+        let ways = serve::Ways {
+            policy: Policy::of(network, self.server)?,
+            resolver: Arc::clone(&self.resolver),
+        };
+        let (listener, ways) = (listener?, Arc::new(ways));
+        Some(Proxy(tokio::spawn(accept(listener, ways, Arc::clone(&self.places)))))
+    }
+}
+
+/// How a sandbox with this network is set up.
+pub fn reach(network: &Network) -> Reach {
+    match network {
+        Network::None => Reach::Loopback,
+        Network::Allow { .. } | Network::Full { .. } => Reach::Proxy,
+        Network::Host => Reach::Host,
+    }
+}
+
+/// A sandbox's proxy. Dropping it ends it, and every connection through it.
+pub struct Proxy(JoinHandle<()>);
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Accepts connections as there are places, until it is dropped and they with it.
+async fn accept(listener: TcpListener, ways: Arc<serve::Ways>, total: Arc<Semaphore>) {
+    let own = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        let places =
+            (Arc::clone(&own).acquire_owned().await, Arc::clone(&total).acquire_owned().await);
+        // Neither semaphore is ever closed.
+        let (Ok(place), Ok(place_of_all)) = places else { return };
+        let stream = loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => break stream,
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                },
+                // Those that have ended are taken out as they end.
+                Some(_ended) = connections.join_next() => {}
+            }
+        };
+        let ways = Arc::clone(&ways);
+        connections.spawn(async move {
+            serve::serve(stream, ways).await;
+            drop((place, place_of_all));
+        });
+    }
+}

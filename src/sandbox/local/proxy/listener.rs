@@ -1,0 +1,62 @@
+//! The listening socket that comes out of a sandbox, which could be anything.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_protocol, socket_type};
+use rustix::net::{AddressFamily, SocketType, ipproto};
+use tokio::net::TcpListener;
+
+use crate::sandbox::local::frame::PROXY_PORT;
+
+/// Takes a socket that listens for TCP connections where a sandbox's proxy does, and nothing else.
+/// Must be called within a tokio runtime.
+///
+/// # Errors
+/// `InvalidInput` where it is something else; what the system answers.
+pub fn take(socket: OwnedFd) -> io::Result<TcpListener> {
+    let is_listener = socket_type(&socket)? == SocketType::STREAM
+        && socket_domain(&socket)? == AddressFamily::INET
+        && socket_protocol(&socket)? == Some(ipproto::TCP)
+        && socket_acceptconn(&socket)?;
+    if !is_listener {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let listener = std::net::TcpListener::from(socket);
+    if listener.local_addr()? != SocketAddr::from((Ipv4Addr::LOCALHOST, PROXY_PORT)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_but_a_listening_socket_at_its_place_is_taken() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let connected = std::net::TcpStream::connect(tcp.local_addr().expect("bound"));
+        let (pipe, _other) = rustix::pipe::pipe().expect("a pipe");
+        let (pair, _other) = UnixStream::pair().expect("a pair");
+        let unix = UnixListener::bind(dir.path().join("socket")).expect("bound");
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").expect("bound");
+        let file = std::fs::File::open("/dev/null").expect("opened");
+        for (what, socket) in [
+            ("a pipe", pipe),
+            ("a connected socket", connected.expect("connected").into()),
+            ("a listener elsewhere", tcp.into()),
+            ("a socket pair", pair.into()),
+            ("a unix listener", unix.into()),
+            ("a datagram socket", udp.into()),
+            ("a file", file.into()),
+        ] {
+            assert!(take(socket).is_err(), "{what} must not be taken");
+        }
+    }
+}

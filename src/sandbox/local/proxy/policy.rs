@@ -1,0 +1,300 @@
+//! What a sandbox may connect to. Pure: names are judged before they are resolved, addresses after.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use super::address::{Standing, canonical, standing};
+use crate::types::{AllowedHost, HostName, Network, split_port};
+
+/// The port by which mail is handed from server to server, without a name or password.
+const MAIL_PORT: u16 = 25;
+
+/// Where a connection is to lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// To whom.
+    pub host: HostName,
+    /// Which port.
+    pub port: u16,
+}
+
+impl Destination {
+    /// Reads an authority; where that has no port, `port` is meant.
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`].
+    pub fn parse(authority: &str, port: Option<u16>) -> Result<Self, Refusal> {
+        let malformed = |needed| Refusal::Malformed(needed);
+        let (host, own_port) = split_port(authority).map_err(malformed)?;
+        let port = own_port.or(port).ok_or(Refusal::Malformed("must have a port"))?;
+        Ok(Self { host: HostName::parse(host).map_err(malformed)?, port })
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// Why a connection is not made. Prints as what whoever runs the command can do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It is not said where to, in a form that has one meaning.
+    #[error("what to connect to {0}")]
+    Malformed(&'static str),
+    /// It is not listed.
+    #[error(
+        "{0} is not in the allow list of this sandbox. To let it through, add \"{entry}\" to \
+         `allow` of the sandbox's template", entry = entry_for(.0)
+    )]
+    NotListed(Destination),
+    /// Mail, which only a list gives out.
+    #[error(
+        "{0} is for mail between servers, which network = \"full\" leaves out. To let it through, \
+         use network = \"allow\" with \"{0}\" in `allow` of the sandbox's template"
+    )]
+    Mail(Destination),
+    /// It leads to an address that is not public.
+    #[error(
+        "{destination} leads to {address} ({what}), which is not public. To let it through all the \
+         same, add \"{address}\" to `allow_private` of the sandbox's template"
+    )]
+    NotPublic {
+        /// Where to.
+        destination: Destination,
+        /// The address that was found.
+        address: SocketAddr,
+        /// Whose it is.
+        what: &'static str,
+    },
+    /// It leads to what no sandbox reaches.
+    #[error("{destination} leads to {address} ({what}), which no sandbox may reach")]
+    Never {
+        /// Where to.
+        destination: Destination,
+        /// The address that was found.
+        address: SocketAddr,
+        /// What is there.
+        what: &'static str,
+    },
+}
+
+/// The entry that would allow it.
+fn entry_for(destination: &Destination) -> String {
+    let Destination { host, port } = destination;
+    if crate::types::WEB_PORTS.contains(port) { host.to_string() } else { destination.to_string() }
+}
+
+/// Who is at an address beside what the address itself says.
+pub trait Surroundings {
+    /// Whether the address is one of this machine's.
+    fn is_own(&self, address: IpAddr) -> bool;
+}
+
+/// What a sandbox may connect to.
+#[derive(Debug)]
+pub struct Policy {
+    /// The hosts that are listed; `None` where every one is allowed.
+    hosts: Option<Vec<AllowedHost>>,
+    private: Vec<SocketAddr>,
+    /// Where the server itself listens, which no list opens.
+    server: Option<SocketAddr>,
+}
+
+impl Policy {
+    /// The policy of a network that goes through a proxy; `None` for one that does not.
+    pub fn of(network: &Network, server: Option<SocketAddr>) -> Option<Self> {
+        let (hosts, private) = match network {
+            Network::None | Network::Host => return None,
+            Network::Allow { hosts, private } => (Some(hosts.clone()), private),
+            Network::Full { private } => (None, private),
+        };
+        let private = private.iter().map(|at| SocketAddr::new(canonical(at.ip()), at.port()));
+        Some(Self { hosts, private: private.collect(), server })
+    }
+
+    /// Judges where a connection is to lead, by its name. An address is judged as such as well.
+    ///
+    /// # Errors
+    /// [`Refusal::NotListed`], [`Refusal::Mail`].
+    pub fn check_destination(&self, destination: &Destination) -> Result<(), Refusal> {
+        let Destination { host, port } = destination;
+        let is_private = match host {
+            HostName::Address(ip) => self.private.contains(&SocketAddr::new(canonical(*ip), *port)),
+            HostName::Name(_) => false,
+        };
+        match &self.hosts {
+            _ if is_private => Ok(()),
+            Some(hosts) if hosts.iter().any(|entry| entry.allows(host, *port)) => Ok(()),
+            Some(_) => Err(Refusal::NotListed(destination.clone())),
+            None if *port == MAIL_PORT => Err(Refusal::Mail(destination.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Judges an address that a destination was resolved to, and gives it back as it is to be
+    /// connected to.
+    ///
+    /// # Errors
+    /// [`Refusal::NotPublic`], [`Refusal::Never`].
+    pub fn check_address(
+        &self,
+        destination: &Destination,
+        ip: IpAddr,
+        around: &impl Surroundings,
+    ) -> Result<SocketAddr, Refusal> {
+        let address = SocketAddr::new(canonical(ip), destination.port);
+        let destination = destination.clone();
+        let what = match standing(address.ip()) {
+            Standing::Never(what) => return Err(Refusal::Never { destination, address, what }),
+            Standing::Private(what) => Some(what),
+            Standing::Public => around.is_own(address.ip()).then_some("the server's machine"),
+        };
+        let is_server = self.server.is_some_and(|server| server.port() == address.port());
+        if is_server && (address.ip().is_loopback() || around.is_own(address.ip())) {
+            return Err(Refusal::Never { destination, address, what: "the server itself" });
+        }
+        match what {
+            Some(what) if !self.private.contains(&address) => {
+                Err(Refusal::NotPublic { destination, address, what })
+            }
+            Some(_) | None => Ok(address),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with these addresses.
+    struct Machine(&'static [&'static str]);
+
+    impl Surroundings for Machine {
+        fn is_own(&self, address: IpAddr) -> bool {
+            self.0.iter().any(|own| own.parse() == Ok(address))
+        }
+    }
+
+    const MACHINE: Machine = Machine(&["198.51.100.9", "140.82.0.9", "10.0.0.9"]);
+
+    fn list(hosts: &[&str], private: &[&str]) -> Policy {
+        let host = |text: &&str| AllowedHost::parse(text).expect("an entry");
+        let hosts = hosts.iter().map(host).collect();
+        let private = private.iter().map(|text| text.parse().expect("an address")).collect();
+        let server = "0.0.0.0:8787".parse().ok();
+        Policy::of(&Network::Allow { hosts, private }, server).expect("it has a proxy")
+    }
+
+    fn full(private: &[&str]) -> Policy {
+        let private = private.iter().map(|text| text.parse().expect("an address")).collect();
+        let server = "0.0.0.0:8787".parse().ok();
+        Policy::of(&Network::Full { private }, server).expect("it has a proxy")
+    }
+
+    /// What becomes of a connection that is asked for by this authority and resolves to `ip`.
+    fn judge(policy: &Policy, authority: &str, ip: &str) -> Result<String, String> {
+        let judged = || {
+            let destination = Destination::parse(authority, None)?;
+            policy.check_destination(&destination)?;
+            policy.check_address(&destination, ip.parse().expect("an address"), &MACHINE)
+        };
+        judged().map(|address| address.to_string()).map_err(|refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn what_is_listed_is_reached_at_the_address_that_was_checked() {
+        let policy = list(&["example.org", "*.example.org", "git.test:22"], &["10.0.0.5:443"]);
+        for (authority, ip, reached) in [
+            ("example.org:443", "1.2.3.4", "1.2.3.4:443"),
+            ("EXAMPLE.ORG.:80", "1.2.3.4", "1.2.3.4:80"),
+            ("a.b.example.org:443", "2606:50c0::1", "[2606:50c0::1]:443"),
+            ("example.org:443", "::ffff:1.2.3.4", "1.2.3.4:443"),
+            ("git.test:22", "1.2.3.4", "1.2.3.4:22"),
+            // Listed, and leads to the one private address that is listed.
+            ("example.org:443", "10.0.0.5", "10.0.0.5:443"),
+            ("10.0.0.5:443", "10.0.0.5", "10.0.0.5:443"),
+            ("[::ffff:10.0.0.5]:443", "::ffff:10.0.0.5", "10.0.0.5:443"),
+        ] {
+            assert_eq!(judge(&policy, authority, ip).as_deref(), Ok(reached), "{authority}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_is() {
+        let listed = list(&["example.org", "169.254.169.254", "127.0.0.1"], &["10.0.0.5:443"]);
+        for (authority, ip, why) in [
+            ("other.org:443", "1.2.3.4", "add \"other.org\" to `allow`"),
+            ("other.org:8443", "1.2.3.4", "add \"other.org:8443\" to `allow`"),
+            ("example.org:22", "1.2.3.4", "add \"example.org:22\" to `allow`"),
+            ("1.2.3.4:443", "1.2.3.4", "add \"1.2.3.4\" to `allow`"),
+            ("10.0.0.5:80", "10.0.0.5", "add \"10.0.0.5\" to `allow`"),
+            // A listed name that leads elsewhere: rebinding.
+            ("example.org:443", "127.0.0.1", "add \"127.0.0.1:443\" to `allow_private`"),
+            ("example.org:443", "10.0.0.6", "not public"),
+            ("example.org:443", "::1", "not public"),
+            ("example.org:443", "::ffff:10.0.0.6", "not public"),
+            ("example.org:80", "10.0.0.5", "not public"),
+            ("example.org:443", "140.82.0.9", "the server's machine"),
+            ("example.org:443", "169.254.169.254", "no sandbox may reach"),
+            ("example.org:80", "fd00:ec2::254", "no sandbox may reach"),
+            ("example.org:80", "2002:7f00:1::", "no sandbox may reach"),
+            // Listed as an address, which makes it no more public.
+            ("127.0.0.1:443", "127.0.0.1", "not public"),
+            ("169.254.169.254:80", "169.254.169.254", "no sandbox may reach"),
+            // Forms that have more than one meaning.
+            ("127.1:443", "127.0.0.1", "four decimal numbers"),
+            ("2130706433:443", "127.0.0.1", "four decimal numbers"),
+            ("0x7f000001:443", "127.0.0.1", "four decimal numbers"),
+            ("0177.0.0.1:443", "127.0.0.1", "four decimal numbers"),
+            ("user@example.org:443", "1.2.3.4", "name or address"),
+            ("example.org@other.org:443", "1.2.3.4", "name or address"),
+            ("example.org", "1.2.3.4", "must have a port"),
+            ("example.org:0", "1.2.3.4", "from 1 to 65535"),
+            ("example.org:443:80", "1.2.3.4", "host:port"),
+            ("::1:443", "::1", "brackets"),
+            ("[fe80::1%25eth0]:443", "fe80::1", "without a zone"),
+            ("ex\u{e4}mple.org:443", "1.2.3.4", "ASCII form"),
+            ("", "1.2.3.4", "must have a port"),
+        ] {
+            let judged = judge(&listed, authority, ip);
+            assert!(
+                judged.as_ref().is_err_and(|refusal| refusal.contains(why)),
+                "{authority} at {ip} must be refused with {why:?}, not {judged:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn full_is_every_public_address_but_mail() {
+        let policy = full(&["10.0.0.5:5000"]);
+        assert_eq!(judge(&policy, "any.org:9418", "1.2.3.4").as_deref(), Ok("1.2.3.4:9418"));
+        assert_eq!(judge(&policy, "1.2.3.4:22", "1.2.3.4").as_deref(), Ok("1.2.3.4:22"));
+        assert_eq!(judge(&policy, "in.test:5000", "10.0.0.5").as_deref(), Ok("10.0.0.5:5000"));
+        for (authority, ip, why) in [
+            ("mail.org:25", "1.2.3.4", "mail between servers"),
+            ("localhost:8787", "127.0.0.1", "the server itself"),
+            ("localhost:80", "127.0.0.1", "not public"),
+            ("in.test:5001", "10.0.0.5", "not public"),
+            ("meta.test:80", "169.254.169.254", "no sandbox may reach"),
+            ("self.test:443", "140.82.0.9", "the server's machine"),
+        ] {
+            let judged = judge(&policy, authority, ip);
+            assert!(judged.as_ref().is_err_and(|r| r.contains(why)), "{authority}: {judged:?}");
+        }
+    }
+
+    #[test]
+    fn no_list_opens_the_server_itself() {
+        for address in ["127.0.0.1:8787", "10.0.0.9:8787", "140.82.0.9:8787"] {
+            let policy = full(&[address]);
+            let ip = address.split(':').next().expect("an address");
+            let judged = judge(&policy, address, ip);
+            assert!(judged.as_ref().is_err_and(|r| r.contains("the server itself")), "{judged:?}");
+        }
+        // Another machine's port of the same number is not the server's.
+        let policy = full(&["10.0.0.5:8787"]);
+        assert_eq!(judge(&policy, "10.0.0.5:8787", "10.0.0.5").as_deref(), Ok("10.0.0.5:8787"));
+    }
+}

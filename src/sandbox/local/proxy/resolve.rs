@@ -1,0 +1,41 @@
+//! From a name to its addresses.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+use async_trait::async_trait;
+use tokio::sync::Semaphore;
+
+/// Most look-ups at once. Each takes a thread for as long as the system's resolver takes, whether
+/// or not somebody still waits; past this, look-ups wait for each other.
+const LOOKUPS_MAX: usize = 32;
+
+/// Finds the addresses of names.
+#[async_trait]
+pub trait Resolve: fmt::Debug + Send + Sync {
+    /// The addresses of a name, best first.
+    ///
+    /// # Errors
+    /// What the resolver answers.
+    async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>>;
+}
+
+/// The resolver of the system that the server runs on.
+#[derive(Debug)]
+pub struct SystemResolver(Semaphore);
+
+impl Default for SystemResolver {
+    fn default() -> Self {
+        Self(Semaphore::new(LOOKUPS_MAX))
+    }
+}
+
+#[async_trait]
+impl Resolve for SystemResolver {
+    async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        let _place = self.0.acquire().await.map_err(io::Error::other)?;
+        // A port is asked for and not needed.
+        Ok(tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip()).collect())
+    }
+}

@@ -1,0 +1,340 @@
+//! One connection from inside: requests that are passed on, or a tunnel.
+//!
+//! hyper reads and writes HTTP, so that where one request ends and the next begins is decided once:
+//! each request is judged by its own target, whatever came before it on the same connection.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::service::service_fn;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncWriteExt, copy_bidirectional};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::idle::Idle;
+use super::policy::{Destination, Policy, Refusal, Surroundings};
+use super::resolve::Resolve;
+use crate::types::HostName;
+
+/// Longest head of a request or an answer, in bytes: what most servers take.
+const HEAD_LEN_MAX: usize = 16 * 1024;
+const ANSWER_HEAD_LEN_MAX: usize = 64 * 1024;
+
+/// How long a request's head may take, and a connection may wait for its next one.
+const HEAD_WAIT: Duration = Duration::from_secs(30);
+
+/// How long a name may take to be resolved, and one address to answer. Of a name's addresses this
+/// many are tried.
+const RESOLVE_WAIT: Duration = Duration::from_secs(10);
+const CONNECT_WAIT: Duration = Duration::from_secs(10);
+const ADDRESSES_MAX: usize = 4;
+
+/// How long nothing may go through a connection. Some servers think for minutes over a pack.
+const IDLE_WAIT: Duration = Duration::from_secs(600);
+
+/// Headers that speak of one connection and not of the request (RFC 9110, 7.6.1), and `Expect`,
+/// which the proxy has answered by itself.
+const OF_ONE_CONNECTION: [&str; 10] = [
+    "connection",
+    "expect",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+type Stream = Idle<TcpStream>;
+type Body = Either<Full<Bytes>, Incoming>;
+
+/// Where connections of a sandbox may go, and how to get there.
+pub struct Ways {
+    /// What it may connect to.
+    pub policy: Policy,
+    /// From names to addresses.
+    pub resolver: Arc<dyn Resolve>,
+}
+
+/// Why no connection came about.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    #[error("this is a proxy: give it a whole address that begins with http://, or CONNECT")]
+    NoTarget,
+    #[error("https:// goes through CONNECT")]
+    NeedsConnect,
+    #[error("{0} was not found: {1}")]
+    NotFound(Destination, String),
+    #[error("{0} could not be reached: {1}")]
+    NotReached(Destination, String),
+    #[error("{0} did not answer as HTTP wants it: {1}")]
+    NoAnswer(Destination, String),
+}
+
+impl Trouble {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Refused(refusal) => match refusal {
+                Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
+                Refusal::NotListed(_)
+                | Refusal::Mail(_)
+                | Refusal::NotPublic { .. }
+                | Refusal::Never { .. } => StatusCode::FORBIDDEN,
+            },
+            Self::NoTarget | Self::NeedsConnect => StatusCode::BAD_REQUEST,
+            Self::NotFound(..) | Self::NotReached(..) | Self::NoAnswer(..) => {
+                StatusCode::BAD_GATEWAY
+            }
+        }
+    }
+}
+
+/// The machine that the server runs on.
+struct ThisMachine;
+
+impl Surroundings for ThisMachine {
+    /// Asks for the way to the address, which begins at the address itself where it is one's own.
+    /// Nothing is sent.
+    fn is_own(&self, address: IpAddr) -> bool {
+        let any: IpAddr = match address {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let way = UdpSocket::bind((any, 0)).and_then(|socket| {
+            socket.connect((address, 9))?;
+            socket.local_addr()
+        });
+        address.is_loopback() || way.is_ok_and(|from| from.ip() == address)
+    }
+}
+
+/// A tunnel that begins once its request has been answered.
+type Tunnel = (OnUpgrade, Stream);
+
+/// What one connection from inside holds beside itself.
+struct Connection {
+    ways: Arc<Ways>,
+    tunnel: Mutex<Option<Tunnel>>,
+    /// The far ends of requests that are passed on; they end with this.
+    far: Mutex<JoinSet<()>>,
+}
+
+/// Serves a connection from inside to its end.
+pub async fn serve(stream: TcpStream, ways: Arc<Ways>) {
+    let connection = Arc::new(Connection { ways, tunnel: Mutex::default(), far: Mutex::default() });
+    let of = Arc::clone(&connection);
+    let service = service_fn(move |request| {
+        let of = Arc::clone(&of);
+        async move { Ok::<_, std::convert::Infallible>(of.answer(request).await) }
+    });
+    let serving = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WAIT)
+        .max_buf_size(HEAD_LEN_MAX)
+        .half_close(true)
+        .serve_connection(TokioIo::new(Idle::new(stream, IDLE_WAIT)), service)
+        .with_upgrades();
+    // What goes wrong on a connection is the affair of whoever made it.
+    let _ = serving.await;
+    let tunnel = connection.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some((near, far)) = tunnel
+        && let Ok(near) = near.await
+    {
+        // It ends by an error as often as by an end of file: both are the two sides' own affair.
+        let _ = carry(near, far).await;
+    }
+}
+
+/// Carries bytes both ways until both have ended, or one has failed.
+async fn carry(near: Upgraded, mut far: Stream) -> std::io::Result<()> {
+    let Ok(parts) = near.downcast::<TokioIo<Stream>>() else { return Ok(()) };
+    let mut near = parts.io.into_inner();
+    far.write_all(&parts.read_buf).await?;
+    copy_bidirectional(&mut near, &mut far).await?;
+    Ok(())
+}
+
+impl Connection {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let answered = match *request.method() {
+            Method::CONNECT => self.open_tunnel(request).await,
+            _ => self.pass_on(request).await,
+        };
+        answered.unwrap_or_else(|trouble| explain(&trouble))
+    }
+
+    async fn open_tunnel(&self, request: Request<Incoming>) -> Result<Response<Body>, Trouble> {
+        let authority = request.uri().authority().ok_or(Trouble::NoTarget)?;
+        let destination = Destination::parse(authority.as_str(), None)?;
+        let far = self.connect(&destination).await?;
+        let near = hyper::upgrade::on(request);
+        *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some((near, far));
+        Ok(Response::new(Either::Left(Full::default())))
+    }
+
+    /// Passes one request on, and its answer back.
+    async fn pass_on(&self, request: Request<Incoming>) -> Result<Response<Body>, Trouble> {
+        let uri = request.uri();
+        let authority = uri.authority().ok_or(Trouble::NoTarget)?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(Trouble::NeedsConnect),
+            Some(_) | None => return Err(Trouble::NoTarget),
+        }
+        let destination = Destination::parse(authority.as_str(), Some(80))?;
+        // The host that was judged is the host that is named, whatever the request's header says.
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| Trouble::NoTarget)?;
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).parse::<Uri>();
+        let far = self.connect(&destination).await?;
+
+        let (mut head, body) = request.into_parts();
+        head.uri = path.map_err(|_| Trouble::NoTarget)?;
+        head.version = hyper::Version::HTTP_11;
+        strip(&mut head.headers);
+        head.headers.insert(hyper::header::HOST, host);
+        let no_answer =
+            |error: hyper::Error| Trouble::NoAnswer(destination.clone(), error.to_string());
+        let (mut sender, conversation) = hyper::client::conn::http1::Builder::new()
+            .max_buf_size(ANSWER_HEAD_LEN_MAX)
+            .handshake(TokioIo::new(far))
+            .await
+            .map_err(no_answer)?;
+        {
+            let mut far = self.far.lock().unwrap_or_else(PoisonError::into_inner);
+            while far.try_join_next().is_some() {}
+            // What goes wrong shows in the answer, or in its body.
+            far.spawn(async move { drop(conversation.await) });
+        }
+        let answer = sender.send_request(Request::from_parts(head, body));
+        let (mut head, body) = answer.await.map_err(no_answer)?.into_parts();
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            let what = "it switches protocols, which nobody asked it to".to_owned();
+            return Err(Trouble::NoAnswer(destination, what));
+        }
+        strip(&mut head.headers);
+        head.version = hyper::Version::HTTP_11;
+        Ok(Response::from_parts(head, Either::Right(body)))
+    }
+
+    /// Connects to a destination that may be reached: resolved once, at an address that was checked.
+    async fn connect(&self, destination: &Destination) -> Result<Stream, Trouble> {
+        let Ways { policy, resolver } = &*self.ways;
+        let refused = |refusal: Refusal| {
+            tracing::debug!(%destination, "a sandbox's connection is refused: {refusal}");
+            refusal
+        };
+        policy.check_destination(destination).map_err(refused)?;
+        let addresses = match &destination.host {
+            HostName::Address(address) => vec![*address],
+            HostName::Name(name) => resolve(resolver.as_ref(), name)
+                .await
+                .map_err(|why| Trouble::NotFound(destination.clone(), why))?,
+        };
+        let mut checked = Vec::with_capacity(ADDRESSES_MAX);
+        let mut refusal = None;
+        for address in addresses {
+            match policy.check_address(destination, address, &ThisMachine) {
+                Ok(address) if checked.len() < ADDRESSES_MAX => checked.push(address),
+                Ok(_) => break,
+                Err(error) => refusal = refusal.or(Some(error)),
+            }
+        }
+        if let (true, Some(refusal)) = (checked.is_empty(), refusal) {
+            return Err(refused(refusal).into());
+        }
+        let mut why = "it has no address".to_owned();
+        for address in checked {
+            match timeout(CONNECT_WAIT, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    // Small packets are worth more than few of them, as in TLS handshakes.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(Idle::new(stream, IDLE_WAIT));
+                }
+                Ok(Err(error)) => why = error.to_string(),
+                Err(_) => why = "it does not answer".to_owned(),
+            }
+        }
+        Err(Trouble::NotReached(destination.clone(), why))
+    }
+}
+
+/// The addresses of a name, or why there are none.
+async fn resolve(resolver: &dyn Resolve, name: &str) -> Result<Vec<IpAddr>, String> {
+    match timeout(RESOLVE_WAIT, resolver.resolve(name)).await {
+        Ok(Ok(addresses)) if addresses.is_empty() => Err("it has no address".to_owned()),
+        Ok(Ok(addresses)) => Ok(addresses),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("no answer in time".to_owned()),
+    }
+}
+
+/// Takes out the headers that speak of one connection, and those that `Connection` names.
+fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all("connection")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in OF_ONE_CONNECTION {
+        headers.remove(name);
+    }
+}
+
+/// The answer for whoever asked for what does not come about.
+fn explain(trouble: &Trouble) -> Response<Body> {
+    let text = format!("issuebox: {trouble}.\n");
+    let mut response = Response::new(Either::Left(Full::from(text)));
+    *response.status_mut() = trouble.status();
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, plain);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_s_own_addresses_are_known() {
+        assert!(ThisMachine.is_own(Ipv4Addr::LOCALHOST.into()));
+        assert!(ThisMachine.is_own(Ipv4Addr::new(127, 9, 9, 9).into()));
+        assert!(!ThisMachine.is_own(Ipv4Addr::new(192, 0, 2, 1).into()));
+    }
+
+    #[test]
+    fn what_speaks_of_one_connection_stays_behind() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "close, X-Hop"),
+            ("x-hop", "1"),
+            ("proxy-authorization", "secret"),
+            ("transfer-encoding", "chunked"),
+            ("content-length", "3"),
+            ("authorization", "theirs"),
+        ] {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        strip(&mut headers);
+        let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["authorization", "content-length"]);
+    }
+}

@@ -1,0 +1,343 @@
+//! The proxy against servers on this machine: what it lets through, what it refuses, and that
+//! nothing is left of it. What listens is an ordinary socket here and not one of a sandbox's.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::{CONNECTIONS_MAX, Proxies, Proxy, Resolve};
+use crate::types::{AllowedHost, Network};
+
+/// How long anything may take that should happen at once.
+const WAIT: Duration = Duration::from_secs(20);
+
+/// Names that mean an address, another one each time they are asked for until the last.
+#[derive(Debug, Default)]
+struct Names {
+    answers: Mutex<HashMap<String, Vec<IpAddr>>>,
+    asked: AtomicUsize,
+}
+
+#[async_trait]
+impl Resolve for Names {
+    async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let mut answers = self.answers.lock().expect("whole");
+        let left = answers.get_mut(name).ok_or_else(|| io::Error::other("no such name"))?;
+        Ok(vec![if left.len() > 1 { left.remove(0) } else { left[0] }])
+    }
+}
+
+/// A running proxy, and a server beside it.
+struct Bench {
+    proxy: Option<Proxy>,
+    at: SocketAddr,
+    names: Arc<Names>,
+    server: SocketAddr,
+}
+
+/// What the server does with each connection.
+type Serves = fn(TcpStream) -> tokio::task::JoinHandle<()>;
+
+impl Bench {
+    /// `site.test` is listed and is the server.
+    async fn new(serves: Serves) -> Self {
+        let server = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let server_at = server.local_addr().expect("bound");
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = server.accept().await {
+                serves(stream);
+            }
+        });
+        let names = Arc::new(Names::default());
+        let listed = |host: &str| {
+            AllowedHost::parse(&format!("{host}:{}", server_at.port())).expect("an entry")
+        };
+        let network = Network::Allow {
+            hosts: ["site.test", "rebound.test", "metadata.test", "gone.test"].map(listed).to_vec(),
+            private: vec![server_at],
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let at = listener.local_addr().expect("bound");
+        let proxies = Proxies::new(Arc::clone(&names) as _, None);
+        let proxy = proxies.start(Some(listener), &network);
+        let bench = Self { proxy, at, names, server: server_at };
+        bench.name("site.test", &["127.0.0.1"]);
+        bench
+    }
+
+    fn name(&self, name: &str, addresses: &[&str]) {
+        let addresses = addresses.iter().map(|ip| ip.parse().expect("an address")).collect();
+        self.names.answers.lock().expect("whole").insert(name.to_owned(), addresses);
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.at).await.expect("connected")
+    }
+
+    /// Sends this, `PORT` being the server's, and returns all that comes back until the end.
+    async fn ask(&self, request: &str) -> String {
+        let mut stream = self.connect().await;
+        let request = request.replace("PORT", &self.server.port().to_string());
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        read_all(&mut stream).await
+    }
+}
+
+async fn read_all(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(WAIT, stream.read_to_end(&mut answer)).await;
+    read.expect("it must end").expect("it must end well");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Answers each connection's requests by telling what came.
+fn mirror(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut head = Vec::new();
+        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+            match stream.read_u8().await {
+                Ok(byte) => head.push(byte),
+                Err(_) => return,
+            }
+        }
+        let answer = if head.starts_with(b"GET /elsewhere") {
+            "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/latest\r\n\
+             content-length: 0\r\nconnection: keep-alive\r\n\r\n"
+                .to_owned()
+        } else {
+            let text = String::from_utf8_lossy(&head);
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}", text.len())
+        };
+        // The proxy may have gone.
+        let _ = stream.write_all(answer.as_bytes()).await;
+    })
+}
+
+/// Answers with what came once all of it has.
+fn echo(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all).await;
+        let _ = stream.write_all(&all).await;
+    })
+}
+
+/// Never reads, and never stops writing.
+fn flood(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move { while stream.write_all(&[b'x'; 65_536]).await.is_ok() {} })
+}
+
+#[tokio::test]
+async fn plain_requests_are_passed_on_as_their_target_says() {
+    let bench = Bench::new(mirror).await;
+    let answer = bench
+        .ask(
+            "GET http://site.test:PORT/a?b=c HTTP/1.1\r\nHost: other.test\r\nX-Own: 1\r\n\
+             Proxy-Authorization: Basic eDp5\r\nX-Hop: 2\r\nConnection: close, x-hop\r\n\r\n",
+        )
+        .await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert!(answer.contains("GET /a?b=c HTTP/1.1\r\n"), "{answer}");
+    assert!(answer.contains(&format!("host: site.test:{}\r\n", bench.server.port())), "{answer}");
+    assert!(answer.contains("x-own: 1"), "{answer}");
+    for gone in ["other.test", "roxy-", "x-hop: 2"] {
+        assert!(!answer.contains(gone), "{gone} in {answer}");
+    }
+    // One written as in HTTP/1.0, and a body whose end only chunks tell.
+    let answer = bench.ask("GET http://site.test:PORT HTTP/1.0\r\n\r\n").await;
+    assert!(answer.contains("GET / HTTP/1.1\r\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn each_request_is_judged_whatever_came_before_it() {
+    let bench = Bench::new(mirror).await;
+    let first = "GET http://site.test:PORT/1 HTTP/1.1\r\nHost: site.test\r\n\r\n";
+    let second = "GET http://evil.test/2 HTTP/1.1\r\nHost: site.test\r\nConnection: close\r\n\r\n";
+    let answer = bench.ask(&format!("{first}{second}")).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    let behind = answer.split("HTTP/1.1 403").nth(1).expect("the second must be refused");
+    assert!(behind.contains("add \"evil.test\" to `allow`"), "{answer}");
+    assert!(!answer.contains("GET /2"), "it must not have reached the server: {answer}");
+}
+
+#[tokio::test]
+async fn what_may_not_be_reached_is_refused_and_said_why() {
+    let bench = Bench::new(mirror).await;
+    bench.name("metadata.test", &["169.254.169.254"]);
+    bench.name("evil.test", &["127.0.0.1"]);
+    for (target, status, why) in [
+        ("CONNECT evil.test:PORT", 403, "evil.test:PORT is not in the allow list"),
+        ("CONNECT site.test:443", 403, "site.test:443 is not in the allow list"),
+        ("CONNECT metadata.test:PORT", 403, "no sandbox may reach"),
+        ("CONNECT 169.254.169.254:80", 403, "not in the allow list"),
+        ("CONNECT gone.test:PORT", 502, "was not found"),
+        ("CONNECT 2130706433:PORT", 400, "four decimal numbers"),
+        ("CONNECT site.test", 400, ""),
+        ("CONNECT user@site.test:PORT", 400, ""),
+        ("CONNECT [::ffff:127.0.0.1]:443", 403, "allow list"),
+        ("GET http://evil.test:PORT/", 403, "is not in the allow list"),
+        ("GET http://site.test@evil.test:PORT/", 400, "name or address"),
+        ("GET http://[::1]:PORT/", 403, "is not in the allow list"),
+        ("GET https://site.test:PORT/", 400, "CONNECT"),
+        ("GET ftp://site.test:PORT/", 400, ""),
+        ("GET /", 400, "this is a proxy"),
+    ] {
+        let request = format!("{target} HTTP/1.1\r\nHost: site.test\r\nConnection: close\r\n\r\n");
+        let answer = bench.ask(&request).await;
+        let why = why.replace("PORT", &bench.server.port().to_string());
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
+        assert!(answer.contains(&why), "{target} must say {why:?}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_leads_nowhere_by_itself() {
+    let bench = Bench::new(mirror).await;
+    let request =
+        "GET http://site.test:PORT/elsewhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let answer = bench.ask(request).await;
+    assert!(answer.starts_with("HTTP/1.1 302"), "{answer}");
+    assert!(answer.contains("location: http://169.254.169.254/latest"), "{answer}");
+    assert!(!answer.contains("keep-alive"), "{answer}");
+    let request =
+        "GET http://169.254.169.254/latest HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    assert!(bench.ask(request).await.starts_with("HTTP/1.1 403"));
+}
+
+#[tokio::test]
+async fn a_name_is_resolved_once_and_what_was_checked_is_what_is_reached() {
+    let bench = Bench::new(mirror).await;
+    let request = "GET http://rebound.test:PORT/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    // The first answer would pass and the next would not; then the other way round.
+    bench.name("rebound.test", &["127.0.0.1", "169.254.169.254"]);
+    assert!(bench.ask(request).await.starts_with("HTTP/1.1 200"));
+    assert_eq!(bench.names.asked.load(Ordering::Relaxed), 1);
+    bench.name("rebound.test", &["10.1.2.3", "127.0.0.1"]);
+    assert!(bench.ask(request).await.starts_with("HTTP/1.1 403"));
+    assert_eq!(bench.names.asked.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn a_tunnel_carries_what_comes_early_and_each_side_ends_for_itself() {
+    let bench = Bench::new(echo).await;
+    let mut stream = bench.connect().await;
+    let port = bench.server.port();
+    let early = format!("CONNECT site.test:{port} HTTP/1.1\r\nHost: site.test\r\n\r\nearly, ");
+    stream.write_all(early.as_bytes()).await.expect("sent");
+    let mut head = vec![0; b"HTTP/1.1 200 OK\r\n".len()];
+    stream.read_exact(&mut head).await.expect("an answer");
+    assert_eq!(head, b"HTTP/1.1 200 OK\r\n");
+    let long = "x".repeat(1 << 20);
+    stream.write_all(long.as_bytes()).await.expect("sent");
+    // The server answers only now.
+    stream.shutdown().await.expect("half closed");
+    let answer = read_all(&mut stream).await;
+    let body = answer.split_once("\r\n\r\n").expect("a head's end").1;
+    assert!(body == format!("early, {long}"), "{} bytes came back", body.len());
+}
+
+#[tokio::test]
+async fn a_body_without_a_length_arrives_whole() {
+    let bench = Bench::new(|mut stream| {
+        tokio::spawn(async move {
+            let mut all = Vec::new();
+            while !all.ends_with(b"0\r\n\r\n") {
+                match stream.read_u8().await {
+                    Ok(byte) => all.push(byte),
+                    Err(_) => return,
+                }
+            }
+            let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
+            let _ = stream.write_all(&[answer.as_bytes(), &all].concat()).await;
+        })
+    })
+    .await;
+    let answer = bench
+        .ask(
+            "POST http://site.test:PORT/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\
+             Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
+        )
+        .await;
+    assert!(answer.contains("transfer-encoding: chunked"), "{answer}");
+    assert!(answer.contains("abc") && answer.contains("de"), "{answer}");
+    assert!(!answer.contains("expect:"), "{answer}");
+}
+
+#[tokio::test]
+async fn heads_are_bounded() {
+    let bench = Bench::new(mirror).await;
+    let long = "a".repeat(20 * 1024);
+    let request = format!("GET http://site.test:PORT/ HTTP/1.1\r\nX-Long: {long}\r\n\r\n");
+    let answer = bench.ask(&request).await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+}
+
+#[tokio::test]
+async fn who_does_not_read_holds_up_nobody_and_all_ends_with_the_proxy() {
+    let mut bench = Bench::new(flood).await;
+    let port = bench.server.port();
+    let connect = format!("CONNECT site.test:{port} HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut unread = Vec::new();
+    for _ in 0..CONNECTIONS_MAX - 1 {
+        let mut stream = bench.connect().await;
+        stream.write_all(connect.as_bytes()).await.expect("sent");
+        stream.read_exact(&mut [0; 64]).await.expect("it began");
+        unread.push(stream);
+    }
+    // The last place is free for others, one after the other.
+    for _ in 0..3 {
+        let refused = "CONNECT evil.test:443 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        assert!(bench.ask(refused).await.starts_with("HTTP/1.1 403"));
+    }
+    // Past the bound a connection waits until another has ended.
+    let mut last = bench.connect().await;
+    last.write_all(connect.as_bytes()).await.expect("sent");
+    last.read_exact(&mut [0; 64]).await.expect("the last place");
+    let mut waiting = bench.connect().await;
+    waiting.write_all(connect.as_bytes()).await.expect("sent");
+    tokio::task::yield_now().await;
+    assert_eq!(
+        waiting.try_read(&mut [0; 1]).map_err(|e| e.kind()).err(),
+        Some(io::ErrorKind::WouldBlock)
+    );
+    drop(unread.pop());
+    let begun = tokio::time::timeout(WAIT, waiting.read_exact(&mut [0; 64])).await;
+    begun.expect("its turn must come").expect("it began");
+
+    drop(bench.proxy.take());
+    let mut streams = unread;
+    streams.extend([last, waiting]);
+    for mut stream in streams {
+        let ended = tokio::time::timeout(WAIT, async {
+            // What had been written already may still be read.
+            while matches!(stream.read(&mut [0; 65_536]).await, Ok(1..)) {}
+        });
+        ended.await.expect("each must end with the proxy");
+    }
+    let refused = async {
+        // The listening socket goes with the task, in the same moment or the next.
+        while TcpStream::connect(bench.at).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(WAIT, refused).await.expect("nobody listens any more");
+}
+
+#[tokio::test]
+async fn a_sandbox_without_a_way_out_has_no_proxy() {
+    let proxies = Proxies::new(Arc::new(Names::default()), None);
+    let listener =
+        || async { Some(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bound")) };
+    for network in [Network::None, Network::Host] {
+        assert!(proxies.start(listener().await, &network).is_none());
+    }
+    assert!(proxies.start(None, &Network::Full { private: Vec::new() }).is_none());
+}
