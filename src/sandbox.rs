@@ -271,8 +271,25 @@ pub struct Isolation {
     pub limits: Vec<(&'static str, &'static str)>,
     /// `enforced` where a system-call filter is in force, else `none`.
     pub seccomp: &'static str,
-    /// What of the network can be reached: `none`, ….
+    /// What of the network can be reached: `none`, or [`Isolation::BY_TEMPLATE`].
     pub network: &'static str,
+}
+
+impl Isolation {
+    /// The word where each sandbox's template says what it reaches.
+    pub const BY_TEMPLATE: &'static str = "template";
+
+    /// The most that sandboxes made from these templates of the provider reach, in a word.
+    pub fn network_of<'a>(
+        &self,
+        templates: impl IntoIterator<Item = &'a Template>,
+    ) -> &'static str {
+        if self.network != Self::BY_TEMPLATE {
+            return self.network;
+        }
+        let kinds = templates.into_iter().map(|template| template.network.kind());
+        kinds.max().unwrap_or_default().as_str()
+    }
 }
 
 /// What an object says about whose it is.

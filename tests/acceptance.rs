@@ -16,6 +16,8 @@ mod ensure;
 mod flood;
 #[path = "acceptance/limits.rs"]
 mod limits;
+#[path = "acceptance/network.rs"]
+mod network;
 #[path = "acceptance/order.rs"]
 mod order;
 #[path = "common/process.rs"]

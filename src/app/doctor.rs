@@ -15,7 +15,7 @@ use rustix::fs::{Access, access, statvfs};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Secrets};
 use crate::store::sqlite::SqliteStore;
-use crate::types::Timestamp;
+use crate::types::{NetworkKind, Template, Timestamp};
 
 /// Less room than this is told.
 const ROOM_LOW: u64 = 1 << 30;
@@ -102,6 +102,7 @@ pub fn look(config: &Config) -> Vec<Check> {
     ));
     checks.push(webhook_secret(config));
     checks.push(clock(SystemClock.now(), newest_at));
+    checks.extend(host_networks(config));
     if !is_running {
         checks.extend(provider::look(config));
     }
@@ -324,6 +325,27 @@ fn secret(what: &str, is_configured: bool, kept: &Path) -> Check {
         return Check::noted(what, found, format!("chmod 0600 {shown}"));
     }
     Check::right(what, format!("kept in {shown}"))
+}
+
+/// Templates whose sandboxes have this machine's network.
+fn host_networks(config: &Config) -> Option<Check> {
+    let has_host = |template: &&Template| match template.network.kind() {
+        NetworkKind::Host => true,
+        NetworkKind::None | NetworkKind::Allow | NetworkKind::Full => false,
+    };
+    let names: Vec<_> =
+        config.templates.values().filter(has_host).map(|template| template.name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        Check::noted(
+            "network",
+            format!(
+                "network = \"host\" for {}: its sandboxes reach all that this machine reaches, \
+                 its own loopback included",
+                names.join(", ")
+            ),
+            "list what they need with network = \"allow\", unless that is meant",
+        )
+    })
 }
 
 /// Whether the clock can be right, by what is known here.

@@ -103,6 +103,15 @@ fn a_clock_that_stands_before_what_was_recorded_is_wrong() {
 }
 
 #[test]
+fn the_machine_s_own_network_is_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let with = |word| config(dir.path(), &[("ISSUEBOX__TEMPLATES__DEFAULT__NETWORK", word)]);
+    assert_eq!(host_networks(&with("full")), None);
+    let told = host_networks(&with("host")).expect("told");
+    is(&told, State::Noted, "for default", "network = \"allow\"");
+}
+
+#[test]
 fn every_provider_that_a_template_names_is_tried() {
     let dir = tempfile::tempdir().expect("a directory");
     let simulated = dir.path().join("simulated");

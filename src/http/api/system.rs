@@ -92,7 +92,8 @@ pub struct IsolationBody {
     pub limits: BTreeMap<&'static str, &'static str>,
     /// `enforced` where a filter of system calls is in force, else `none`.
     pub seccomp: &'static str,
-    /// What of the network can be reached.
+    /// The most of the network that a sandbox of this provider's templates reaches: `none`, `allow`,
+    /// `full` or `host`. Each sandbox says what it has.
     pub network: &'static str,
 }
 
@@ -130,11 +131,16 @@ pub async fn look(shared: &Shared, account: &AccountName) -> Result<SystemBody, 
         .collect();
     let breakers: BTreeMap<_, _> = edge.engine.figures().breakers.into_iter().collect();
     let now = edge.clock.now();
+    let templates = edge.engine.templates();
+    let network = |name: &ProviderName, health: &Health| {
+        health.isolation.network_of(templates.iter().filter(|of| of.provider == *name))
+    };
     let providers = health
         .iter()
         .filter_map(|(name, health)| {
             let uniqueness = uniqueness.get(name.as_str()).copied().unwrap_or("none");
-            Some(provider_body(name, health, breakers.get(name)?, uniqueness, now))
+            let network = network(name, health);
+            Some(provider_body(name, health, breakers.get(name)?, uniqueness, network, now))
         })
         .collect();
     let mut sandboxes: BTreeMap<_, _> = Phase::ALL.iter().map(|p| (p.as_str(), 0)).collect();
@@ -158,6 +164,7 @@ fn provider_body(
     health: &Health,
     breaker: &BreakerView,
     uniqueness: &'static str,
+    network: &'static str,
     now: Timestamp,
 ) -> ProviderBody {
     let trouble = breaker.trouble(name, now).or_else(|| health.trouble.clone());
@@ -171,7 +178,7 @@ fn provider_body(
             kind: health.isolation.kind,
             limits: health.isolation.limits.iter().copied().collect(),
             seccomp: health.isolation.seccomp,
-            network: health.isolation.network,
+            network,
         },
     }
 }

@@ -5,8 +5,8 @@ use maud::{Markup, html};
 
 use crate::engine::{BreakerState, BreakerView, ProviderSweeps};
 use crate::http::Shared;
-use crate::sandbox::{Health, Traits, Uniqueness};
-use crate::types::{ProviderName, Timestamp};
+use crate::sandbox::{Health, Isolation, Traits, Uniqueness};
+use crate::types::{ProviderName, Template, Timestamp};
 
 use super::error::PageError;
 use super::shell::{Frame, Section};
@@ -32,8 +32,10 @@ pub async fn show(shared: web::Data<Shared>, visitor: Visitor) -> Result<HttpRes
         .into_iter()
         .filter_map(|(name, provider)| {
             let breaker = figures.breakers.iter().find(|(of, _)| *of == name)?.1.clone();
+            let health = health.iter().find(|(of, _)| *of == name)?.1.clone();
             Some(ProviderView {
-                health: health.iter().find(|(of, _)| *of == name)?.1.clone(),
+                network: network(&health, templates.iter().filter(|of| of.provider == name)),
+                health,
                 breaker,
                 traits: provider.traits(),
                 sweeps: figures.sweeps.iter().find(|sweeps| sweeps.provider == name).cloned(),
@@ -65,10 +67,22 @@ struct ProviderView {
     sweeps: Option<ProviderSweeps>,
     live: u64,
     templates: Vec<String>,
+    /// What its sandboxes reach.
+    network: String,
+}
+
+/// What a provider's sandboxes reach: one word, or what each template says.
+fn network<'a>(health: &Health, templates: impl Iterator<Item = &'a Template>) -> String {
+    if health.isolation.network != Isolation::BY_TEMPLATE {
+        return health.isolation.network.to_owned();
+    }
+    let of = |template: &Template| format!("{} {}", template.name, template.network.kind());
+    let all: Vec<String> = templates.map(of).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
 fn card(view: &ProviderView, now: Timestamp) -> Markup {
-    let ProviderView { name, health, breaker, traits, sweeps, live, templates } = view;
+    let ProviderView { name, health, breaker, traits, sweeps, live, templates, network } = view;
     let trouble = breaker.trouble(name, now).or_else(|| health.trouble.clone());
     html! {
         article .card .facts data-key={ "provider-" (shown(name.as_str())) } {
@@ -104,7 +118,7 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                 (fact("System calls", html! {
                     (if health.isolation.seccomp == "none" { "not filtered" } else { "filtered" })
                 }))
-                (fact("Network", html! { (health.isolation.network) }))
+                (fact("Network", html! { (shown(network)) }))
             }
         }
     }

@@ -22,7 +22,8 @@ pub const BAD_FOR: Duration = Duration::from_secs(10);
 
 /// What is in force in every sandbox, with these limits.
 pub fn isolation(limits: Vec<(&'static str, &'static str)>) -> Isolation {
-    Isolation { kind: "namespaces", limits, seccomp: "enforced", network: "none" }
+    let network = Isolation::BY_TEMPLATE;
+    Isolation { kind: "namespaces", limits, seccomp: "enforced", network }
 }
 
 /// A sentence for people: which step failed, why, and what to do.
