@@ -20,3 +20,5 @@ mod limits;
 mod network;
 #[path = "local_sandbox/seccomp.rs"]
 mod seccomp;
+#[path = "local_sandbox/tools.rs"]
+mod tools;
