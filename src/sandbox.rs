@@ -26,6 +26,7 @@
 mod files;
 pub mod local;
 pub mod simulated;
+mod terminal;
 
 use std::time::Duration;
 
@@ -35,6 +36,10 @@ use tokio::sync::mpsc;
 
 pub use files::{
     ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart, WorkspacePath, Written,
+};
+
+pub use terminal::{
+    Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, TerminalSize,
 };
 
 use crate::types::{
@@ -97,6 +102,18 @@ pub trait SandboxProvider: Send + Sync + 'static {
     /// # Errors
     /// [`WorkError`]; `NotRunning` where the object is not up.
     async fn exec(&self, target: Target, request: ExecRequest) -> Result<Execution, WorkError>;
+
+    /// Starts a command at a terminal in a running object. Dropping the [`Terminal`] hangs up.
+    ///
+    /// # Errors
+    /// [`WorkError`]; `NotRunning` where the object is not up.
+    async fn terminal(
+        &self,
+        _target: Target,
+        _request: TerminalRequest,
+    ) -> Result<Terminal, WorkError> {
+        Err(WorkError::Unsupported("terminals"))
+    }
 
     /// Lists what is at `path` in the workspace: the entry itself for a file, its entries down to
     /// `depth` levels for a directory, at most [`LIST_ENTRIES_MAX`].

@@ -22,3 +22,5 @@ mod network;
 mod seccomp;
 #[path = "local_sandbox/tools.rs"]
 mod tools;
+#[path = "local_sandbox/terminal.rs"]
+mod terminal;

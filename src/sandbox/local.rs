@@ -43,6 +43,7 @@ mod packet;
 mod proxy;
 mod remove;
 mod spawner;
+mod terminal;
 mod watched;
 
 use std::net::SocketAddr;
@@ -56,8 +57,8 @@ use tokio::sync::mpsc;
 
 use super::{
     ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, FilePart, Health,
-    Object, ObjectKey, ProviderError, SandboxProvider, Strike, Target, TargetCall, Traits,
-    Uniqueness, WorkError, WorkspacePath, Written,
+    Object, ObjectKey, ProviderError, SandboxProvider, Strike, Target, TargetCall, Terminal,
+    TerminalRequest, Traits, Uniqueness, WorkError, WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
 use crate::types::InstanceId;
@@ -209,6 +210,14 @@ impl SandboxProvider for LocalProvider {
 
     async fn exec(&self, target: Target, request: ExecRequest) -> Result<Execution, WorkError> {
         exec::exec(&self.objects.link(&target)?, request).await
+    }
+
+    async fn terminal(
+        &self,
+        target: Target,
+        request: TerminalRequest,
+    ) -> Result<Terminal, WorkError> {
+        terminal::terminal(&self.objects.link(&target)?, request).await
     }
 
     async fn list_files(

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::frame::{Answer, Request};
-use super::link::{Call, Link, broken, ends, pipe};
+use super::link::{Call, Link, Reply, broken, ends, nonsense, pipe};
 use crate::sandbox::{ExecEvent, ExecRequest, Execution, WorkError};
 
 /// Pieces of output that wait for a listener; with [`PIECE_LEN_MAX`] that bounds what one command
@@ -33,34 +33,28 @@ const PIECE_LEN_MAX: usize = 32 * 1024;
 
 /// How long a killed command may take to be gone. Past that PID 1 does not do what it is told any
 /// more, and the sandbox is ended.
-const KILL_WAIT: Duration = Duration::from_secs(10);
+pub const KILL_WAIT: Duration = Duration::from_secs(10);
 
 /// Starts a command.
 ///
 /// # Errors
 /// [`WorkError`].
 pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, WorkError> {
-    check(&request)?;
+    let ExecRequest { command, cwd, env, .. } = &request;
+    check(command, cwd.as_deref(), env)?;
     let ((stdin, stdin_writer), (stdout_reader, stdout), (stderr_reader, stderr)) =
         (pipe()?, pipe()?, pipe()?);
     let order = |id| Request::Exec {
         id,
         argv: request.command.iter().map(|text| text.clone().into_bytes()).collect(),
         cwd: request.cwd.clone().unwrap_or_default().into_bytes(),
-        env: request.env.iter().map(|(key, value)| format!("{key}={value}").into()).collect(),
+        env: variables(&request.env),
     };
     let call = link.call(order, &ends([&stdin, &stdout, &stderr])).await?;
     // From here on dropping anything ends the command.
     let mut command = Command { call, is_over: false };
     drop((stdin, stdout, stderr));
-    match command.call.answer().await {
-        Ok((Answer::Started { .. }, _)) => {}
-        Ok(_) => return Err(broken("the sandbox gave an answer that makes no sense")),
-        Err(error) => {
-            command.is_over = matches!(error, WorkError::CannotStart(_) | WorkError::Refused(_));
-            return Err(error);
-        }
-    }
+    command.started().await?;
     let (sender, events) = mpsc::channel(EVENTS_LEN);
     let pump = Pump {
         command,
@@ -75,29 +69,62 @@ pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, W
 }
 
 /// Refuses what could not be told apart any more once it is a list of C strings.
-fn check(request: &ExecRequest) -> Result<(), WorkError> {
+pub fn check(
+    command: &[String],
+    cwd: Option<&str>,
+    env: &[(String, String)],
+) -> Result<(), WorkError> {
     let refuse = |message: &str| Err(WorkError::CannotStart(message.into()));
-    if request.command.first().is_none_or(String::is_empty) {
+    if command.first().is_none_or(String::is_empty) {
         return refuse("there is no command");
     }
-    if request.env.iter().any(|(key, _)| key.is_empty() || key.contains('=')) {
+    if env.iter().any(|(key, _)| key.is_empty() || key.contains('=')) {
         return refuse("an environment variable's name is empty or contains '='");
     }
-    let texts = request.command.iter().chain(request.env.iter().flat_map(|(k, v)| [k, v]));
-    if texts.chain(&request.cwd).any(|text| text.contains('\0')) {
+    let texts = command.iter().chain(env.iter().flat_map(|(k, v)| [k, v])).map(String::as_str);
+    if texts.chain(cwd).any(|text| text.contains('\0')) {
         return refuse("an argument contains NUL");
     }
     Ok(())
 }
 
+/// An environment as a request has it.
+pub fn variables(env: &[(String, String)]) -> Vec<Vec<u8>> {
+    env.iter().map(|(key, value)| format!("{key}={value}").into()).collect()
+}
+
 /// A command that was asked for; dropping it kills its session, unless it is over.
-struct Command {
-    call: Call,
-    is_over: bool,
+pub struct Command {
+    /// The request for it.
+    pub call: Call,
+    /// Whether nothing of it is left to be ended.
+    pub is_over: bool,
 }
 
 impl Command {
-    async fn kill(&self) {
+    /// The next answer on the way to its start; where that is a failure, it is over.
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    pub async fn answer(&mut self) -> Result<Reply, WorkError> {
+        let answer = self.call.answer().await;
+        self.is_over = matches!(answer, Err(WorkError::CannotStart(_) | WorkError::Refused(_)));
+        answer
+    }
+
+    /// Returns once it runs.
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    pub async fn started(&mut self) -> Result<(), WorkError> {
+        match self.answer().await? {
+            (Answer::Started { .. }, _) => Ok(()),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Kills it and its session.
+    pub async fn kill(&self) {
         // Where it can't be sent the sandbox is ending, and the command with it.
         let _ = self.call.link.send(&Request::Kill { id: self.call.id }, &[]).await;
     }

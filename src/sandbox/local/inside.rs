@@ -27,6 +27,7 @@ mod seccomp;
 mod session;
 mod start;
 mod sys;
+mod terminal;
 mod view;
 
 use rustix::io::Errno;

@@ -32,11 +32,11 @@ const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// How long beyond its grace a stop waits for PID 1 before the sandbox is ended from outside.
 const STOP_SLACK: Duration = Duration::from_secs(1);
 
-/// Most answers that any request has: *started*, then *exited*.
-const ANSWERS_MAX: usize = 2;
+/// Most answers that any request has: *opened*, *started*, then *exited*.
+const ANSWERS_MAX: usize = 3;
 
 /// An answer, and the descriptor beside it.
-type Reply = (Answer, Option<OwnedFd>);
+pub type Reply = (Answer, Option<OwnedFd>);
 
 /// Who waits for answers; `None` once the sandbox is ending.
 type Waiting = Option<HashMap<u64, mpsc::Sender<Reply>>>;
@@ -277,6 +277,11 @@ fn failure(kind: Trouble, message: String) -> WorkError {
 /// An error of the server's own, or an answer that makes no sense.
 pub fn broken(error: impl std::fmt::Display) -> WorkError {
     WorkError::Broken(error.to_string())
+}
+
+/// That an answer does not belong to what was asked.
+pub fn nonsense() -> WorkError {
+    broken("the sandbox gave an answer that makes no sense")
 }
 
 /// A pipe of which the server has one end and the sandbox the other.

@@ -29,7 +29,7 @@ pub enum Answer {
         /// Its exit code; 128 + n after signal n.
         code: i32,
     },
-    /// A file is open. Beside it: the file.
+    /// A file or a terminal is open. Beside it: the file, or the terminal's master side.
     Opened {
         /// The request.
         id: u64,

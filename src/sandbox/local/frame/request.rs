@@ -41,8 +41,29 @@ pub enum Request {
         /// `KEY=value` each, added to the sandbox's own.
         env: Vec<Vec<u8>>,
     },
+    /// Start a command at a terminal of its own, which comes back beside *opened*; then as a command.
+    Terminal {
+        /// The request.
+        id: u64,
+        /// Program and arguments.
+        argv: Vec<Vec<u8>>,
+        /// Working directory, as for a command.
+        cwd: Vec<u8>,
+        /// `KEY=value` each, added to the sandbox's own.
+        env: Vec<Vec<u8>>,
+        /// How wide the terminal is at first, in characters.
+        columns: u16,
+        /// How high it is.
+        rows: u16,
+    },
     /// Kill a command and all of its session.
     Kill {
+        /// The request that started it.
+        id: u64,
+    },
+    /// A command's terminal is about to be closed. From now on it has ended once nothing of its
+    /// session is left, not with its leader; so that the rest can still be killed.
+    HangUp {
         /// The request that started it.
         id: u64,
     },
@@ -124,8 +145,21 @@ impl Request {
                 put_bytes(&mut out, cwd);
                 put_list(&mut out, env);
             }
+            Self::Terminal { id, argv, cwd, env, columns, rows } => {
+                out.push(10);
+                put_u64(&mut out, *id);
+                put_list(&mut out, argv);
+                put_bytes(&mut out, cwd);
+                put_list(&mut out, env);
+                put_u32(&mut out, u32::from(*columns));
+                put_u32(&mut out, u32::from(*rows));
+            }
             Self::Kill { id } => {
                 out.push(2);
+                put_u64(&mut out, *id);
+            }
+            Self::HangUp { id } => {
+                out.push(11);
                 put_u64(&mut out, *id);
             }
             Self::List { id, path, depth } => {
@@ -190,6 +224,15 @@ impl Request {
             7 => Self::Delete { id: from.u64()?, path: from.bytes()?.to_vec() },
             8 => Self::Stop { grace_ms: from.u32()? },
             9 => Self::Files { id: from.u64()?, work: FileWork::take(&mut from)? },
+            10 => Self::Terminal {
+                id: from.u64()?,
+                argv: from.list()?,
+                cwd: from.bytes()?.to_vec(),
+                env: from.list()?,
+                columns: u16::try_from(from.u32()?).ok()?,
+                rows: u16::try_from(from.u32()?).ok()?,
+            },
+            11 => Self::HangUp { id: from.u64()? },
             _ => return None,
         };
         from.end()?;

@@ -23,9 +23,9 @@ use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Reach, Request, Setu
 use super::super::packet;
 use super::files::{Failure, Files};
 use super::seccomp::Filters;
-use super::start::{self, Order};
+use super::start::{self, Order, Starting, Streams};
 use super::sys::{self, Fork};
-use super::{SetupError, Step, check, confine, network, session, view};
+use super::{SetupError, Step, check, confine, network, session, terminal, view};
 use crate::sabotage::{Bug, on};
 
 /// How often a killed session that has not wholly ended is looked at again. Its processes are
@@ -39,8 +39,9 @@ struct Command {
     order: Order,
     /// Until it is known whether it runs.
     report: Option<OwnedFd>,
+    /// Whether it has ended only once all of its session has.
     killed: bool,
-    /// Its exit code, where only the rest of its killed session is waited for.
+    /// Its exit code, where only the rest of its session is waited for.
     ended: Option<i32>,
 }
 
@@ -223,10 +224,21 @@ impl Init<'_> {
                     self.fail(id, failure);
                 }
             }
+            Request::Terminal { id, argv, cwd, env, columns, rows } => {
+                let order = Order { argv, cwd, env };
+                if let Err(failure) = self.terminal(id, order, columns, rows) {
+                    self.fail(id, failure);
+                }
+            }
             Request::Kill { id } => {
                 if let Some(command) = self.commands.iter_mut().find(|c| c.id == id) {
                     command.killed = true;
                     session::kill(command.pid);
+                }
+            }
+            Request::HangUp { id } => {
+                if let Some(command) = self.commands.iter_mut().find(|c| c.id == id) {
+                    command.killed = true;
                 }
             }
             Request::Read { id, path } => match self.files.read(&path) {
@@ -287,11 +299,26 @@ impl Init<'_> {
         let streams: [OwnedFd; 3] = streams
             .try_into()
             .map_err(|_| Failure::new(Trouble::Broken, "a command needs three streams"))?;
-        let starting = start::start(&order, &streams)?;
-        let report = Some(starting.report);
-        let pid = starting.pid;
-        self.commands.push(Command { id, pid, order, report, killed: false, ended: None });
+        let starting = start::start(&order, &Streams::Pipes(streams))?;
+        self.attend(id, order, starting);
         Ok(())
+    }
+
+    /// Starts a command at a terminal. PID 1 keeps neither side of it: the server's is the only
+    /// master, so that whoever closes it hangs up.
+    fn terminal(&mut self, id: u64, order: Order, columns: u16, rows: u16) -> Result<(), Failure> {
+        let (master, slave) = terminal::open(columns, rows)?;
+        let starting = start::start(&order, &Streams::Terminal(slave))?;
+        self.say_with(&Answer::Opened { id }, &[master.as_fd()]);
+        self.attend(id, order, starting);
+        Ok(())
+    }
+
+    /// Waits for a command from now on.
+    fn attend(&mut self, id: u64, order: Order, starting: Starting) {
+        let Starting { pid, report } = starting;
+        let report = Some(report);
+        self.commands.push(Command { id, pid, order, report, killed: false, ended: None });
     }
 
     /// Forks a worker for what may take long. It answers by itself, with its own last breath.

@@ -1,5 +1,5 @@
-//! Starts one command: a fork that leads a session of its own, with the server's pipes as its
-//! standard streams and nothing else of PID 1.
+//! Starts one command: a fork that leads a session of its own, with the server's pipes or a
+//! terminal as its standard streams and nothing else of PID 1.
 //!
 //! Nothing here waits for the fork: other processes of the sandbox run as the same user and could
 //! stop it on its way. How the start went arrives over a pipe that closes at the execution.
@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, setsid};
+use rustix::process::{Pid, ioctl_tiocsctty, setsid};
 
 use super::super::frame::Trouble;
 use super::files::Failure;
@@ -40,6 +40,23 @@ pub struct Order {
     pub env: Vec<Vec<u8>>,
 }
 
+/// What a command's standard streams are.
+pub enum Streams {
+    /// What it reads, writes and complains to.
+    Pipes([OwnedFd; 3]),
+    /// A terminal, which becomes its session's.
+    Terminal(OwnedFd),
+}
+
+impl Streams {
+    fn all(&self) -> [&OwnedFd; 3] {
+        match self {
+            Self::Pipes(pipes) => pipes.each_ref(),
+            Self::Terminal(terminal) => [terminal; 3],
+        }
+    }
+}
+
 /// A fork on its way to becoming a command.
 pub struct Starting {
     /// Its process.
@@ -54,7 +71,7 @@ const AT_DIRECTORY: u8 = b'd';
 const AT_EXECUTION: u8 = b'x';
 
 /// Forks a command with its three standard streams.
-pub fn start(order: &Order, streams: &[OwnedFd; 3]) -> Result<Starting, Failure> {
+pub fn start(order: &Order, streams: &Streams) -> Result<Starting, Failure> {
     let cannot = |message: &str| Failure::new(Trouble::CannotStart, message);
     let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| cannot("an argument contains NUL"));
     let argv = order.argv.iter().map(|a| text(a)).collect::<Result<Vec<_>, _>>()?;
@@ -89,14 +106,18 @@ pub fn start(order: &Order, streams: &[OwnedFd; 3]) -> Result<Starting, Failure>
 /// In the fork: becomes the command, or says where that failed.
 fn become_command(
     order: &Order,
-    streams: &[OwnedFd; 3],
+    streams: &Streams,
     candidates: &[CString],
     argv: &[CString],
     env: &[CString],
 ) -> (u8, Errno) {
     let prepare = || {
         setsid()?;
-        for (stream, to) in streams.iter().zip(0..) {
+        match streams {
+            Streams::Pipes(_) => {}
+            Streams::Terminal(terminal) => ioctl_tiocsctty(terminal)?,
+        }
+        for (stream, to) in streams.all().into_iter().zip(0..) {
             sys::place_descriptor(stream.as_fd(), to)?;
         }
         sys::end_at_execution_from(3)?;

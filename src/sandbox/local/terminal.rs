@@ -1,0 +1,298 @@
+//! A command at a terminal: PID 1 makes the terminal and hands its master side over.
+//!
+//! - The master is looked at before it is used: a PID 1 that was taken over could send anything.
+//!   Since it could also make reading block, by a flag that both ends share, two threads of the
+//!   terminal's own do that and nobody else waits for it; they end with the sandbox at the latest.
+//! - Output waits in the terminal, and in a queue of [`EVENTS_LEN`] pieces. Past that nothing is
+//!   read, and the command waits: an unread `yes` blocks nobody but itself.
+//! - The end is the command's end; what it had written is still delivered.
+//! - Who drops the [`Terminal`] closes the only master. The kernel then sends SIGHUP; what is left
+//!   after [`HANG_UP_GRACE`] is killed.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat, major, minor};
+use rustix::io::Errno;
+use rustix::termios::{SpecialCodeIndex, Winsize, tcgetattr, tcsetwinsize};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::exec::{Command, KILL_WAIT, check, variables};
+use super::frame::{Answer, Request};
+use super::link::{Link, broken, nonsense, pipe};
+use crate::sandbox::{
+    Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, TerminalSize,
+    WorkError,
+};
+
+/// Pieces of output that wait for a listener; with [`PIECE_LEN_MAX`] 64 KiB.
+const EVENTS_LEN: usize = 16;
+
+/// Longest piece of output, in bytes: what the kernel hands out of a terminal at once.
+const PIECE_LEN_MAX: usize = 4096;
+
+/// Pieces of input that wait for the command, and things to be done to the terminal.
+const INPUT_LEN: usize = 4;
+
+/// Most that is still delivered of what was written before the end, in bytes. A terminal holds
+/// less; a background process that goes on writing must not keep the end back.
+const LEFT_LEN_MAX: usize = 256 * 1024;
+
+/// How long a session is given between SIGHUP and being killed.
+const HANG_UP_GRACE: Duration = Duration::from_secs(2);
+
+/// The device number of `ptmx` on every Linux, also of the one in a devpts.
+const PTMX: (u32, u32) = (5, 2);
+
+/// Starts a command at a terminal.
+///
+/// # Errors
+/// [`WorkError`].
+pub async fn terminal(link: &Arc<Link>, request: TerminalRequest) -> Result<Terminal, WorkError> {
+    let TerminalRequest { command, cwd, env, size } = request;
+    check(&command, cwd.as_deref(), &env)?;
+    let order = |id| Request::Terminal {
+        id,
+        argv: command.into_iter().map(String::into_bytes).collect(),
+        cwd: cwd.unwrap_or_default().into_bytes(),
+        env: variables(&env),
+        columns: size.columns,
+        rows: size.rows,
+    };
+    // From here on dropping anything ends the command.
+    let mut command = Command { call: link.call(order, &[]).await?, is_over: false };
+    let master = match command.answer().await? {
+        (Answer::Opened { .. }, Some(master)) => checked(master)?,
+        _ => return Err(nonsense()),
+    };
+    command.started().await?;
+
+    let (sender, events) = mpsc::channel(EVENTS_LEN);
+    let (input, typed) = mpsc::channel(INPUT_LEN);
+    let (control, controls) = mpsc::channel(INPUT_LEN);
+    let device = Device::new(master, sender.clone())?;
+    tokio::spawn(Attendant { command, events: sender, typed, controls, device }.run());
+    Ok(Terminal { input, control, events })
+}
+
+/// A descriptor that is the master side of a terminal.
+fn checked(master: OwnedFd) -> Result<Arc<OwnedFd>, WorkError> {
+    let looked = || {
+        let stat = fstat(&master)?;
+        let device = (major(stat.st_rdev), minor(stat.st_rdev));
+        let flags = fcntl_getfl(&master)?;
+        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+        if !is_device || device != PTMX || flags.contains(OFlags::PATH) {
+            return Ok(false);
+        }
+        fcntl_setfl(&master, flags | OFlags::NONBLOCK)?;
+        Ok::<_, Errno>(true)
+    };
+    match looked() {
+        Ok(true) => Ok(Arc::new(master)),
+        Ok(false) => Err(broken("the sandbox sent something else than a terminal")),
+        Err(errno) => Err(broken(errno)),
+    }
+}
+
+/// The master side, and the threads that read and write it. Both end once this is dropped, and
+/// with them the last descriptors of it.
+struct Device {
+    master: Arc<OwnedFd>,
+    keys: mpsc::Sender<Bytes>,
+    /// Closing it ends both threads: the reader once it has read what is there.
+    stop: OwnedFd,
+    /// Tells that nothing more is read.
+    read: oneshot::Receiver<()>,
+}
+
+impl Device {
+    fn new(master: Arc<OwnedFd>, events: mpsc::Sender<TerminalEvent>) -> Result<Self, WorkError> {
+        let (stopped, stop) = pipe()?;
+        let stopped = Arc::new(stopped);
+        let (tell, read) = oneshot::channel();
+        let (keys, typed) = mpsc::channel(1);
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.into()).spawn(work).map_err(broken)
+        };
+        let (of_reader, stop_reader) = (Arc::clone(&master), Arc::clone(&stopped));
+        spawn(
+            "terminal-output",
+            Box::new(move || {
+                read_all(&of_reader, &stop_reader, &events);
+                drop(events);
+                // Whoever would hear it may have gone.
+                let _ = tell.send(());
+            }),
+        )?;
+        let of_writer = Arc::clone(&master);
+        spawn("terminal-input", Box::new(move || write_all(&of_writer, &stopped, typed)))?;
+        Ok(Self { master, keys, stop, read })
+    }
+
+    /// What cannot be done to a terminal whose command has just ended is left undone.
+    fn resize(&self, size: TerminalSize) {
+        let (ws_col, ws_row) = (size.columns, size.rows);
+        let _ = tcsetwinsize(&self.master, Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 });
+    }
+
+    /// Types the character that the terminal takes for this.
+    fn press(&self, key: SpecialCodeIndex) {
+        if let Ok(modes) = tcgetattr(&self.master) {
+            let _ = rustix::io::write(&self.master, &[modes.special_codes[key]]);
+        }
+    }
+}
+
+/// Waits until the master is ready or the terminal is to end; whether it is to end.
+fn wait(master: &OwnedFd, flags: PollFlags, stopped: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(master, flags), PollFd::new(stopped, PollFlags::IN)];
+    match poll(&mut polled, None) {
+        Ok(_) | Err(Errno::INTR) => !polled[1].revents().is_empty(),
+        Err(_) => true,
+    }
+}
+
+/// Reads until nobody listens, the other side is closed for good, or it is told to stop and has
+/// read what was there.
+fn read_all(master: &OwnedFd, stopped: &OwnedFd, events: &mpsc::Sender<TerminalEvent>) {
+    let mut left: Option<usize> = None;
+    loop {
+        if left.is_none() && wait(master, PollFlags::IN, stopped) {
+            left = Some(LEFT_LEN_MAX);
+        }
+        let mut buffer = vec![0; PIECE_LEN_MAX];
+        match rustix::io::read(master, &mut buffer) {
+            Ok(len @ 1..) => {
+                buffer.truncate(len);
+                let event = TerminalEvent::Output(buffer.into());
+                if events.blocking_send(event).is_err() {
+                    return;
+                }
+                left = left.map(|left| left.saturating_sub(len));
+                if left == Some(0) {
+                    return;
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if left.is_none() => {}
+            // EIO: nobody has the other side any more.
+            Ok(_) | Err(_) => return,
+        }
+    }
+}
+
+/// Writes what is typed until there is nobody to type, or it is told to stop.
+fn write_all(master: &OwnedFd, stopped: &OwnedFd, mut typed: mpsc::Receiver<Bytes>) {
+    while let Some(mut bytes) = typed.blocking_recv() {
+        while !bytes.is_empty() {
+            if wait(master, PollFlags::OUT, stopped) {
+                return;
+            }
+            match rustix::io::write(master, &bytes) {
+                Ok(len) => drop(bytes.split_to(len)),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// How a command came to its end for its listener.
+enum End {
+    /// It ended, with this exit code.
+    Exited(i32),
+    /// The sandbox went away under it.
+    Lost,
+    /// Nobody listens any more.
+    HungUp,
+}
+
+/// Sees to one terminal.
+struct Attendant {
+    command: Command,
+    events: mpsc::Sender<TerminalEvent>,
+    typed: mpsc::Receiver<Bytes>,
+    controls: mpsc::Receiver<TerminalControl>,
+    device: Device,
+}
+
+impl Attendant {
+    async fn run(mut self) {
+        let end = self.attend().await;
+        let Self { mut command, events, device, .. } = self;
+        if matches!(end, End::HungUp) {
+            // Where it can't be sent the sandbox is ending, and the command with it.
+            let _ = command.call.link.send(&Request::HangUp { id: command.call.id }, &[]).await;
+        }
+        let Device { master, keys, stop, read } = device;
+        drop((master, keys, stop));
+        match end {
+            End::Exited(code) => {
+                command.is_over = true;
+                // An error says the same: that nothing more is read.
+                let _ = read.await;
+                // Whoever listened may have gone; the command has ended all the same.
+                let _ = events.send(TerminalEvent::Exit { code }).await;
+            }
+            End::Lost => drop(read.await),
+            End::HungUp => {
+                drop(events);
+                if timeout(HANG_UP_GRACE, command.call.next()).await.is_err() {
+                    command.kill().await;
+                    if timeout(KILL_WAIT, command.call.next()).await.is_err() {
+                        command.call.link.cut();
+                    }
+                }
+                command.is_over = true;
+            }
+        }
+    }
+
+    async fn attend(&mut self) -> End {
+        let mut pending = None;
+        let (mut types, mut controls) = (true, true);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.events.closed() => return End::HungUp,
+                answer = self.command.call.next() => return match answer {
+                    Some(Answer::Exited { code, .. }) => End::Exited(code),
+                    // The sandbox has gone, or says what makes no sense.
+                    _ => End::Lost,
+                },
+                control = self.controls.recv(), if controls => match control {
+                    None => controls = false,
+                    Some(control) => self.control(control).await,
+                },
+                permit = self.device.keys.reserve(), if pending.is_some() => {
+                    // Where nobody has the other side, what is typed is lost, as anywhere.
+                    if let (Ok(permit), Some(bytes)) = (permit, pending.take()) {
+                        permit.send(bytes);
+                    }
+                }
+                bytes = self.typed.recv(), if types && pending.is_none() => {
+                    types = bytes.is_some();
+                    pending = bytes;
+                }
+            }
+        }
+    }
+
+    async fn control(&self, control: TerminalControl) {
+        match control {
+            TerminalControl::Resize(size) => self.device.resize(size),
+            TerminalControl::Signal(TerminalSignal::Interrupt) => {
+                self.device.press(SpecialCodeIndex::VINTR);
+            }
+            TerminalControl::Signal(TerminalSignal::Quit) => {
+                self.device.press(SpecialCodeIndex::VQUIT);
+            }
+            TerminalControl::Signal(TerminalSignal::Kill) => self.command.kill().await,
+        }
+    }
+}
