@@ -134,6 +134,8 @@ pub struct Limits {
     pub drain_time_max: Duration,
     /// How much of each output stream an exec answers with, in bytes.
     pub exec_output_max: usize,
+    /// How often the client of a WebSocket is pinged. One that answers none of four is given up.
+    pub ping_every: Duration,
     /// For how long an answer that goes on may outlive the session that asked for it: so often is
     /// the session looked at.
     pub session_lag_max: Duration,
@@ -154,6 +156,7 @@ impl Default for Limits {
             linger: Duration::from_secs(5),
             drain_time_max: Duration::from_secs(5),
             exec_output_max: 1024 * 1024,
+            ping_every: Duration::from_secs(15),
             session_lag_max: Duration::from_secs(15),
         }
     }

@@ -219,6 +219,13 @@ async fn what_is_not_there_is_not_found() {
 }
 
 #[tokio::test]
+async fn a_web_socket_is_not_opened_by_an_ordinary_request() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    expect(&server, "upgrade_required", &id, |_| true).await;
+}
+
+#[tokio::test]
 async fn drift_that_is_not_there_is_over() {
     let server = TestServer::start().await;
     expect(&server, "drift_over", "nope", |_| true).await;
@@ -303,7 +310,7 @@ async fn each_failure_of_work_has_its_code() {
         ("provider_failed", WorkError::Broken("it is gone".into())),
         ("not_running", WorkError::NotRunning),
     ] {
-        let works = |o: &&Operation| o.lists(code) && !o.is_remedy();
+        let works = |o: &&Operation| o.lists(code) && !o.is_remedy() && !o.is_socket();
         for operation in operations(&server).await.iter().filter(works) {
             *server.provider.work_error.lock().expect("not poisoned") = Some(error.clone());
             let answer = send(operation.bare(&server, &id, "1").bearer_auth(TOKEN)).await;
@@ -444,6 +451,7 @@ async fn every_code_that_is_described_is_provoked_by_a_test_here() {
         "wrong_kind",
         "cannot_start",
         "refused_inside",
+        "upgrade_required",
         "too_many_attempts",
         "not_supported",
         "provider_failed",

@@ -13,6 +13,7 @@ pub mod login;
 pub mod logs;
 pub mod sandboxes;
 pub mod system;
+pub mod terminal;
 
 use std::time::Duration;
 

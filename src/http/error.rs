@@ -104,6 +104,8 @@ codes! {
     Held = "held", LOCKED;
     /// There are as many live sandboxes as are allowed.
     QuotaExceeded = "quota_exceeded", TOO_MANY_REQUESTS;
+    /// The route is a WebSocket, and the request does not open one of its kind.
+    UpgradeRequired = "upgrade_required", UPGRADE_REQUIRED;
     /// Too many wrong tokens from this address.
     TooManyAttempts = "too_many_attempts", TOO_MANY_REQUESTS;
     /// The sandbox's provider does not offer this.

@@ -13,7 +13,7 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::api::{
     commands, deliveries, drift, ensure, events, exec, files, holds, issues, login, logs,
-    sandboxes, system,
+    sandboxes, system, terminal,
 };
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
@@ -34,6 +34,7 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(issues::timeline)
         .service(issues::numbered_timeline)
         .service(exec::exec)
+        .service(terminal::terminal)
         .service(logs::logs)
         .service(files::list)
         .service(files::read)
@@ -130,6 +131,7 @@ pub fn label(path: &str) -> &'static str {
         ["v1", "sandboxes", _, "start"] => "/v1/sandboxes/{id}/start",
         ["v1", "sandboxes", _, "retry"] => "/v1/sandboxes/{id}/retry",
         ["v1", "sandboxes", _, "exec"] => "/v1/sandboxes/{id}/exec",
+        ["v1", "sandboxes", _, "terminal"] => "/v1/sandboxes/{id}/terminal",
         ["v1", "sandboxes", _, "logs"] => "/v1/sandboxes/{id}/logs",
         ["v1", "sandboxes", _, "files"] => "/v1/sandboxes/{id}/files",
         ["v1", "sandboxes", _, "files", "content"] => "/v1/sandboxes/{id}/files/content",

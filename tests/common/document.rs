@@ -83,6 +83,11 @@ impl Operation {
         self.path.contains("/files") || self.path.ends_with("/exec")
     }
 
+    /// Whether it goes on as a WebSocket, on which it says what went wrong.
+    pub fn is_socket(&self) -> bool {
+        self.answers.contains(&(101, String::new()))
+    }
+
     /// Whether it decides about drift, whose answers `http_drift` provokes.
     pub fn is_remedy(&self) -> bool {
         self.path.starts_with("/v1/system/drift/")

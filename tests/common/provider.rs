@@ -28,6 +28,8 @@ pub struct MemoryProvider {
     opened: Notify,
     /// Tells that a command's execution was dropped before it ended.
     pub dropped: Arc<Notify>,
+    /// How many pieces a terminal has shown.
+    pub shown: Arc<AtomicU32>,
     /// What the next command or file call answers instead of working.
     pub work_error: Mutex<Option<WorkError>>,
     /// Why it cannot work now.
@@ -188,6 +190,54 @@ impl SandboxProvider for MemoryProvider {
             let _ = tx.send(ExecEvent::Exit { code, timed_out: false }).await;
         });
         Ok(Execution { events })
+    }
+
+    /// `cat` shows what is typed, and what is done to it in brackets, and exits with N once
+    /// `exit N` is typed; `many` writes until nobody listens; `deaf` reads nothing; `vanish` ends
+    /// without an exit.
+    async fn terminal(&self, _: Target, request: TerminalRequest) -> Result<Terminal, WorkError> {
+        self.work()?;
+        let (tx, events) = mpsc::channel(1);
+        let (input, mut typed) = mpsc::channel::<Bytes>(1);
+        let (control, mut controls) = mpsc::channel(1);
+        let (dropped, shown) = (Arc::clone(&self.dropped), Arc::clone(&self.shown));
+        let show = |text: String| TerminalEvent::Output(Bytes::from(text));
+        match request.command[0].as_str() {
+            "cat" => drop(tokio::spawn(async move {
+                let begun = show(format!("{:?} {:?} {:?}", request.cwd, request.env, request.size));
+                let _ = tx.send(begun).await;
+                loop {
+                    let event = tokio::select! {
+                        () = tx.closed() => return dropped.notify_one(),
+                        Some(bytes) = typed.recv() => match bytes.strip_prefix(b"exit ") {
+                            Some(code) => {
+                                let code = std::str::from_utf8(code).expect("a number");
+                                TerminalEvent::Exit { code: code.parse().expect("a number") }
+                            }
+                            None => TerminalEvent::Output(bytes),
+                        },
+                        Some(control) = controls.recv() => show(format!("[{control:?}]")),
+                    };
+                    let _ = tx.send(event).await;
+                }
+            })),
+            "many" => drop(tokio::spawn(async move {
+                let piece = TerminalEvent::Output(Bytes::from(vec![b'y'; 4096]));
+                while tx.send(piece.clone()).await.is_ok() {
+                    shown.fetch_add(1, Ordering::SeqCst);
+                }
+                dropped.notify_one();
+            })),
+            "deaf" => drop(tokio::spawn(async move {
+                let _ = tx.send(show("deaf".into())).await;
+                tx.closed().await;
+                drop((typed, controls));
+                dropped.notify_one();
+            })),
+            "vanish" => {}
+            other => return Err(WorkError::CannotStart(format!("{other}: not found"))),
+        }
+        Ok(Terminal { input, control, events })
     }
 
     async fn list_files(

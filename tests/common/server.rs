@@ -228,6 +228,16 @@ pub async fn send(request: reqwest::RequestBuilder) -> Answer {
     Answer { status, headers, text: answer.text().await.expect("a body") }
 }
 
+/// A request that opens a terminal's WebSocket.
+pub fn opening(request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+    request
+        .header("connection", "upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+        .header("sec-websocket-protocol", "other, issuebox.terminal.v1")
+}
+
 /// A signed `issues` delivery in the shape of GitHub's.
 pub fn opened(id: u64, title: &str) -> String {
     serde_json::json!({

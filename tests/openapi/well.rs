@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::common::document::{listed, operations};
-use crate::common::server::{TOKEN, TestServer, opened, send};
+use crate::common::server::{TOKEN, TestServer, opened, opening, send};
 
 #[tokio::test]
 async fn what_goes_well_goes_as_described() {
@@ -118,6 +118,10 @@ async fn what_goes_well_goes_as_described() {
     let part = server.request(Method::GET, "/v1/sandboxes/claude-issue-2/files/content?path=r");
     let part = send(part.header("range", "bytes=1-")).await;
     seen.insert((format!("GET {content}"), part.status));
+    // Of a WebSocket the head says enough.
+    let socket = server.request(Method::GET, "/v1/sandboxes/claude-issue-2/terminal");
+    let socket = send(opening(socket)).await;
+    seen.insert(("GET /v1/sandboxes/{id}/terminal".into(), socket.status));
     // An event stream does not end; its head says enough.
     let events = server.request(Method::GET, "/v1/events").send().await.expect("an answer");
     seen.insert(("GET /v1/events".into(), events.status().as_u16()));

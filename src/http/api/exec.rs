@@ -31,6 +31,7 @@ use crate::http::wire::{Failed, Success};
 use crate::sandbox::{ExecRequest, Execution};
 
 pub use output::Encoding;
+pub use output::went_away;
 use output::{as_events, gather};
 
 /// Longest time a command may be given, in seconds: a day.
@@ -196,22 +197,7 @@ impl ExecCall {
     }
 
     fn into_request(self) -> Result<ExecRequest, ApiError> {
-        if self.command.first().is_none_or(String::is_empty) {
-            return Err(ApiError::field("command", "must name a program and its arguments"));
-        }
-        // What the kernel takes ends at a NUL: anything behind it would be lost silently.
-        let holds_nul = |text: &String| text.contains('\0');
-        if self.command.iter().any(holds_nul) {
-            return Err(ApiError::field("command", "must not hold NUL characters"));
-        }
-        if self.cwd.as_ref().is_some_and(holds_nul) {
-            return Err(ApiError::field("cwd", "must not hold NUL characters"));
-        }
-        if self.env.iter().any(|(name, value)| {
-            name.is_empty() || name.contains('=') || holds_nul(name) || holds_nul(value)
-        }) {
-            return Err(ApiError::field("env", "names must not be empty nor hold '=' or NUL"));
-        }
+        check(&self.command, self.cwd.as_deref(), &self.env)?;
         let stdin = match (self.stdin_encoding, self.stdin.unwrap_or_default()) {
             (Encoding::Utf8, text) => text.into_bytes(),
             (Encoding::Base64, text) => BASE64
@@ -226,6 +212,34 @@ impl ExecCall {
             timeout: self.timeout_seconds.map(Duration::from_secs),
         })
     }
+}
+
+/// Refuses what no kernel takes as a command, its directory and its environment.
+///
+/// # Errors
+/// 400 that names the field.
+pub fn check(
+    command: &[String],
+    cwd: Option<&str>,
+    env: &[(String, String)],
+) -> Result<(), ApiError> {
+    if command.first().is_none_or(String::is_empty) {
+        return Err(ApiError::field("command", "must name a program and its arguments"));
+    }
+    // What the kernel takes ends at a NUL: anything behind it would be lost silently.
+    let holds_nul = |text: &str| text.contains('\0');
+    if command.iter().any(|text| holds_nul(text)) {
+        return Err(ApiError::field("command", "must not hold NUL characters"));
+    }
+    if cwd.is_some_and(holds_nul) {
+        return Err(ApiError::field("cwd", "must not hold NUL characters"));
+    }
+    if env.iter().any(|(name, value)| {
+        name.is_empty() || name.contains('=') || holds_nul(name) || holds_nul(value)
+    }) {
+        return Err(ApiError::field("env", "names must not be empty nor hold '=' or NUL"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -134,6 +134,7 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         | Code::WrongKind
         | Code::CannotStart
         | Code::RefusedInside
+        | Code::UpgradeRequired
         | Code::TooManyAttempts => None,
     }
 }

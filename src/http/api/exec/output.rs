@@ -215,7 +215,8 @@ fn millis_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-fn went_away() -> ApiError {
+/// That a sandbox is gone before its command ended.
+pub fn went_away() -> ApiError {
     ApiError::new(Code::NotRunning, "the sandbox went away under the command")
         .hint("look at its timeline: GET /v1/issues/{issueId}/events")
 }

@@ -1,0 +1,96 @@
+//! Terminals in a sandbox: `GET /v1/sandboxes/{id}/terminal`, upgraded to a WebSocket.
+//!
+//! What can be said before the upgrade is an answer like any other: who calls, which sandbox, and
+//! whether it runs. A session of the page must come from the page itself: a browser sends the
+//! cookie along whoever wrote the script that opens the socket. So must one that only has the page
+//! look, since this starts a stopped sandbox.
+//!
+//! After it, binary messages are bytes of the terminal, both ways, cut anywhere; text messages are
+//! JSON ([`frames`]). The client begins with `start`.
+
+mod bridge;
+mod frames;
+
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::{HttpRequest, HttpResponse, get, web};
+
+use crate::http::Shared;
+use crate::http::auth::{self, Caller};
+use crate::http::ending::Ending;
+use crate::http::error::{ApiError, Code};
+use crate::http::query::Query;
+use crate::http::wire::Failed;
+
+use bridge::Bridge;
+
+/// The sub-protocol that a client must offer: the meaning of the messages, and its version.
+pub const PROTOCOL: &str = "issuebox.terminal.v1";
+
+/// Opens a terminal in a sandbox, as a WebSocket with the sub-protocol `issuebox.terminal.v1`. A
+/// stopped sandbox is started, as by exec.
+///
+/// Binary messages are what is typed and what is shown. Text messages are JSON. The client begins
+/// with `{"type":"start","command":["bash"],"cwd":"src","env":{"TERM":"xterm"},"columns":80,
+/// "rows":24}`, all but `type` optional: without a command it is the login shell. Later it may send
+/// `{"type":"resize","columns":120,"rows":40}` and `{"type":"signal","signal":"INT"}` (`INT`,
+/// `QUIT`: to whoever is in front; `KILL`: to all of the session). The server sends
+/// `{"type":"started"}` once the command runs, and in the end `{"type":"exit","exitCode":0}` or
+/// `{"type":"error","code":"…","message":"…"}`, then closes. Messages have at most 64 KiB. The
+/// server pings every 15 seconds and hangs up on a client that it heard nothing of for 60. Who
+/// closes the connection hangs up: the command's session gets SIGHUP, then SIGKILL.
+#[utoipa::path(
+    tag = "work",
+    params(
+        ("id" = String, Path, description = "The sandbox's id or name"),
+        ("wait" = Option<u64>, Query,
+         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
+    ),
+    responses(
+        (status = 101, description = "It goes on as a WebSocket"),
+        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 403, body = Failed, description = "forbidden"),
+        (status = 404, body = Failed, description = "sandbox_not_found"),
+        (status = 409, body = Failed,
+         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
+        (status = 423, body = Failed, description = "held"),
+        (status = 426, body = Failed, description = "upgrade_required"),
+        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+    )
+)]
+#[get("/v1/sandboxes/{id}/terminal")]
+pub async fn terminal(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+    body: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let mut query = Query::parse(request.query_string());
+    let at_most = super::wait(&mut query, super::WORK_WAIT_SECS)?;
+    query.finish()?;
+    if caller.session.is_some() {
+        auth::check_origin(&shared, &request)?;
+    }
+    let work = super::exec::work(&shared, &caller, &path, at_most).await?;
+    if !offers_protocol(&request) {
+        return Err(upgrade_required("the sub-protocol is not offered".to_owned()));
+    }
+    let (answer, socket, messages) = actix_ws::handle_with_protocols(&request, body, &[PROTOCOL])
+        .map_err(|error| upgrade_required(error.to_string()))?;
+    let ending = Ending::new(&shared, caller.session.clone());
+    let ping_every = shared.edge.limits.ping_every;
+    actix_web::rt::spawn(Bridge::new(work, (socket, messages), ending, ping_every).run());
+    Ok(answer)
+}
+
+fn offers_protocol(request: &HttpRequest) -> bool {
+    let offered = request.headers().get_all(header::SEC_WEBSOCKET_PROTOCOL);
+    let mut offered = offered.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
+    offered.any(|protocol| protocol.trim() == PROTOCOL)
+}
+
+fn upgrade_required(why: String) -> ApiError {
+    ApiError::new(Code::UpgradeRequired, format!("this is no WebSocket of ours: {why}"))
+        .hint(format!("open a WebSocket (RFC 6455) with Sec-WebSocket-Protocol: {PROTOCOL}"))
+        .header(header::UPGRADE, HeaderValue::from_static("websocket"))
+}

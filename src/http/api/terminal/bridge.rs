@@ -1,0 +1,250 @@
+//! Carries one terminal over its WebSocket.
+//!
+//! The two directions are apart: a client that does not read holds its command up, and a command
+//! that does not read its client, but neither stops the other direction. What waits on the way is
+//! bounded everywhere: by the terminal's queues, by the 32 messages that a socket holds, and by the
+//! connection's own buffers. Who falls silent altogether is given up after [`PINGS_MAX`] pings;
+//! not while it is us who do not read, since its pongs stand behind what it typed.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use actix_ws::{
+    AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason, Closed, MessageStream,
+    ProtocolError, Session,
+};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::frames::{self, FromClient};
+use crate::engine::Work;
+use crate::http::api::exec;
+use crate::http::ending::{Ended, Ending};
+use crate::http::error::{ApiError, Code};
+use crate::sandbox::{Terminal, TerminalControl, TerminalEvent, TerminalRequest};
+
+/// Longest message of a client, in bytes.
+const MESSAGE_LEN_MAX: usize = 64 * 1024;
+
+/// How long a client may take to say what to run.
+const START_WAIT: Duration = Duration::from_secs(10);
+
+/// How many pings a client may leave unanswered.
+const PINGS_MAX: u32 = 4;
+
+/// How long telling the end may take to a client that does not read.
+const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
+
+/// One terminal and its client.
+pub struct Bridge {
+    work: Work,
+    socket: Session,
+    messages: AggregatedMessageStream,
+    ending: Ending,
+    ping_every: Duration,
+}
+
+/// What ended it.
+enum End {
+    /// The command ended, with this exit code.
+    Exited(i32),
+    /// The client hung up, or is silent for too long: there is nobody to tell.
+    Gone,
+    /// The server, the session or the token ended.
+    Ended(Ended),
+    /// Something was wrong with what the client said, or went wrong in the sandbox.
+    Wrong(ApiError),
+}
+
+impl Bridge {
+    /// Takes a WebSocket that has just been opened.
+    pub fn new(
+        work: Work,
+        (socket, messages): (Session, MessageStream),
+        ending: Ending,
+        ping_every: Duration,
+    ) -> Self {
+        let messages = messages
+            .max_frame_size(MESSAGE_LEN_MAX)
+            .aggregate_continuations()
+            .max_continuation_size(MESSAGE_LEN_MAX);
+        Self { work, socket, messages, ending, ping_every }
+    }
+
+    /// Serves until it ends, then says why and closes.
+    pub async fn run(mut self) {
+        let end = tokio::select! {
+            biased;
+            ended = self.ending.come() => End::Ended(ended),
+            end = serve(&self.work, &self.socket, &mut self.messages, self.ping_every) => end,
+        };
+        // The terminal has been hung up; a client that does not read can't hold that back.
+        let _too_slow = timeout(LAST_WORDS_WAIT, tell(self.socket, end)).await;
+    }
+}
+
+async fn tell(mut socket: Session, end: End) {
+    let (text, code) = match end {
+        End::Gone => return,
+        End::Exited(code) => (frames::exit(code), CloseCode::Normal),
+        End::Ended(ended) => (frames::error(&ended.error()), CloseCode::Away),
+        End::Wrong(error) => (frames::error(&error), CloseCode::Policy),
+    };
+    // Where it fails the client has gone.
+    if socket.text(text).await.is_ok() {
+        let _gone = socket.close(Some(CloseReason { code, description: None })).await;
+    }
+}
+
+async fn serve(
+    work: &Work,
+    socket: &Session,
+    messages: &mut AggregatedMessageStream,
+    ping_every: Duration,
+) -> End {
+    let pulse = Pulse { heard: Cell::new(Instant::now()), is_held: Cell::new(false) };
+    let mut client = Client { messages, socket: socket.clone(), pulse: &pulse };
+    let request = match timeout(START_WAIT, client.start()).await {
+        Ok(Ok(request)) => request,
+        Ok(Err(end)) => return end,
+        Err(_) => {
+            return End::Wrong(ApiError::field("type", "a start message must come first, at once"));
+        }
+    };
+    let terminal = match work.provider.terminal(work.target.clone(), request).await {
+        Ok(terminal) => terminal,
+        Err(error) => return End::Wrong(error.into()),
+    };
+    let Terminal { input, control, events } = terminal;
+    tokio::select! {
+        biased;
+        end = show(socket.clone(), events) => end,
+        end = client.type_into(&input, &control) => end,
+        end = watch(socket.clone(), &pulse, ping_every) => end,
+    }
+}
+
+/// Shows what the terminal shows, at the pace of the client.
+async fn show(mut socket: Session, mut events: mpsc::Receiver<TerminalEvent>) -> End {
+    if socket.text(frames::started()).await.is_err() {
+        return End::Gone;
+    }
+    while let Some(event) = events.recv().await {
+        match event {
+            TerminalEvent::Output(bytes) => {
+                if socket.binary(bytes).await.is_err() {
+                    return End::Gone;
+                }
+            }
+            TerminalEvent::Exit { code } => return End::Exited(code),
+        }
+    }
+    End::Wrong(exec::went_away())
+}
+
+/// Pings, and returns once the client has been silent for too long.
+async fn watch(mut socket: Session, pulse: &Pulse, ping_every: Duration) -> End {
+    loop {
+        sleep(ping_every).await;
+        if pulse.is_held.get() {
+            pulse.heard.set(Instant::now());
+        }
+        if pulse.heard.get().elapsed() >= ping_every * PINGS_MAX {
+            return End::Gone;
+        }
+        // Where there is no room the client does not read: what it has will wake it, or not. That
+        // a connection has broken on which nothing is read is known by writing to it alone.
+        if let Some(Err(Closed)) = socket.ping(b"").now_or_never() {
+            return End::Gone;
+        }
+    }
+}
+
+/// When something was last heard of a client.
+struct Pulse {
+    heard: Cell<Instant>,
+    /// Whether it is us who do not listen, because the command does not take what was typed.
+    is_held: Cell<bool>,
+}
+
+/// The client's side of the socket.
+struct Client<'a> {
+    messages: &'a mut AggregatedMessageStream,
+    socket: Session,
+    pulse: &'a Pulse,
+}
+
+impl Client<'_> {
+    /// What it wants to be started, which it says first.
+    async fn start(&mut self) -> Result<TerminalRequest, End> {
+        match self.next().await? {
+            Said::Text(text) => match FromClient::read(&text).map_err(End::Wrong)? {
+                FromClient::Start(request) => Ok(request),
+                FromClient::Control(_) => Err(out_of_turn()),
+            },
+            Said::Bytes(_) => Err(out_of_turn()),
+        }
+    }
+
+    /// Hands on what it types, at the pace of the command, until it hangs up.
+    async fn type_into(
+        &mut self,
+        input: &mpsc::Sender<Bytes>,
+        control: &mpsc::Sender<TerminalControl>,
+    ) -> End {
+        loop {
+            let said = match self.next().await {
+                Ok(Said::Bytes(bytes)) => {
+                    self.pulse.is_held.set(true);
+                    // Where nobody takes it the command has ended, which is told elsewhere.
+                    let _ended = input.send(bytes).await;
+                    self.pulse.is_held.set(false);
+                    continue;
+                }
+                Ok(Said::Text(text)) => text,
+                Err(end) => return end,
+            };
+            match FromClient::read(&said) {
+                Ok(FromClient::Control(done)) => drop(control.send(done).await),
+                Ok(FromClient::Start(_)) => return out_of_turn(),
+                Err(error) => return End::Wrong(error),
+            }
+        }
+    }
+
+    /// The next message that means something.
+    async fn next(&mut self) -> Result<Said, End> {
+        loop {
+            let message = self.messages.recv().await;
+            self.pulse.heard.set(Instant::now());
+            match message {
+                Some(Ok(AggregatedMessage::Binary(bytes))) => return Ok(Said::Bytes(bytes)),
+                Some(Ok(AggregatedMessage::Text(text))) => return Ok(Said::Text(text.to_string())),
+                Some(Ok(AggregatedMessage::Ping(bytes))) => {
+                    // Without room the client does not read, and would not see it.
+                    let _ = self.socket.pong(&bytes).now_or_never();
+                }
+                Some(Ok(AggregatedMessage::Pong(_))) => {}
+                Some(Err(ProtocolError::Io(_))) | Some(Ok(AggregatedMessage::Close(_))) | None => {
+                    return Err(End::Gone);
+                }
+                Some(Err(error)) => {
+                    let message = format!("the message is not accepted: {error}");
+                    return Err(End::Wrong(ApiError::new(Code::InvalidRequest, message)));
+                }
+            }
+        }
+    }
+}
+
+/// A message that means something.
+enum Said {
+    Text(String),
+    Bytes(Bytes),
+}
+
+fn out_of_turn() -> End {
+    End::Wrong(ApiError::field("type", "start must come first, and once"))
+}
