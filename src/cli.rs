@@ -32,6 +32,7 @@ mod logs;
 mod ls;
 mod output;
 mod progress;
+mod raw;
 mod rejoin;
 mod retry;
 mod rm;
@@ -110,7 +111,7 @@ enum Verb {
     Retry(retry::RetryArgs),
     /// Remove sandboxes and their workspaces
     Rm(rm::RmArgs),
-    /// Run a command in a sandbox
+    /// Run a command in a sandbox, or a shell with -it
     Exec(exec::ExecArgs),
     /// Look into a workspace, and take files out of it and into it
     #[command(subcommand)]

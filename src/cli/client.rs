@@ -3,6 +3,8 @@
 //! Answers are read with a bound. Nothing is retried here: a verb knows whether asking twice is
 //! right. Redirects are not followed, so that the token stays with the server it was meant for.
 
+mod socket;
+
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
@@ -20,6 +22,7 @@ use crate::types::Secret;
 use super::connect::is_loopback;
 use super::failure::Failure;
 use super::sse::{Decoder, Event};
+pub(super) use socket::WebSocket;
 
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,5 +1,8 @@
 //! `issuebox exec`: runs a command in a sandbox and becomes it, as far as that goes: its output
-//! byte for byte on the same two streams, its exit code, and its end when this program ends.
+//! byte for byte on the same two streams, its exit code, and its end when this program ends. With
+//! `-t` it runs at a terminal, which is then this program's (`attach`).
+
+mod attach;
 
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
@@ -18,9 +21,12 @@ use super::wire::{self, BrokenOff, Exited, Output};
 
 #[derive(Debug, Args)]
 pub(super) struct ExecArgs {
-    /// Hand over standard input, whole, once it has ended
+    /// Hand over standard input: whole, once it has ended; with -t as it is typed
     #[arg(short = 'i', long)]
     stdin: bool,
+    /// Run it at a terminal; without CMD that is a login shell
+    #[arg(short, long)]
+    tty: bool,
     /// Set a variable
     #[arg(short, long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
@@ -28,13 +34,13 @@ pub(super) struct ExecArgs {
     #[arg(short, long, value_name = "DIR")]
     workdir: Option<String>,
     /// Kill it after so many seconds
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "tty")]
     timeout: Option<u64>,
     /// Which issue
     #[arg(value_parser = Target::parse)]
     issue: Target,
     /// What to run, with its arguments; no shell is in between
-    #[arg(required = true, last = true, value_name = "CMD")]
+    #[arg(required_unless_present = "tty", last = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
@@ -50,6 +56,9 @@ fn variable(text: &str) -> Result<(String, String), String> {
 const STDIN_LEN_MAX: u64 = 768 * 1024 - 4096;
 
 pub(super) async fn run(session: &mut Session<'_>, args: ExecArgs) -> anyhow::Result<ExitCode> {
+    if args.tty {
+        return attach::run(session, args).await;
+    }
     let sandbox = args.issue.sandbox(&session.client).await?;
     let stdin = if args.stdin { Some(read_stdin(io::stdin().lock())?) } else { None };
     let call = Call::post(&["sandboxes", &sandbox.id, "exec"]).json(body_of(args, stdin));

@@ -1,13 +1,10 @@
 //! The terminal while the view has it: raw mode and the alternate screen, given back in the end.
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::sync::Arc;
 
-use rustix::stdio::stdin;
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::sync::mpsc;
 
+use super::super::raw::{RawMode, read_keys};
 use super::frame::Size;
 use super::keys::{Key, keys};
 
@@ -19,10 +16,9 @@ const LEAVE: &str = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 /// What a terminal is taken to be that does not say how large it is.
 const SIZE_DEFAULT: Size = Size { columns: 80, rows: 24 };
 
-/// A terminal in our hands. Dropping it gives it back as it was; so does a panic, before its
-/// message is written.
+/// A terminal in our hands. Dropping it gives it back as it was; so does a panic.
 pub(super) struct Terminal {
-    before: Arc<Termios>,
+    _raw: RawMode,
     drawn: Vec<String>,
 }
 
@@ -32,18 +28,12 @@ impl Terminal {
     /// # Errors
     /// Where standard input is no terminal.
     pub fn take() -> io::Result<Self> {
-        let before = Arc::new(tcgetattr(stdin())?);
-        let mut raw = Termios::clone(&before);
-        raw.make_raw();
-        let terminal = Self { before: Arc::clone(&before), drawn: Vec::new() };
-        let tell = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            give_back(&before);
-            tell(panic);
-        }));
-        tcsetattr(stdin(), OptionalActions::Now, &raw)?;
+        let raw = RawMode::take(|| {
+            // A terminal that is gone needs nothing back.
+            let _gone = write(LEAVE);
+        })?;
         write(ENTER)?;
-        Ok(terminal)
+        Ok(Self { _raw: raw, drawn: Vec::new() })
     }
 
     /// Shows lines; only those that are not there already are written.
@@ -74,37 +64,15 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        give_back(&self.before);
-    }
-}
-
-fn give_back(before: &Termios) {
-    // A terminal that is gone needs nothing back.
-    let _gone = write(LEAVE);
-    let _gone = tcsetattr(stdin(), OptionalActions::Now, before);
-}
-
 fn write(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
-/// The keys that are pressed, read on a thread of its own, since nothing can end a read from a
-/// terminal; it ends with the process. The channel ends with the terminal.
+/// The keys that are pressed. The channel ends with the terminal.
 pub(super) fn pressed() -> io::Result<mpsc::UnboundedReceiver<Key>> {
     let (sender, receiver) = mpsc::unbounded_channel();
-    // Without the buffer of `Stdin`, which would keep what belongs to the next program.
-    let mut input = File::from(rustix::io::dup(stdin())?);
-    std::thread::Builder::new().name("keys".into()).spawn(move || {
-        let mut bytes = [0; 256];
-        while let Ok(len @ 1..) = io::Read::read(&mut input, &mut bytes) {
-            if keys(&bytes[..len]).into_iter().any(|key| sender.send(key).is_err()) {
-                return;
-            }
-        }
-    })?;
+    read_keys(move |bytes| keys(bytes).into_iter().all(|key| sender.send(key).is_ok()))?;
     Ok(receiver)
 }
