@@ -296,3 +296,33 @@ impl Attendant {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, Mode, open, openat};
+    use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+
+    use super::*;
+
+    #[test]
+    fn only_a_master_is_taken_for_one() {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).expect("a terminal");
+        unlockpt(&master).expect("it is ours");
+        let slave = ioctl_tiocgptpeer(&master, flags).expect("its other side");
+        let path = openat(CWD, "/dev/ptmx", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let read_only = |path| open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        for (wrong, what) in [
+            (slave, "the other side"),
+            (path.expect("there is one"), "a path"),
+            (read_only("/dev/null").expect("there is one"), "another device"),
+            (read_only("/proc/self/stat").expect("there is one"), "a file"),
+            (pipe().expect("a pipe").0, "a pipe"),
+        ] {
+            assert!(checked(wrong).is_err(), "{what} must be refused");
+        }
+        let master = checked(master).expect("a master");
+        let flags = fcntl_getfl(&master).expect("its flags");
+        assert!(flags.contains(OFlags::NONBLOCK), "reading it must not block");
+    }
+}
