@@ -147,6 +147,7 @@ fn spec(name: &str) -> CreateSpec {
             mode: Mode::Strong,
             resources: Resources { cpu: 1.0, memory_mb: 512, processes: 128, disk_mb: 1024 },
             network: Network::None,
+            ports: Vec::new(),
             on_limit: OnLimit::Kill,
         },
         deadline: deadline(),

@@ -110,6 +110,7 @@ async fn start(
         mode: Mode::Strong,
         resources: Resources { cpu: 1.0, memory_mb: 64, processes: 8, disk_mb: 64 },
         network: Network::None,
+        ports: Vec::new(),
         on_limit: OnLimit::Kill,
     };
     let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };

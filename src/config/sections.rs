@@ -317,10 +317,7 @@ fn template(r: &mut Reader, name: &str) -> Template {
     let processes = r.number(&key("processes"), 256, 8..=4_194_304);
     let disk_mb = r.number(&key("disk_mb"), 2048, 16..=1_073_741_824);
     let network = network(r, &key);
-    let ports = key("ports");
-    if !r.numbers(&ports).is_empty() {
-        r.not_in_force(&ports);
-    }
+    let ports = ports(r, &key("ports"));
     let on_limit = r.parsed(&key("on_limit"), OnLimit::Kill, |text| match text {
         "kill" => Ok(OnLimit::Kill),
         "stop" => Ok(OnLimit::Stop),
@@ -337,8 +334,27 @@ fn template(r: &mut Reader, name: &str) -> Template {
             disk_mb,
         },
         network,
+        ports,
         on_limit,
     }
+}
+
+/// Most ports that a template lists: the state of each is found out by connecting to it.
+const PORTS_MAX: usize = 16;
+
+fn ports(r: &mut Reader, key: &str) -> Vec<u16> {
+    let mut ports = Vec::new();
+    for number in r.numbers(key) {
+        match u16::try_from(number) {
+            Ok(0) | Err(_) => r.wrong(key, &format!("must be from 1 to 65535, not {number}")),
+            Ok(port) if ports.contains(&port) => r.wrong(key, &format!("lists {port} twice")),
+            Ok(port) => ports.push(port),
+        }
+    }
+    if ports.len() > PORTS_MAX {
+        r.wrong(key, &format!("lists more than {PORTS_MAX}"));
+    }
+    ports
 }
 
 fn providers(r: &mut Reader) -> Providers {

@@ -408,12 +408,22 @@ on_limit = "stop"
     .expect("accepted");
     assert_eq!(loaded.config.server.public_url.as_deref(), Some("https://box.example.org"));
     assert_eq!(loaded.config.templates.values().next().expect("one").on_limit, OnLimit::Stop);
+    assert_eq!(loaded.config.templates.values().next().expect("one").ports, [8080]);
     assert!(!loaded.config.providers.local.require_limits);
     let dir = loaded.warnings[0].split("issuebox.toml").next().unwrap_or_default().to_owned();
     insta::assert_snapshot!(loaded.warnings.join("\n").replace(&dir, ""), @"
     issuebox.toml:5: github.api_url is accepted but not yet in force
-    issuebox.toml:21: templates.default.ports is accepted but not yet in force
     ");
+}
+
+#[test]
+fn each_port_that_is_none_is_named() {
+    let many: Vec<String> = (1..=17).map(|port| port.to_string()).collect();
+    let text = format!(
+        "[templates.default]\nports = [0, 65536, 80, 80]\n[templates.many]\nports = [{}]",
+        many.join(", ")
+    );
+    insta::assert_snapshot!(error_of(&text), @"");
 }
 
 #[test]

@@ -89,6 +89,7 @@ fn template() -> Template {
         mode: Mode::Strong,
         resources: Resources { cpu: 1.0, memory_mb: 64, processes: 8, disk_mb: 64 },
         network: Network::None,
+        ports: Vec::new(),
         on_limit: OnLimit::Kill,
     }
 }

@@ -122,9 +122,8 @@ pub struct SandboxBody<'a> {
     pub failure: Option<FailureBody<'a>>,
     /// Why it is in this phase, in words.
     pub reason: &'a str,
-    /// Ports that can be reached from outside; none yet.
-    #[schema(value_type = Vec<String>)]
-    pub endpoints: [&'static str; 0],
+    /// Servers in it that can be reached from outside.
+    pub endpoints: Vec<EndpointBody>,
     /// What the agent in it does.
     pub agent: AgentBody,
     /// When it was recorded.
@@ -179,6 +178,28 @@ impl<'a> From<&'a Failure> for FailureBody<'a> {
     }
 }
 
+/// A server in a sandbox, by its port.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Endpoint)]
+pub struct EndpointBody {
+    /// The TCP port inside.
+    pub port: u16,
+    /// Where it is reached, below this server's address. `GET /v1/sandboxes/{id}/ports` says whether
+    /// somebody listens there.
+    pub url: String,
+}
+
+impl EndpointBody {
+    /// Those that the sandbox's template lists.
+    pub fn all_of(sandbox: &Sandbox) -> Vec<Self> {
+        let one = |port: &u16| {
+            let url = format!("/v1/sandboxes/{}/ports/{port}/", sandbox.id);
+            Self { port: *port, url }
+        };
+        sandbox.ports.iter().map(one).collect()
+    }
+}
+
 impl<'a> From<&'a Sandbox> for SandboxBody<'a> {
     fn from(sandbox: &'a Sandbox) -> Self {
         Self {
@@ -201,7 +222,7 @@ impl<'a> From<&'a Sandbox> for SandboxBody<'a> {
             attempt: sandbox.attempt.0,
             failure: sandbox.failure.as_ref().map(FailureBody::from),
             reason: &sandbox.reason,
-            endpoints: [],
+            endpoints: EndpointBody::all_of(sandbox),
             // No agent runs in a sandbox yet: it has been idle for as long as the phase lasts.
             agent: AgentBody { state: "idle", since: sandbox.phase_since.to_string() },
             created_at: sandbox.created_at.to_string(),
@@ -302,6 +323,7 @@ pub(super) mod tests {
             external_id: None,
             template: TemplateName::trusted("default"),
             network: NetworkKind::None,
+            ports: vec![3000],
             mode: Mode::Strong,
             phase: Some(Phase::Running),
             wanted: Wanted::Running,
@@ -337,7 +359,9 @@ pub(super) mod tests {
                 "issueTitle": "A \"title\"", "issueUrl": null, "provider": "simulated",
                 "externalId": null, "template": "default", "mode": "strong", "phase": "running",
                 "wanted": "running", "generation": 1, "attempt": 2, "failure": null,
-                "reason": "it is up", "endpoints": [], "agent": {"state": "idle", "since": at},
+                "reason": "it is up",
+                "endpoints": [{"port": 3000, "url": "/v1/sandboxes/sb-444500041/ports/3000/"}],
+                "agent": {"state": "idle", "since": at},
                 "createdAt": at, "phaseSince": at, "lastActivityAt": at, "deletedAt": null,
                 "meta": {}
             }})

@@ -87,6 +87,7 @@ impl Issue {
             external_id: self.state.external_id().cloned(),
             template: record.template.name.clone(),
             network: record.template.network.kind(),
+            ports: record.template.ports.clone(),
             mode: record.mode,
             phase: self.state.phase(),
             wanted: self.state.wanted(),

@@ -232,6 +232,8 @@ pub struct Sandbox {
     pub template: TemplateName,
     /// What it can reach of the network.
     pub network: NetworkKind,
+    /// TCP ports inside that can be reached from outside, through the server.
+    pub ports: Vec<u16>,
     /// How its create was recorded.
     pub mode: Mode,
     /// Where it is in its life; `None` once deleted.

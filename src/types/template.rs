@@ -15,6 +15,8 @@ pub struct Template {
     pub resources: Resources,
     /// What it can reach.
     pub network: Network,
+    /// TCP ports inside that can be reached from outside, through the server.
+    pub ports: Vec<u16>,
     /// What happens when it uses that up.
     pub on_limit: OnLimit,
 }

@@ -51,6 +51,7 @@ pub fn spec(name: &str, sandbox: &str) -> CreateSpec {
             mode: Mode::Strong,
             resources: Resources { cpu: 1.0, memory_mb: 512, processes: 128, disk_mb: 1024 },
             network: Network::None,
+            ports: Vec::new(),
             on_limit: OnLimit::Kill,
         },
         deadline: deadline(),

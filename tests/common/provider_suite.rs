@@ -299,6 +299,7 @@ impl Suite<'_> {
                 mode: Mode::Strong,
                 resources: Resources { cpu: 1.0, memory_mb: 256, processes: 64, disk_mb: 256 },
                 network: Network::None,
+                ports: Vec::new(),
                 on_limit: OnLimit::Kill,
             },
             deadline: self.deadline,

@@ -235,7 +235,7 @@ pub fn opening(request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
         .header("upgrade", "websocket")
         .header("sec-websocket-version", "13")
         .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
-        .header("sec-websocket-protocol", "other, issuebox.terminal.v1")
+        .header("sec-websocket-protocol", "other, issuebox.terminal.v1, issuebox.tunnel.v1")
 }
 
 /// A signed `issues` delivery in the shape of GitHub's.
@@ -363,6 +363,7 @@ fn rules(provider: &ProviderName) -> Rules {
             mode: Mode::Strong,
             resources: Resources { cpu: 1.0, memory_mb: 512, processes: 64, disk_mb: 512 },
             network: Network::None,
+            ports: vec![3000, 3001],
             on_limit: OnLimit::Kill,
         },
         providers: HashMap::from([(provider.clone(), provider_rules)]),

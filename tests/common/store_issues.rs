@@ -31,6 +31,7 @@ pub fn template() -> Template {
         mode: Mode::Strong,
         resources: Resources { cpu: 1.0, memory_mb: 1024, processes: 256, disk_mb: 2048 },
         network: Network::None,
+        ports: Vec::new(),
         on_limit: OnLimit::Kill,
     }
 }
@@ -241,15 +242,17 @@ fn any_template() -> BoxedStrategy<Template> {
         any::<u32>(),
         any::<u64>(),
         any::<bool>(),
-        any_network(),
+        (any_network(), proptest::collection::vec(any::<u16>(), 0..3)),
     )
-        .prop_map(|(name, provider, mode, cpu, memory_mb, processes, disk_mb, stops, network)| {
+        .prop_map(|(name, provider, mode, cpu, memory_mb, processes, disk_mb, stops, outside)| {
+            let (network, ports) = outside;
             Template {
                 name: TemplateName::trusted(name),
                 provider: ProviderName::trusted(provider),
                 mode,
                 resources: Resources { cpu, memory_mb, processes, disk_mb },
                 network,
+                ports,
                 on_limit: if stops { OnLimit::Stop } else { OnLimit::Kill },
             }
         })

@@ -136,6 +136,7 @@ impl World {
                 mode: Mode::Strong,
                 resources: Resources { cpu: 1.0, memory_mb: 1, processes: 1, disk_mb: 1 },
                 network: Network::None,
+                ports: Vec::new(),
                 on_limit: OnLimit::Kill,
             },
             deadline: self.in_an_hour(),

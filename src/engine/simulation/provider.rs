@@ -58,7 +58,7 @@ impl Cloud {
 /// What a call asks for.
 #[derive(Clone, Debug)]
 pub enum Op {
-    Create(CreateSpec),
+    Create(Box<CreateSpec>),
     Find(ObjectKey),
     Start(Target),
     Stop(Target),
@@ -160,7 +160,7 @@ impl SandboxProvider for SimProvider {
 
     async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
         let deadline = spec.deadline;
-        self.object(Op::Create(spec), deadline).await
+        self.object(Op::Create(Box::new(spec)), deadline).await
     }
 
     async fn find(&self, key: ObjectKey) -> Result<Vec<Object>, ProviderError> {

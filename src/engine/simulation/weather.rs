@@ -185,6 +185,7 @@ impl Weather {
             mode: if self.fast == 1000 { Mode::Fast } else { Mode::Strong },
             resources: Resources { cpu: 1.0, memory_mb: 64, processes: 8, disk_mb: 64 },
             network: Network::None,
+            ports: Vec::new(),
             on_limit: OnLimit::Kill,
         };
         ["default", "other"].into_iter().zip(&self.providers).map(template).collect()

@@ -30,6 +30,7 @@ pub(super) fn template(name: &str) -> Template {
         mode: Mode::Strong,
         resources: Resources { cpu: 1.0, memory_mb: 1024, processes: 256, disk_mb: 2048 },
         network: Network::None,
+        ports: Vec::new(),
         on_limit: OnLimit::Kill,
     }
 }

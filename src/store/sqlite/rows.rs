@@ -275,6 +275,8 @@ struct EndedBody<'a> {
     /// None where it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<Word<NetworkKind>>,
+    #[serde(default, skip_serializing_if = "<[u16]>::is_empty")]
+    ports: Cow<'a, [u16]>,
     mode: Word<Mode>,
     #[serde(skip_serializing_if = "Option::is_none")]
     phase: Option<Word<Phase>>,
@@ -307,6 +309,7 @@ pub(super) fn ended_body(sandbox: &Sandbox) -> Result<String, BadRow> {
             NetworkKind::None => None,
             kind @ (NetworkKind::Allow | NetworkKind::Full | NetworkKind::Host) => Some(Word(kind)),
         },
+        ports: Cow::Borrowed(&sandbox.ports),
         mode: Word(sandbox.mode),
         phase: sandbox.phase.map(Word),
         wanted: Word(sandbox.wanted),
@@ -341,6 +344,7 @@ pub(super) fn ended(row: &Row<'_>) -> rusqlite::Result<Sandbox> {
         external_id: row.get_ref(5)?.as_str_or_null()?.map(ExternalId::trusted),
         template: TemplateName::trusted(&*body.template),
         network: body.network.map_or(NetworkKind::None, |word| word.0),
+        ports: body.ports.into_owned(),
         mode: body.mode.0,
         phase: body.phase.map(|word| word.0),
         wanted: body.wanted.0,

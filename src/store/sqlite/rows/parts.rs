@@ -222,6 +222,8 @@ struct TemplatePart<'a> {
     /// None where it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     network: Option<NetworkPart>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ports: Vec<u16>,
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -243,6 +245,7 @@ impl<'a> From<&'a Template> for TemplatePart<'a> {
                 OnLimit::Stop => true,
             },
             network: NetworkPart::of(&template.network),
+            ports: template.ports.clone(),
         }
     }
 }
@@ -261,6 +264,7 @@ impl TemplatePart<'_> {
                 disk_mb: self.disk_mb,
             },
             network: self.network.map_or(Ok(Network::None), NetworkPart::into_network)?,
+            ports: self.ports,
             on_limit: if self.stops_on_limit { OnLimit::Stop } else { OnLimit::Kill },
         })
     }
