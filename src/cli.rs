@@ -31,6 +31,7 @@ mod login;
 mod logs;
 mod ls;
 mod output;
+mod port_forward;
 mod progress;
 mod raw;
 mod rejoin;
@@ -116,6 +117,8 @@ enum Verb {
     /// Look into a workspace, and take files out of it and into it
     #[command(subcommand)]
     Files(files::FilesVerb),
+    /// Reach servers in a sandbox on ports of this machine
+    PortForward(port_forward::PortForwardArgs),
     /// Show what commands in a sandbox wrote
     Logs(logs::LogsArgs),
     /// Show what happened to an issue, or follow what happens to all
@@ -192,6 +195,7 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
         Verb::Rm(args) => remote(&place, env, async |s| rm::run(s, args).await),
         Verb::Exec(args) => remote(&place, env, async |s| exec::run(s, args).await),
         Verb::Files(verb) => remote(&place, env, async |s| files::run(s, verb).await),
+        Verb::PortForward(args) => remote(&place, env, async |s| port_forward::run(s, args).await),
         Verb::Logs(args) => remote(&place, env, async |s| logs::run(s, args).await),
         Verb::Events(args) => remote(&place, env, async |s| events::run(s, args).await),
         Verb::Hold(mut args) => {

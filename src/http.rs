@@ -41,6 +41,7 @@ mod shared;
 mod sse;
 mod survey;
 mod webhooks;
+mod websocket;
 pub mod wire;
 
 use std::net::IpAddr;

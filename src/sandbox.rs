@@ -25,6 +25,7 @@
 
 mod files;
 pub mod local;
+mod ports;
 pub mod simulated;
 mod terminal;
 
@@ -38,6 +39,7 @@ pub use files::{
     ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart, WorkspacePath, Written,
 };
 
+pub use ports::Stream;
 pub use terminal::{
     Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, TerminalSize,
 };
@@ -113,6 +115,14 @@ pub trait SandboxProvider: Send + Sync + 'static {
         _request: TerminalRequest,
     ) -> Result<Terminal, WorkError> {
         Err(WorkError::Unsupported("terminals"))
+    }
+
+    /// Connects to the server that listens on a TCP port of the object's own loopback.
+    ///
+    /// # Errors
+    /// [`WorkError`]; `NotListening` where nobody accepts there.
+    async fn connect(&self, _target: Target, _port: u16) -> Result<Box<dyn Stream>, WorkError> {
+        Err(WorkError::Unsupported("ports"))
     }
 
     /// Lists what is at `path` in the workspace: the entry itself for a file, its entries down to
@@ -491,6 +501,9 @@ pub enum WorkError {
     /// The sandbox has no room or refuses (disk full, permission, too many processes).
     #[error("refused inside the sandbox: {0}")]
     Refused(String),
+    /// Nobody accepts connections on that port.
+    #[error("nothing in the sandbox listens on that port")]
+    NotListening,
     /// The provider does not offer this.
     #[error("this provider does not offer {0}")]
     Unsupported(&'static str),

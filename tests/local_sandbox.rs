@@ -18,9 +18,11 @@ mod life;
 mod limits;
 #[path = "local_sandbox/network.rs"]
 mod network;
+#[path = "local_sandbox/ports.rs"]
+mod ports;
 #[path = "local_sandbox/seccomp.rs"]
 mod seccomp;
-#[path = "local_sandbox/tools.rs"]
-mod tools;
 #[path = "local_sandbox/terminal.rs"]
 mod terminal;
+#[path = "local_sandbox/tools.rs"]
+mod tools;

@@ -202,7 +202,9 @@ async fn input_that_is_wrong_is_invalid_wherever_there_is_input() {
         );
     }
     let listing: Vec<_> = operations(&server).await.into_iter().filter(Operation::is_v1).collect();
-    assert!(listing.iter().all(|operation| operation.lists("invalid_request")));
+    // What is below a port means something to the server there alone.
+    let is_ours = |operation: &&Operation| !operation.path.ends_with("{tail}");
+    assert!(listing.iter().filter(is_ours).all(|operation| operation.lists("invalid_request")));
 }
 
 #[tokio::test]
@@ -212,6 +214,13 @@ async fn what_is_not_there_is_not_found() {
     expect(&server, "route_not_found", "nope", |_| true).await;
     for operation in operations(&server).await {
         assert_eq!(operation.path.contains("/{id}"), operation.lists("sandbox_not_found"));
+        if operation.lists("port_not_listed") {
+            let id = server.running("1").await;
+            let address = operation.address(&id, "1").replace("3000", "4000");
+            let answer = send(server.request(operation.method.clone(), &address)).await;
+            let is_redirect = !operation.path.ends_with("{tail}");
+            assert!(is_redirect || listed(&operation, &answer).1 == "port_not_listed");
+        }
     }
     let unsigned = server.client.post(server.url("/webhooks/github"));
     let unsigned = send(unsigned.header("content-type", "application/json").body("{}")).await;
@@ -259,8 +268,13 @@ async fn each_phase_refuses_what_it_is_said_to_refuse() {
         let address = operation.address("claude-issue-creating", "1");
         let with = if address.contains('?') { '&' } else { '?' };
         let url = server.url(&format!("{address}{with}wait=0"));
-        let request = server.client.request(operation.method.clone(), url).bearer_auth(TOKEN);
-        let answer = send(request.body(r#"{"command":["echo"]}"#)).await;
+        let request = server.client.request(operation.method.clone(), url);
+        // At a port nothing is waited for.
+        let request = match operation.path.contains("{port}") {
+            true => operation.bare(&server, "claude-issue-creating", "1"),
+            false => request.body(r#"{"command":["echo"]}"#),
+        };
+        let answer = send(request.bearer_auth(TOKEN)).await;
         assert_eq!(listed(operation, &answer).1, "not_running", "{}", operation.name());
     }
     provider.open();
@@ -309,6 +323,7 @@ async fn each_failure_of_work_has_its_code() {
         ("not_supported", WorkError::Unsupported("this")),
         ("provider_failed", WorkError::Broken("it is gone".into())),
         ("not_running", WorkError::NotRunning),
+        ("port_closed", WorkError::NotListening),
     ] {
         let works = |o: &&Operation| o.lists(code) && !o.is_remedy() && !o.is_socket();
         for operation in operations(&server).await.iter().filter(works) {
@@ -454,6 +469,8 @@ async fn every_code_that_is_described_is_provoked_by_a_test_here() {
         "upgrade_required",
         "too_many_attempts",
         "not_supported",
+        "port_closed",
+        "port_not_listed",
         "provider_failed",
         "overloaded",
         "store_failed",

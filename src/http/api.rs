@@ -11,6 +11,7 @@ pub mod holds;
 pub mod issues;
 pub mod login;
 pub mod logs;
+pub mod ports;
 pub mod sandboxes;
 pub mod system;
 pub mod terminal;

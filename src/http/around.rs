@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{HttpMessage, ResponseError, web};
 use tracing::Instrument;
@@ -38,6 +38,7 @@ pub async fn around<B: MessageBody + 'static>(
     let id: Arc<str> = shared.edge.ids.request_id().into();
     let route = routes::label(request.path());
     let method = method_word(request.method());
+    let asks_for_upgrade = request.head().upgrade();
     let head_only = *request.method() == Method::HEAD;
     if head_only {
         // HEAD is GET without the body, which actix-web leaves out when it writes the answer.
@@ -60,7 +61,13 @@ pub async fn around<B: MessageBody + 'static>(
     if head_only && response.response().body().size() == BodySize::Stream {
         response = response.map_body(|_, _| BoxBody::new(()));
     }
-    let status = response.status().as_u16();
+    let status = response.status();
+    if asks_for_upgrade && status != StatusCode::SWITCHING_PROTOCOLS {
+        // What follows such a request is taken for what follows the upgrade, also where it was
+        // refused: nothing else can be asked on this connection.
+        response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+    }
+    let status = status.as_u16();
     let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&id) {
         headers.insert(REQUEST_ID, value);

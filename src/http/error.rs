@@ -110,6 +110,10 @@ codes! {
     TooManyAttempts = "too_many_attempts", TOO_MANY_REQUESTS;
     /// The sandbox's provider does not offer this.
     NotSupported = "not_supported", NOT_IMPLEMENTED;
+    /// Nothing in the sandbox accepts connections on that port, or it gave no answer there.
+    PortClosed = "port_closed", BAD_GATEWAY;
+    /// The template does not list that port.
+    PortNotListed = "port_not_listed", NOT_FOUND;
     /// The sandbox's provider could not be reached or failed.
     ProviderFailed = "provider_failed", BAD_GATEWAY;
     /// Too much at once; nothing was stored.
@@ -336,6 +340,8 @@ impl From<WorkError> for ApiError {
             WorkError::WrongKind(_) => Self::new(Code::WrongKind, message).about("path"),
             WorkError::CannotStart(_) => Self::new(Code::CannotStart, message).about("command"),
             WorkError::Refused(_) => Self::new(Code::RefusedInside, message),
+            WorkError::NotListening => Self::new(Code::PortClosed, message)
+                .hint("start the server there, on 127.0.0.1 or all addresses of the sandbox"),
             WorkError::Unsupported(_) => Self::new(Code::NotSupported, message),
             WorkError::Broken(why) => {
                 tracing::warn!(error = %why, "work in a sandbox failed at its provider");

@@ -12,7 +12,7 @@ use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::api::{
-    commands, deliveries, drift, ensure, events, exec, files, holds, issues, login, logs,
+    commands, deliveries, drift, ensure, events, exec, files, holds, issues, login, logs, ports,
     sandboxes, system, terminal,
 };
 use super::error::{ApiError, Code};
@@ -36,6 +36,9 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(exec::exec)
         .service(terminal::terminal)
         .service(logs::logs)
+        .service(ports::get)
+        .service(ports::open)
+        .service(ports::list)
         .service(files::list)
         .service(files::read)
         .service(files::write)
@@ -112,8 +115,20 @@ fn allowed(item: &PathItem) -> HeaderValue {
     HeaderValue::from_str(&methods.join(", ")).expect("method names are header text")
 }
 
+/// Whether a path is one of a server in a sandbox, however long.
+fn is_below_port(path: &str) -> bool {
+    let mut parts = path.split('/').skip(1);
+    parts.next() == Some("v1")
+        && parts.next() == Some("sandboxes")
+        && parts.nth(1) == Some("ports")
+        && parts.nth(1).is_some()
+}
+
 /// The route that a path belongs to, as a metric label; all unknown ones are one.
 pub fn label(path: &str) -> &'static str {
+    if is_below_port(path) {
+        return "/v1/sandboxes/{id}/ports/{port}/{tail}";
+    }
     let mut parts = [""; 8];
     let mut len = 0;
     for part in path.split('/').skip(1) {
@@ -133,6 +148,8 @@ pub fn label(path: &str) -> &'static str {
         ["v1", "sandboxes", _, "exec"] => "/v1/sandboxes/{id}/exec",
         ["v1", "sandboxes", _, "terminal"] => "/v1/sandboxes/{id}/terminal",
         ["v1", "sandboxes", _, "logs"] => "/v1/sandboxes/{id}/logs",
+        ["v1", "sandboxes", _, "ports"] => "/v1/sandboxes/{id}/ports",
+        ["v1", "sandboxes", _, "ports", _] => "/v1/sandboxes/{id}/ports/{port}",
         ["v1", "sandboxes", _, "files"] => "/v1/sandboxes/{id}/files",
         ["v1", "sandboxes", _, "files", "content"] => "/v1/sandboxes/{id}/files/content",
         ["v1", "sandboxes", _, "files", "directory"] => "/v1/sandboxes/{id}/files/directory",

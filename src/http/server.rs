@@ -11,7 +11,7 @@ use utoipa_actix_web::AppExt;
 use super::around::around;
 use super::error::ApiError;
 use super::shared::Shared;
-use super::{Edge, page, routes};
+use super::{Edge, api, page, routes};
 
 /// Builds the server. It serves once its future is polled, and ends by its handle's `stop`: no
 /// signal is listened for. Before a graceful stop set [`Edge::closing`]: an open event stream
@@ -32,6 +32,7 @@ pub fn build(edge: Edge, listener: TcpListener) -> std::io::Result<Server> {
             .configure(routes::table)
             .into_app()
             .configure(page::pages)
+            .configure(api::ports::other_methods)
             .configure(|app| routes::other_methods(&document, app))
             .default_service(web::to(routes::unknown))
             .wrap(from_fn(around))

@@ -28,6 +28,7 @@
 
 mod archive;
 mod cgroup;
+mod connect;
 mod disk;
 mod exec;
 mod files;
@@ -57,8 +58,8 @@ use tokio::sync::mpsc;
 
 use super::{
     ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, FilePart, Health,
-    Object, ObjectKey, ProviderError, SandboxProvider, Strike, Target, TargetCall, Terminal,
-    TerminalRequest, Traits, Uniqueness, WorkError, WorkspacePath, Written,
+    Object, ObjectKey, ProviderError, SandboxProvider, Stream, Strike, Target, TargetCall,
+    Terminal, TerminalRequest, Traits, Uniqueness, WorkError, WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
 use crate::types::InstanceId;
@@ -218,6 +219,10 @@ impl SandboxProvider for LocalProvider {
         request: TerminalRequest,
     ) -> Result<Terminal, WorkError> {
         terminal::terminal(&self.objects.link(&target)?, request).await
+    }
+
+    async fn connect(&self, target: Target, port: u16) -> Result<Box<dyn Stream>, WorkError> {
+        Ok(Box::new(connect::connect(&self.objects.link(&target)?, port).await?))
     }
 
     async fn list_files(

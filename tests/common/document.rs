@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 
-use super::server::{Answer, TestServer, send};
+use super::server::{Answer, TestServer, opening, send};
 
 /// One operation of the description.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Operation {
 
     /// Whether it works in a sandbox.
     pub fn is_work(&self) -> bool {
-        self.path.contains("/files") || self.path.ends_with("/exec")
+        self.path.contains("/files") || self.path.ends_with("/exec") || self.path.contains("{port}")
     }
 
     /// Whether it goes on as a WebSocket, on which it says what went wrong.
@@ -104,6 +104,8 @@ impl Operation {
             .replace("{repo}", "hello")
             .replace("{number}", "7")
             .replace("{name}", "nope")
+            .replace("{port}", "3000")
+            .replace("{tail}", "a/b")
             .replace("{driftId}", "nope");
         let query = match self.path.rsplit('/').next() {
             Some("content" | "directory") => "?path=f",
@@ -122,6 +124,8 @@ impl Operation {
             "/v1/sandboxes" if self.takes_body => {
                 request.body(format!("{{\"issueId\":\"{issue}\"}}"))
             }
+            // Only what opens a socket there is asked where from.
+            "/v1/sandboxes/{id}/ports/{port}/{tail}" => opening(request),
             "/v1/sandboxes/{id}/exec" => request.body(r#"{"command":["echo"]}"#),
             "/v1/sandboxes/{id}/files/content" | "/v1/sandboxes/{id}/files/archive"
                 if self.takes_body =>

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 pub mod document;
+pub mod inside;
 pub mod provider;
 pub mod server;
 pub mod store;

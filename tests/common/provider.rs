@@ -156,6 +156,16 @@ impl SandboxProvider for MemoryProvider {
     /// `echo …` prints its arguments, `cat` its input, `fail N` exits with N, `many N` writes N
     /// bytes, `bytes` writes what is not UTF-8, `vanish` ends without an exit, `forever` runs
     /// until it is dropped, also in a shell; anything else cannot be started.
+    async fn connect(&self, _: Target, port: u16) -> Result<Box<dyn Stream>, WorkError> {
+        self.work()?;
+        if port != 3000 {
+            return Err(WorkError::NotListening);
+        }
+        let (ours, theirs) = tokio::io::duplex(16 * 1024);
+        tokio::spawn(super::inside::serve(theirs));
+        Ok(Box::new(ours))
+    }
+
     async fn exec(&self, _: Target, request: ExecRequest) -> Result<Execution, WorkError> {
         self.work()?;
         let (tx, events) = mpsc::channel(4);

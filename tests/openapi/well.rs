@@ -51,6 +51,7 @@ async fn what_goes_well_goes_as_described() {
             "",
         ),
         ("POST", exec, "/v1/sandboxes/claude-issue-1/exec", r#"{"command":["echo"]}"#),
+        ("GET", "/v1/sandboxes/{id}/ports", "/v1/sandboxes/claude-issue-1/ports", ""),
         ("GET", "/v1/sandboxes/{id}/logs", "/v1/sandboxes/claude-issue-1/logs?tail=5", ""),
         ("PUT", content, "/v1/sandboxes/claude-issue-1/files/content?path=f", "x"),
         ("PUT", content, "/v1/sandboxes/claude-issue-1/files/content?path=f", "y"),
@@ -122,6 +123,15 @@ async fn what_goes_well_goes_as_described() {
     let socket = server.request(Method::GET, "/v1/sandboxes/claude-issue-2/terminal");
     let socket = send(opening(socket)).await;
     seen.insert(("GET /v1/sandboxes/{id}/terminal".into(), socket.status));
+    let port = "/v1/sandboxes/{id}/ports/{port}";
+    for (path, tail, opens) in [(port, "", true), (port, "/x", true), (port, "/x", false)] {
+        let address = format!("/v1/sandboxes/claude-issue-2/ports/3000{tail}");
+        let request = server.request(Method::GET, &address);
+        let request = if opens { opening(request) } else { request };
+        let below = if tail.is_empty() { "" } else { "/{tail}" };
+        let answer = request.send().await.expect("an answer");
+        seen.insert((format!("GET {path}{below}"), answer.status().as_u16()));
+    }
     // An event stream does not end; its head says enough.
     let events = server.request(Method::GET, "/v1/events").send().await.expect("an answer");
     seen.insert(("GET /v1/events".into(), events.status().as_u16()));

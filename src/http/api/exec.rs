@@ -164,6 +164,15 @@ pub async fn work_to_read(
     begin(shared, caller, id, caller.session.is_none(), at_most).await
 }
 
+/// The same, of one that runs already.
+pub async fn work_where_it_runs(
+    shared: &Shared,
+    caller: &Caller,
+    id: &str,
+) -> Result<Work, ApiError> {
+    begin(shared, caller, id, false, Duration::ZERO).await
+}
+
 async fn begin(
     shared: &Shared,
     caller: &Caller,

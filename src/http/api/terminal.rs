@@ -11,14 +11,14 @@
 mod bridge;
 mod frames;
 
-use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, get, web};
 
 use crate::http::Shared;
 use crate::http::auth::{self, Caller};
 use crate::http::ending::Ending;
-use crate::http::error::{ApiError, Code};
+use crate::http::error::ApiError;
 use crate::http::query::Query;
+use crate::http::websocket;
 use crate::http::wire::Failed;
 
 use bridge::Bridge;
@@ -72,25 +72,9 @@ pub async fn terminal(
         auth::check_origin(&shared, &request)?;
     }
     let work = super::exec::work(&shared, &caller, &path, at_most).await?;
-    if !offers_protocol(&request) {
-        return Err(upgrade_required("the sub-protocol is not offered".to_owned()));
-    }
-    let (answer, socket, messages) = actix_ws::handle_with_protocols(&request, body, &[PROTOCOL])
-        .map_err(|error| upgrade_required(error.to_string()))?;
+    let (answer, socket, messages) = websocket::open(&request, body, PROTOCOL)?;
     let ending = Ending::new(&shared, caller.session.clone());
     let ping_every = shared.edge.limits.ping_every;
     actix_web::rt::spawn(Bridge::new(work, (socket, messages), ending, ping_every).run());
     Ok(answer)
-}
-
-fn offers_protocol(request: &HttpRequest) -> bool {
-    let offered = request.headers().get_all(header::SEC_WEBSOCKET_PROTOCOL);
-    let mut offered = offered.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
-    offered.any(|protocol| protocol.trim() == PROTOCOL)
-}
-
-fn upgrade_required(why: String) -> ApiError {
-    ApiError::new(Code::UpgradeRequired, format!("this is no WebSocket of ours: {why}"))
-        .hint(format!("open a WebSocket (RFC 6455) with Sec-WebSocket-Protocol: {PROTOCOL}"))
-        .header(header::UPGRADE, HeaderValue::from_static("websocket"))
 }

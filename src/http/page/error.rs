@@ -116,6 +116,8 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         Code::Overloaded | Code::ShuttingDown => Some("Nothing was changed. Try again shortly."),
         Code::StoreFailed => Some("Nothing was changed. The server's log says what is wrong."),
         Code::FileExists => Some("Choose another place, or say that it may be replaced."),
+        Code::PortClosed => Some("Start the server there first."),
+        Code::PortNotListed => Some("List the port in the sandbox's template."),
         Code::FileNotFound => Some("It may have been removed meanwhile."),
         Code::InvalidRequest
         | Code::PathNotAllowed

@@ -9,6 +9,7 @@ use maud::{Markup, html};
 
 use crate::engine::SandboxRef;
 use crate::http::Shared;
+use crate::http::api::ports::{self, EndpointState};
 use crate::http::api::sandboxes::{bounded, stored};
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
@@ -61,6 +62,7 @@ pub async fn show(
     let view = View {
         now: shared.edge.clock.now(),
         holds: covering(&frame.attention().holds, &sandbox),
+        endpoints: ports::states(&shared, &sandbox).await,
         limits: facts::limits(&shared, &sandbox).await,
         done,
         successor,
@@ -123,6 +125,7 @@ struct View {
     /// The newest sandbox of the same issue, where this one is not it.
     successor: Option<Sandbox>,
     holds: Vec<Hold>,
+    endpoints: Vec<EndpointState>,
     limits: Limits,
     /// What the visitor just did.
     done: Option<Action>,
@@ -141,7 +144,7 @@ fn render(view: &View, frame: &Frame) -> Markup {
         }
         div .columns {
             section #facts data-live aria-label="Facts" {
-                (facts::card(sandbox, &view.limits, *now))
+                (facts::card(sandbox, &view.endpoints, &view.limits, *now))
             }
             div .stack {
                 section #history data-live aria-label="History" { (timeline::card(view)) }

@@ -17,6 +17,7 @@
 
 mod check;
 mod confine;
+mod connect;
 mod files;
 mod init;
 mod launch;

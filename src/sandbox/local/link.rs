@@ -270,6 +270,7 @@ fn failure(kind: Trouble, message: String) -> WorkError {
         Trouble::WrongKind => WorkError::WrongKind(message),
         Trouble::CannotStart => WorkError::CannotStart(message),
         Trouble::Refused => WorkError::Refused(message),
+        Trouble::NotListening => WorkError::NotListening,
         Trouble::Broken => WorkError::Broken(message),
     }
 }

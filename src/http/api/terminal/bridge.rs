@@ -3,39 +3,30 @@
 //! The two directions are apart: a client that does not read holds its command up, and a command
 //! that does not read its client, but neither stops the other direction. What waits on the way is
 //! bounded everywhere: by the terminal's queues, by the 32 messages that a socket holds, and by the
-//! connection's own buffers. Who falls silent altogether is given up after [`PINGS_MAX`] pings;
+//! connection's own buffers. Who falls silent altogether is given up after four pings;
 //! not while it is us who do not read, since its pongs stand behind what it typed.
 
-use std::cell::Cell;
 use std::time::Duration;
 
 use actix_ws::{
-    AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason, Closed, MessageStream,
+    AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason, MessageStream,
     ProtocolError, Session,
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::frames::{self, FromClient};
 use crate::engine::Work;
 use crate::http::api::exec;
 use crate::http::ending::{Ended, Ending};
 use crate::http::error::{ApiError, Code};
+use crate::http::websocket::{LAST_WORDS_WAIT, MESSAGE_LEN_MAX, Pulse};
 use crate::sandbox::{Terminal, TerminalControl, TerminalEvent, TerminalRequest};
-
-/// Longest message of a client, in bytes.
-const MESSAGE_LEN_MAX: usize = 64 * 1024;
 
 /// How long a client may take to say what to run.
 const START_WAIT: Duration = Duration::from_secs(10);
-
-/// How many pings a client may leave unanswered.
-const PINGS_MAX: u32 = 4;
-
-/// How long telling the end may take to a client that does not read.
-const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 
 /// One terminal and its client.
 pub struct Bridge {
@@ -104,7 +95,7 @@ async fn serve(
     messages: &mut AggregatedMessageStream,
     ping_every: Duration,
 ) -> End {
-    let pulse = Pulse { heard: Cell::new(Instant::now()), is_held: Cell::new(false) };
+    let pulse = Pulse::new();
     let mut client = Client { messages, socket: socket.clone(), pulse: &pulse };
     let request = match timeout(START_WAIT, client.start()).await {
         Ok(Ok(request)) => request,
@@ -122,7 +113,7 @@ async fn serve(
         biased;
         end = show(socket.clone(), events) => end,
         end = client.type_into(&input, &control) => end,
-        end = watch(socket.clone(), &pulse, ping_every) => end,
+        () = pulse.stops(socket.clone(), ping_every) => End::Gone,
     }
 }
 
@@ -142,31 +133,6 @@ async fn show(mut socket: Session, mut events: mpsc::Receiver<TerminalEvent>) ->
         }
     }
     End::Wrong(exec::went_away())
-}
-
-/// Pings, and returns once the client has been silent for too long.
-async fn watch(mut socket: Session, pulse: &Pulse, ping_every: Duration) -> End {
-    loop {
-        sleep(ping_every).await;
-        if pulse.is_held.get() {
-            pulse.heard.set(Instant::now());
-        }
-        if pulse.heard.get().elapsed() >= ping_every * PINGS_MAX {
-            return End::Gone;
-        }
-        // Where there is no room the client does not read: what it has will wake it, or not. That
-        // a connection has broken on which nothing is read is known by writing to it alone.
-        if let Some(Err(Closed)) = socket.ping(b"").now_or_never() {
-            return End::Gone;
-        }
-    }
-}
-
-/// When something was last heard of a client.
-struct Pulse {
-    heard: Cell<Instant>,
-    /// Whether it is us who do not listen, because the command does not take what was typed.
-    is_held: Cell<bool>,
 }
 
 /// The client's side of the socket.

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use crate::http::Shared;
+use crate::http::api::ports::EndpointState;
 use crate::http::page::providers::limit_name;
 use crate::http::page::time::since;
 use crate::sandbox::Isolation;
@@ -37,7 +38,12 @@ impl Limits {
 }
 
 /// The facts in a card.
-pub(super) fn card(sandbox: &Sandbox, limits: &Limits, now: Timestamp) -> Markup {
+pub(super) fn card(
+    sandbox: &Sandbox,
+    endpoints: &[EndpointState],
+    limits: &Limits,
+    now: Timestamp,
+) -> Markup {
     html! {
         div .card .facts data-key="facts" {
             h2 { "What it is" }
@@ -57,10 +63,29 @@ pub(super) fn card(sandbox: &Sandbox, limits: &Limits, now: Timestamp) -> Markup
                     Some(id) => code(id.as_str()),
                     None => html! { span .soft { "not known yet" } },
                 }))
-                (fact("Endpoints", html! { span .soft { "none: no port is published" } }))
+                (fact("Endpoints", endpoint_list(endpoints)))
             }
             h2 { "Limits in force" }
             (limits_list(limits, sandbox.network))
+        }
+    }
+}
+
+/// The servers in it. One that listens is a link: what it shows has no session here.
+fn endpoint_list(endpoints: &[EndpointState]) -> Markup {
+    html! {
+        @if endpoints.is_empty() { span .soft { "none: the template lists no port" } }
+        @for EndpointState { endpoint, state } in endpoints {
+            div {
+                @match state {
+                    Some("listening") => {
+                        a href=(endpoint.url) target="_blank" rel="noreferrer" { (endpoint.port) }
+                        " listening"
+                    }
+                    Some(state) => { (endpoint.port) " " span .soft { (state) } }
+                    None => { (endpoint.port) " " span .soft { "not known" } }
+                }
+            }
         }
     }
 }

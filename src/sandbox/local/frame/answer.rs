@@ -29,7 +29,8 @@ pub enum Answer {
         /// Its exit code; 128 + n after signal n.
         code: i32,
     },
-    /// A file or a terminal is open. Beside it: the file, or the terminal's master side.
+    /// A file, a terminal or a connection is open. Beside it: the file, the terminal's master side,
+    /// the socket.
     Opened {
         /// The request.
         id: u64,
@@ -71,10 +72,12 @@ pub enum Trouble {
     Exists,
     /// The archive is not one, or holds what is not taken.
     BadArchive,
+    /// Nobody accepts connections there.
+    NotListening,
 }
 
 impl Trouble {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::NoSuchFile,
         Self::NotAllowed,
         Self::WrongKind,
@@ -83,6 +86,7 @@ impl Trouble {
         Self::Broken,
         Self::Exists,
         Self::BadArchive,
+        Self::NotListening,
     ];
 
     fn code(self) -> u8 {
@@ -95,6 +99,7 @@ impl Trouble {
             Self::Broken => 5,
             Self::Exists => 6,
             Self::BadArchive => 7,
+            Self::NotListening => 8,
         }
     }
 }

@@ -113,6 +113,15 @@ pub enum Request {
         /// What to do.
         work: FileWork,
     },
+    /// Connect to a TCP port of the sandbox's own loopback.
+    Connect {
+        /// The request.
+        id: u64,
+        /// Which port.
+        port: u16,
+        /// Whether to IPv6's loopback, instead of IPv4's.
+        v6: bool,
+    },
     /// End: ask every process to, and go once all have gone or the time is up.
     Stop {
         /// How long processes are given, in milliseconds.
@@ -182,6 +191,12 @@ impl Request {
                 put_u64(&mut out, *id);
                 work.put(&mut out);
             }
+            Self::Connect { id, port, v6 } => {
+                out.push(12);
+                put_u64(&mut out, *id);
+                put_u32(&mut out, u32::from(*port));
+                put_bool(&mut out, *v6);
+            }
             Self::Stop { grace_ms } => {
                 out.push(8);
                 put_u32(&mut out, *grace_ms);
@@ -233,6 +248,11 @@ impl Request {
                 rows: u16::try_from(from.u32()?).ok()?,
             },
             11 => Self::HangUp { id: from.u64()? },
+            12 => Self::Connect {
+                id: from.u64()?,
+                port: from.u32()?.try_into().ok()?,
+                v6: from.bool()?,
+            },
             _ => return None,
         };
         from.end()?;

@@ -40,6 +40,7 @@ fn requests() -> Vec<Request> {
         Request::Write { id: 5, path: b"p".to_vec() },
         Request::Finish { id: 6, write: 5, keep: true },
         Request::Delete { id: 7, path: b"p".to_vec() },
+        Request::Connect { id: 9, port: 65_535, v6: true },
         Request::Stop { grace_ms: 9 },
     ]
     .into_iter()

@@ -25,7 +25,7 @@ use super::files::{Failure, Files};
 use super::seccomp::Filters;
 use super::start::{self, Order, Starting, Streams};
 use super::sys::{self, Fork};
-use super::{SetupError, Step, check, confine, network, session, terminal, view};
+use super::{SetupError, Step, check, confine, connect, network, session, terminal, view};
 use crate::sabotage::{Bug, on};
 
 /// How often a killed session that has not wholly ended is looked at again. Its processes are
@@ -263,6 +263,10 @@ impl Init<'_> {
             Request::Delete { id, path } => {
                 self.fork_worker(id, |files| files.delete(&path).map(|()| false));
             }
+            Request::Connect { id, port, v6 } => match connect::connect(port, v6) {
+                Ok(socket) => self.say_with(&Answer::Opened { id }, &[socket.as_fd()]),
+                Err(failure) => self.fail(id, failure),
+            },
             Request::Files { id, work } => self.work_on_files(id, work, descriptors.pop()),
             Request::Stop { grace_ms } => {
                 self.stop_at = Some(Instant::now() + Duration::from_millis(u64::from(grace_ms)));

@@ -1,0 +1,199 @@
+//! `issuebox port-forward`: ports of a sandbox on this machine.
+//!
+//! Each connection here becomes one to the server in the sandbox, over a WebSocket of the API, so
+//! whoever can call the API needs no other way in. It carries bytes: what speaks over them, and
+//! which address a browser takes it to come from, is as if the server ran here.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use futures_util::stream::{FuturesUnordered, SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::tungstenite::Message;
+
+use super::Session;
+use super::client::{Call, Client, WebSocket};
+use super::failure::Failure;
+use super::target::Target;
+
+/// The meaning of the messages.
+const PROTOCOL: &str = "issuebox.tunnel.v1";
+
+/// How long a server may be silent; it pings every 15 seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// Longest message, in bytes: what the server takes.
+const MESSAGE_LEN_MAX: usize = 64 * 1024;
+
+/// Most connections at a time; further ones wait to be accepted.
+const CONNECTIONS_MAX: usize = 256;
+
+#[derive(Debug, Args)]
+pub(super) struct PortForwardArgs {
+    /// Listen on this address of this machine; others than 127.0.0.1 let others in
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    address: IpAddr,
+    /// Which issue
+    #[arg(value_parser = Target::parse)]
+    issue: Target,
+    /// A port that the sandbox's template lists, or LOCAL:PORT for another one here, 0 for any
+    #[arg(value_name = "PORT", required = true, value_parser = Ports::parse)]
+    ports: Vec<Ports>,
+}
+
+/// A port here, and the one in the sandbox that it leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ports {
+    here: u16,
+    there: u16,
+}
+
+impl Ports {
+    fn parse(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse::<u16>().map_err(|_| "must be PORT or LOCAL:PORT");
+        let (here, there) = match text.split_once(':') {
+            Some((here, there)) => (number(here)?, number(there)?),
+            None => (number(text)?, number(text)?),
+        };
+        if there == 0 {
+            return Err("must name a port of the sandbox, from 1 to 65535".to_owned());
+        }
+        Ok(Self { here, there })
+    }
+}
+
+pub(super) async fn run(
+    session: &mut Session<'_>,
+    args: PortForwardArgs,
+) -> anyhow::Result<ExitCode> {
+    let sandbox = args.issue.sandbox(&session.client).await?;
+    let mut listeners = Vec::new();
+    for ports in args.ports {
+        // What is wrong with a port is said now, and not to whoever connects.
+        check(&session.client, &sandbox.id, ports.there).await?;
+        let address = SocketAddr::from((args.address, ports.here));
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            anyhow::anyhow!("cannot listen on {address}: {error}; name another port, as in 0:3000")
+        })?;
+        let address = listener.local_addr()?;
+        let line = format!("{address} leads to port {} of {}", ports.there, sandbox.name);
+        session.screen.line(&line)?;
+        listeners.push((listener, ports.there));
+    }
+    let client = &session.client;
+    let serving =
+        listeners.iter().map(|(listener, port)| serve(client, &sandbox.id, listener, *port));
+    let (failed, ..) = futures_util::future::select_all(serving.map(Box::pin)).await;
+    Err(failed.into())
+}
+
+/// Carries every connection to a listener, until it can accept no more.
+async fn serve(client: &Client, sandbox: &str, listener: &TcpListener, port: u16) -> io::Error {
+    let mut open = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if open.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, _)) => open.push(carry(client, sandbox, port, stream)),
+                Err(error) => return error,
+            },
+            Some(()) = open.next() => {}
+        }
+    }
+}
+
+/// Carries one connection. What is in its way is told here: over it there is no way to.
+async fn carry(client: &Client, sandbox: &str, port: u16, mut stream: TcpStream) {
+    match open(client, sandbox, port).await {
+        Ok(socket) => {
+            let (sink, source) = socket.split();
+            let (reader, writer) = stream.split();
+            tokio::select! {
+                () = back(source, writer) => {}
+                () = there(sink, reader) => {}
+            }
+        }
+        Err(failure) => eprintln!("port {port}: {failure}"),
+    }
+}
+
+/// Whether the port is one that can be asked for; that nobody listens there yet is no trouble.
+async fn check(client: &Client, sandbox: &str, port: u16) -> anyhow::Result<()> {
+    let answer = client.call(Call::get(&["sandboxes", sandbox, "ports"])).await?;
+    let listed: Vec<u64> = answer
+        .data()
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["port"].as_u64())
+        .collect();
+    if listed.contains(&u64::from(port)) {
+        return Ok(());
+    }
+    let message = format!("the sandbox's template does not list port {port}");
+    let hint = match &listed[..] {
+        [] => "add it to `ports` of the template; sandboxes that are made then have it".to_owned(),
+        listed => {
+            format!("it lists {}", listed.iter().map(u64::to_string).collect::<Vec<_>>().join(", "))
+        }
+    };
+    Err(Failure::Usage { message, hint }.into())
+}
+
+async fn open(client: &Client, sandbox: &str, port: u16) -> Result<WebSocket, Failure> {
+    let call = Call::get(&["sandboxes", sandbox, "ports", &port.to_string()]);
+    client.web_socket(call, PROTOCOL).await
+}
+
+/// Sends what comes in here, then its end. Returns where that can't be sent: the server has gone.
+async fn there(mut sink: SplitSink<WebSocket, Message>, mut reader: ReadHalf<'_>) {
+    let mut buffer = vec![0; MESSAGE_LEN_MAX];
+    loop {
+        // What broke off has ended, as far as the server can be told.
+        let len = reader.read(&mut buffer).await.unwrap_or(0);
+        if sink.send(Message::binary(buffer[..len].to_vec())).await.is_err() {
+            return;
+        }
+        if len == 0 {
+            // The other direction decides about the end.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Hands out what comes from the sandbox. Returns once the server closes: both directions have ended.
+async fn back(mut source: SplitStream<WebSocket>, mut writer: WriteHalf<'_>) {
+    while let Ok(Some(Ok(message))) = tokio::time::timeout(SILENCE_MAX, source.next()).await {
+        let written = match message {
+            Message::Binary(bytes) if bytes.is_empty() => writer.shutdown().await,
+            Message::Binary(bytes) => writer.write_all(&bytes).await,
+            Message::Text(_) | Message::Close(_) => return,
+            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Ok(()),
+        };
+        if written.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_the_same_here_unless_another_is_named() {
+        for (text, here, there) in
+            [("3000", 3000, 3000), ("8080:3000", 8080, 3000), ("0:80", 0, 80)]
+        {
+            assert_eq!(Ports::parse(text), Ok(Ports { here, there }), "{text}");
+        }
+        for wrong in ["", "0", "1:0", "a", "1:2:3", "65536", "-1", ":80", "80:"] {
+            assert!(Ports::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Requests and bytes on their way to a server in a sandbox and back.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use actix_web::web::{self, Bytes};
+use actix_web::{HttpResponse, HttpResponseBuilder, http::StatusCode};
+use futures_util::StreamExt;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, split};
+use tokio::sync::mpsc;
+
+use super::headers::Head;
+use crate::engine::AtWork;
+use crate::http::ending::Ending;
+use crate::http::error::{ApiError, Code};
+use crate::sandbox::Stream;
+
+/// How long a server may think before it begins to answer: longer than what polls usually wait.
+const ANSWER_WAIT: Duration = Duration::from_secs(120);
+
+/// Most bytes of an answer that are read ahead of a caller, beside those of the kernel.
+const READ_AHEAD_LEN: usize = 64 * 1024;
+
+/// What an answer goes on under: the sandbox is at work as long as it lasts, and it ends early where
+/// the server does, or the session that asked.
+pub struct Under {
+    /// Kept, not read.
+    pub at_work: Arc<AtWork>,
+    /// Its early end.
+    pub ending: Ending,
+}
+
+/// Sends a request on and answers with what comes back.
+///
+/// # Errors
+/// 502 where there is no answer that could be understood.
+pub async fn forward(
+    mut head: Head,
+    payload: web::Payload,
+    stream: Box<dyn Stream>,
+    under: Under,
+) -> Result<HttpResponse, ApiError> {
+    let closed = |error: hyper::Error| {
+        ApiError::new(Code::PortClosed, format!("what listens there gave no answer: {error}"))
+            .hint("it must speak HTTP/1.1; for anything else there is issuebox port-forward")
+    };
+    let (mut sender, connection) = http1::Builder::new()
+        .max_buf_size(READ_AHEAD_LEN)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(closed)?;
+    // Ends with the answer, or the request where that is given up.
+    actix_web::rt::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "a connection to a sandbox's port broke off");
+        }
+    });
+    // An upgraded request has no body; what comes behind it is for after the answer.
+    let (body, upgraded) = match head.upgrade {
+        Some(_) => (None, Some(payload)),
+        None => (Some(payload), None),
+    };
+    let body = futures_util::stream::iter(body).flatten();
+    let body = StreamBody::new(body.map(|piece| piece.map(Frame::data)));
+    let request = std::mem::take(&mut head.request).map(|()| body);
+    let answered = tokio::time::timeout(ANSWER_WAIT, sender.send_request(request)).await;
+    let mut answer = answered
+        .map_err(|_| {
+            let secs = ANSWER_WAIT.as_secs();
+            ApiError::new(Code::PortClosed, format!("no answer came within {secs} seconds"))
+        })?
+        .map_err(closed)?;
+    let status = StatusCode::from_u16(answer.status().as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
+    let mut back = HttpResponse::build(status);
+    for (name, value) in head.come_back(answer.headers()) {
+        back.append_header((name, value));
+    }
+    match (status, upgraded, head.upgrade) {
+        (StatusCode::SWITCHING_PROTOCOLS, Some(payload), Some(to)) => {
+            let stream = hyper::upgrade::on(&mut answer).await.map_err(closed)?;
+            let bytes = join(payload, Box::new(TokioIo::new(stream)), under);
+            Ok(back.upgrade(to).streaming(bytes))
+        }
+        _ => Ok(with_body(back, answer.into_body(), under)),
+    }
+}
+
+/// The answer with what follows its head.
+fn with_body(
+    mut back: HttpResponseBuilder,
+    body: hyper::body::Incoming,
+    under: Under,
+) -> HttpResponse {
+    let len = hyper::body::Body::size_hint(&body).exact();
+    let Under { at_work, mut ending } = under;
+    let pieces = body.into_data_stream().map(|piece| piece.map_err(std::io::Error::other));
+    let ended = Box::pin(async move { ending.come().await });
+    // Kept as long as there are pieces.
+    let pieces = pieces.take_until(ended).map(move |piece| {
+        let _ = &at_work;
+        piece
+    });
+    match len {
+        Some(len) => back.no_chunking(len).streaming(pieces),
+        None => back.streaming(pieces),
+    }
+}
+
+/// Carries bytes both ways until either side has ended both of its directions, or both have ended
+/// one: what comes from `stream` is what this streams.
+pub fn join(
+    payload: web::Payload,
+    stream: Box<dyn Stream>,
+    under: Under,
+) -> impl futures_util::Stream<Item = std::io::Result<Bytes>> {
+    let (reader, mut writer) = split(stream);
+    let (sender, pieces) = mpsc::channel(1);
+    let Under { at_work, mut ending } = under;
+    actix_web::rt::spawn(async move {
+        let mut payload = payload;
+        let there = async {
+            while let Some(Ok(piece)) = payload.next().await {
+                if writer.write_all(&piece).await.is_err() {
+                    return;
+                }
+            }
+            // The other side reads to the end of what was sent, and may go on answering.
+            let _ = writer.shutdown().await;
+        };
+        let back = read_all(reader, &sender);
+        tokio::select! {
+            _ = ending.come() => {}
+            _ = sender.closed() => {}
+            _ = futures_util::future::join(there, back) => {}
+        }
+        drop(at_work);
+    });
+    Pieces(pieces)
+}
+
+/// Reads until the end, at the pace of whoever takes the pieces.
+async fn read_all(
+    mut reader: ReadHalf<Box<dyn Stream>>,
+    sender: &mpsc::Sender<std::io::Result<Bytes>>,
+) {
+    let mut buffer = vec![0; READ_AHEAD_LEN];
+    loop {
+        let piece = match reader.read(&mut buffer).await {
+            Ok(0) => return,
+            Ok(len) => Ok(Bytes::copy_from_slice(&buffer[..len])),
+            Err(error) => Err(error),
+        };
+        let is_last = piece.is_err();
+        if sender.send(piece).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// What is received, as a stream.
+struct Pieces(mpsc::Receiver<std::io::Result<Bytes>>);
+
+impl futures_util::Stream for Pieces {
+    type Item = std::io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(context)
+    }
+}

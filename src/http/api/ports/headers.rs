@@ -1,0 +1,230 @@
+//! What of a request's head goes to a server in a sandbox, and of its answer's head comes back.
+
+use actix_web::HttpRequest;
+use actix_web::http::header::{self, HeaderMap};
+use hyper::header::{HeaderName, HeaderValue};
+
+use crate::http::Shared;
+use crate::http::auth::{self, Caller, FORM_TOKEN_HEADER};
+
+/// Headers of one connection, not of what goes over it (RFC 9110, section 7.6.1).
+const HOP_BY_HOP: [&str; 8] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+];
+
+/// What a sandbox must not tell a browser about our address, beside its cookies.
+const OURS_TO_SAY: [&str; 8] = [
+    "alt-svc",
+    "clear-site-data",
+    "nel",
+    "public-key-pins",
+    "report-to",
+    "reporting-endpoints",
+    "service-worker-allowed",
+    "strict-transport-security",
+];
+
+/// Takes the origin from a document, and with it all that is kept for ours.
+pub const SANDBOX: &str = "sandbox allow-downloads allow-forms allow-modals allow-popups \
+                           allow-scripts";
+
+/// What is asked of the server in the sandbox.
+pub struct Head {
+    /// The request, without its body.
+    pub request: hyper::Request<()>,
+    /// What it is asked to be upgraded to.
+    pub upgrade: Option<String>,
+    /// The path that stands for the server's root.
+    prefix: String,
+    port: u16,
+    /// Whether cookies are the caller's own, and not a browser's for our address.
+    with_cookies: bool,
+}
+
+/// What a request asks to be upgraded to.
+pub fn upgrade(headers: &HeaderMap) -> Option<&str> {
+    let connection = headers.get_all(header::CONNECTION).filter_map(|value| value.to_str().ok());
+    let is_asked = connection
+        .flat_map(|value| value.split(','))
+        .any(|option| option.trim().eq_ignore_ascii_case("upgrade"));
+    headers.get(header::UPGRADE)?.to_str().ok().filter(|_| is_asked)
+}
+
+impl Head {
+    /// What of a request below `/v1/sandboxes/{id}/ports/{port}/` goes on.
+    pub fn of(shared: &Shared, caller: &Caller, request: &HttpRequest, port: u16) -> Self {
+        let (prefix, tail) = split(request.uri().path());
+        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+        let upgrade = upgrade(request.headers()).map(str::to_owned);
+        let with_cookies = caller.session.is_none();
+        let mut on = hyper::Request::new(());
+        // What actix-web read as a path and a method is one here too.
+        *on.method_mut() = request.method().as_str().parse().unwrap_or_default();
+        *on.uri_mut() = format!("/{tail}{query}").parse().unwrap_or_default();
+        let named = connection_options(request.headers());
+        for (name, value) in request.headers() {
+            let word = name.as_str();
+            let is_kept = match word {
+                "authorization" | "host" | "upgrade" | FORM_TOKEN_HEADER => false,
+                "cookie" => with_cookies,
+                word => !HOP_BY_HOP.contains(&word) && !word.starts_with("x-forwarded-"),
+            };
+            if is_kept && !named.iter().any(|option| option.eq_ignore_ascii_case(word)) {
+                append(on.headers_mut(), word, value.as_bytes());
+            }
+        }
+        let base = auth::base_url(shared, request);
+        let (scheme, host) = base.split_once("://").unwrap_or(("http", &base));
+        let address = auth::client_address(shared, request);
+        let address = address.map(|address| address.to_string()).unwrap_or_default();
+        for (name, value) in [
+            ("host", format!("localhost:{port}").as_str()),
+            ("x-forwarded-for", &address),
+            ("x-forwarded-host", host),
+            ("x-forwarded-proto", scheme),
+            ("x-forwarded-prefix", &prefix),
+        ] {
+            append(on.headers_mut(), name, value.as_bytes());
+        }
+        if let Some(to) = &upgrade {
+            append(on.headers_mut(), "upgrade", to.as_bytes());
+            append(on.headers_mut(), "connection", b"upgrade");
+        }
+        Self { request: on, upgrade, prefix, port, with_cookies }
+    }
+
+    /// What of an answer's head comes back, in its order.
+    pub fn come_back(&self, answer: &hyper::HeaderMap) -> Vec<(String, Vec<u8>)> {
+        let mut back = Vec::with_capacity(answer.len() + 1);
+        for (name, value) in answer {
+            let word = name.as_str();
+            let is_kept = match word {
+                "set-cookie" => self.with_cookies,
+                "upgrade" | "content-length" => false,
+                word => !HOP_BY_HOP.contains(&word) && !OURS_TO_SAY.contains(&word),
+            };
+            if is_kept {
+                let value = match (word, value.to_str()) {
+                    ("location", Ok(to)) => self.location(to).into_bytes(),
+                    _ => value.as_bytes().to_vec(),
+                };
+                back.push((word.to_owned(), value));
+            }
+        }
+        back.push(("content-security-policy".to_owned(), SANDBOX.as_bytes().to_vec()));
+        back
+    }
+
+    /// Where a redirect leads, seen from outside: one to the server's own address stays there.
+    fn location(&self, to: &str) -> String {
+        let own =
+            [format!("http://localhost:{}", self.port), format!("http://127.0.0.1:{}", self.port)];
+        let rest = own.iter().find_map(|own| {
+            to.strip_prefix(own.as_str()).filter(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
+        match rest {
+            Some(rest) => format!("{}{rest}", self.prefix),
+            None if to.starts_with('/') && !to.starts_with("//") => format!("{}{to}", self.prefix),
+            None => to.to_owned(),
+        }
+    }
+}
+
+/// The path up to the port, and what is behind it.
+fn split(path: &str) -> (String, &str) {
+    // "", "v1", "sandboxes", id, "ports", port, tail
+    let prefix_len: usize = path.split('/').take(6).map(|part| part.len() + 1).sum();
+    let (prefix, tail) = path.split_at_checked(prefix_len).unwrap_or((path, ""));
+    (prefix.trim_end_matches('/').to_owned(), tail)
+}
+
+fn connection_options(headers: &HeaderMap) -> Vec<String> {
+    let values = headers.get_all(header::CONNECTION).filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(|option| option.trim().to_owned()).collect()
+}
+
+fn append(headers: &mut hyper::HeaderMap, name: &str, value: &[u8]) {
+    // What was a header is one in the other crate, too.
+    if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_bytes(value)) {
+        headers.append(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(with_cookies: bool) -> Head {
+        let prefix = "/v1/sandboxes/x/ports/3000".to_owned();
+        Head { request: hyper::Request::new(()), upgrade: None, prefix, port: 3000, with_cookies }
+    }
+
+    #[test]
+    fn the_rest_of_a_path_goes_on_as_it_was_written() {
+        let of = |tail: &str| split(&format!("/v1/sandboxes/x/ports/3000{tail}")).1.to_owned();
+        for tail in ["", "a", "a/b/", "%2e%2e/a%2Fb", "../x", "a//b", "é"] {
+            assert_eq!(of(&format!("/{tail}")), tail);
+        }
+        assert_eq!(split("/v1/sandboxes/x/ports/3000/a").0, "/v1/sandboxes/x/ports/3000");
+    }
+
+    #[test]
+    fn redirects_to_the_server_itself_stay_there() {
+        for (to, seen) in [
+            ("/login?x=1", "/v1/sandboxes/x/ports/3000/login?x=1"),
+            ("http://localhost:3000/a", "/v1/sandboxes/x/ports/3000/a"),
+            ("http://127.0.0.1:3000", "/v1/sandboxes/x/ports/3000"),
+            ("http://localhost:30001/a", "http://localhost:30001/a"),
+            ("//elsewhere.example/a", "//elsewhere.example/a"),
+            ("a", "a"),
+            ("https://elsewhere.example/", "https://elsewhere.example/"),
+        ] {
+            assert_eq!(head(false).location(to), seen, "{to}");
+        }
+    }
+
+    #[test]
+    fn an_answer_says_nothing_for_our_address() {
+        let mut answer = hyper::HeaderMap::new();
+        for (name, value) in [
+            ("set-cookie", "issuebox_session=x"),
+            ("set-cookie", "a=b"),
+            ("clear-site-data", "*"),
+            ("service-worker-allowed", "/"),
+            ("strict-transport-security", "max-age=1"),
+            ("connection", "close"),
+            ("content-security-policy", "sandbox allow-same-origin"),
+            ("x-own", "1"),
+        ] {
+            append(&mut answer, name, value.as_bytes());
+        }
+        let of = |with_cookies| {
+            let back = head(with_cookies).come_back(&answer);
+            let mut words: Vec<_> = back.into_iter().map(|(name, _)| name).collect();
+            words.sort();
+            words
+        };
+        let policies = ["content-security-policy", "content-security-policy"];
+        assert_eq!(of(false), [&policies[..], &["x-own"]].concat(), "both policies hold");
+        assert_eq!(of(true), [&policies[..], &["set-cookie", "set-cookie", "x-own"]].concat());
+    }
+
+    #[test]
+    fn an_upgrade_is_one_where_the_connection_says_so() {
+        let of = |connection: &str, to: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONNECTION, connection.parse().expect("a value"));
+            headers.insert(header::UPGRADE, to.parse().expect("a value"));
+            upgrade(&headers).map(str::to_owned)
+        };
+        assert_eq!(of("keep-alive, Upgrade", "websocket"), Some("websocket".into()));
+        assert_eq!(of("keep-alive", "websocket"), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! A server such as could run in a sandbox: it says back what it was asked.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+/// Answers one request on this connection with the request, its body of a declared length included;
+/// after an upgrade, and to what is no request, it says back what comes.
+pub async fn serve(mut stream: DuplexStream) {
+    let mut got = Vec::new();
+    let mut piece = [0; 4096];
+    let head_len = loop {
+        if got.starts_with(b"raw") {
+            break None;
+        }
+        if let Some(at) = got.windows(4).position(|window| window == b"\r\n\r\n") {
+            break Some(at + 4);
+        }
+        match stream.read(&mut piece).await {
+            Ok(0) | Err(_) => return,
+            Ok(len) => got.extend_from_slice(&piece[..len]),
+        }
+    };
+    let Some(head_len) = head_len else {
+        drop(stream.write_all(&got).await);
+        return say_back(stream).await;
+    };
+    let head = String::from_utf8_lossy(&got[..head_len]).to_ascii_lowercase();
+    if head.contains("upgrade: websocket") {
+        let answer = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n\
+                      upgrade: websocket\r\nsec-websocket-accept: yes\r\n\r\n";
+        drop(stream.write_all(answer.as_bytes()).await);
+        return say_back(stream).await;
+    }
+    let chunked = head.contains("transfer-encoding: chunked");
+    let declared = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let declared: usize = declared.and_then(|len| len.parse().ok()).unwrap_or(0);
+    while got.len() < head_len + declared || chunked && !got.ends_with(b"0\r\n\r\n") {
+        match stream.read(&mut piece).await {
+            Ok(0) | Err(_) => return,
+            Ok(len) => got.extend_from_slice(&piece[..len]),
+        }
+    }
+    let status = if head.starts_with("get /teapot ") { "418 I'm a teapot" } else { "200 OK" };
+    let answer = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/octet-stream\r\nset-cookie: a=b\r\n\
+         location: /next\r\nserver: inside\r\ncontent-length: {}\r\n\r\n",
+        got.len()
+    );
+    drop(stream.write_all(answer.as_bytes()).await);
+    drop(stream.write_all(&got).await);
+}
+
+async fn say_back(stream: DuplexStream) {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    drop(tokio::io::copy(&mut reader, &mut writer).await);
+}

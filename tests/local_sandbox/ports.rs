@@ -1,0 +1,88 @@
+//! Connections to servers in a real sandbox.
+
+use std::time::Duration;
+
+use issuebox::sandbox::{SandboxProvider, WorkError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::common::{Local, Sandbox, WAIT, call, request};
+
+async fn connect(
+    sandbox: &Sandbox<'_>,
+    port: u16,
+) -> Result<impl issuebox::sandbox::Stream, WorkError> {
+    sandbox.provider.connect(sandbox.target.clone(), port).await
+}
+
+#[tokio::test]
+async fn a_port_on_which_nobody_listens_is_said_to_be_closed() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("closed").await;
+    // On the host's loopback somebody does: it is another one.
+    let outside = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = outside.local_addr().expect("bound").port();
+    for port in [port, 1, 65_535] {
+        let refused = connect(&sandbox, port).await.err();
+        assert_eq!(refused, Some(WorkError::NotListening), "{port}");
+    }
+    local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+    assert_eq!(connect(&sandbox, port).await.err(), Some(WorkError::NotRunning));
+}
+
+/// Says back what it is sent, on one address.
+const SERVER: &str = "
+import socket, sys
+listener = socket.create_server((sys.argv[1], 3000), family=int(sys.argv[2]), backlog=1)
+print('ready', flush=True)
+while len(sys.argv) < 4:
+    stream, _ = listener.accept()
+    while piece := stream.recv(65536):
+        stream.sendall(piece)
+    stream.close()
+import time
+time.sleep(1000)
+";
+
+#[tokio::test]
+#[ignore = "needs python3"]
+async fn a_server_is_reached_on_either_loopback_until_it_or_its_sandbox_ends() {
+    let Some(local) = Local::new().await else { return };
+    for (name, address, family) in [("v4", "127.0.0.1", "2"), ("v6", "::1", "10")] {
+        let sandbox = local.sandbox(name).await;
+        let command = request(&["python3", "-c", SERVER, address, family]);
+        let mut server = sandbox.exec(command).await.expect("started");
+        timeout(WAIT, server.events.recv()).await.expect("ready").expect("ready");
+        let mut stream = connect(&sandbox, 3000).await.expect("connected");
+        stream.write_all(b"hello").await.expect("sent");
+        let mut got = [0; 5];
+        stream.read_exact(&mut got).await.expect("said back");
+        assert_eq!(&got, b"hello");
+        stream.shutdown().await.expect("half closed");
+        assert_eq!(stream.read(&mut got).await.expect("its end"), 0);
+        let mut left = connect(&sandbox, 3000).await.expect("connected");
+        local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+        let end = timeout(WAIT, left.read(&mut got)).await.expect("it ends with the sandbox");
+        assert!(!end.is_ok_and(|len| len > 0));
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs python3"]
+async fn a_server_that_accepts_nobody_holds_nobody_up() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("full").await;
+    let command = request(&["python3", "-c", SERVER, "127.0.0.1", "2", "sleep"]);
+    let mut server = sandbox.exec(command).await.expect("started");
+    timeout(WAIT, server.events.recv()).await.expect("ready").expect("ready");
+    let mut held = Vec::new();
+    let refused = loop {
+        match timeout(Duration::from_secs(15), connect(&sandbox, 3000)).await.expect("bounded") {
+            Ok(stream) => held.push(stream),
+            Err(error) => break error,
+        }
+        assert!(held.len() < 100, "its queue has room for one");
+    };
+    assert_eq!(refused, WorkError::NotListening);
+    assert_eq!(sandbox.sh("echo on").await, "on\n", "PID 1 waits for nobody");
+}
