@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use issuebox::sandbox::local::Resolve;
-use issuebox::sandbox::{ExecRequest, SandboxProvider};
+use issuebox::sandbox::{
+    ExecRequest, SandboxProvider, TerminalEvent, TerminalRequest, TerminalSize,
+};
 use issuebox::types::{AllowedHost, Network};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -168,6 +170,24 @@ async fn commands_are_told_of_the_proxy_and_may_say_otherwise() {
         ..request(&["sh", "-c", "echo $HTTPS_PROXY $HTTP_PROXY $no_proxy"])
     };
     assert_eq!(sandbox.run(own).await.stdout, format!("mine {proxy}\n"));
+
+    // At a terminal as well.
+    let request = TerminalRequest {
+        command: ["sh", "-c", "echo $HTTPS_PROXY"].map(String::from).to_vec(),
+        cwd: None,
+        env: Vec::new(),
+        size: TerminalSize { columns: 80, rows: 24 },
+    };
+    let mut terminal =
+        local.provider.terminal(sandbox.target.clone(), request).await.expect("started");
+    let mut shown = Vec::new();
+    while let Ok(Some(event)) = tokio::time::timeout(WAIT, terminal.events.recv()).await {
+        match event {
+            TerminalEvent::Output(bytes) => shown.extend(bytes),
+            TerminalEvent::Exit { code } => assert_eq!(code, 0),
+        }
+    }
+    assert_eq!(String::from_utf8_lossy(&shown), format!("{proxy}\r\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -219,13 +219,13 @@ impl Init<'_> {
         match request {
             Request::Setup(_) => {}
             Request::Exec { id, argv, cwd, env } => {
-                let env = network::environment(self.reach, env);
-                if let Err(failure) = self.exec(id, Order { argv, cwd, env }, descriptors) {
+                let order = self.order(argv, cwd, env);
+                if let Err(failure) = self.exec(id, order, descriptors) {
                     self.fail(id, failure);
                 }
             }
             Request::Terminal { id, argv, cwd, env, columns, rows } => {
-                let order = Order { argv, cwd, env };
+                let order = self.order(argv, cwd, env);
                 if let Err(failure) = self.terminal(id, order, columns, rows) {
                     self.fail(id, failure);
                 }
@@ -279,6 +279,11 @@ impl Init<'_> {
                 }
             }
         }
+    }
+
+    /// What is to be started, with the environment that the network gives to all.
+    fn order(&self, argv: Vec<Vec<u8>>, cwd: Vec<u8>, env: Vec<Vec<u8>>) -> Order {
+        Order { argv, cwd, env: network::environment(self.reach, env) }
     }
 
     fn work_on_files(&mut self, id: u64, work: FileWork, pipe: Option<OwnedFd>) {
