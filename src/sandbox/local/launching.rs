@@ -183,6 +183,7 @@ async fn shake_hands(
 fn listener(reach: Reach, beside: &mut Vec<OwnedFd>) -> Result<Option<TcpListener>, LaunchError> {
     let step = "take the proxy's socket";
     match (reach, beside.pop()) {
+        _ if !beside.is_empty() => Err(LaunchError { step: step.into(), errno: 0 }),
         (Reach::Loopback | Reach::Host, None) => Ok(None),
         (Reach::Proxy, Some(socket)) => {
             take_listener(socket).map(Some).map_err(|error| LaunchError::new(step, &error))

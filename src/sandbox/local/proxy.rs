@@ -11,8 +11,9 @@
 //!   address out of that answer which the [policy] accepts; nothing is resolved a
 //!   second time. The proxy follows no redirect: whoever does comes back and is checked again.
 //! - **Bounded.** [Connections](CONNECTIONS_MAX) of a sandbox, those of all sandboxes together (a
-//!   fraction of the descriptors that the server may have), heads, buffers, and every wait.
-//!   Past the bound connections wait in the kernel's queue, and only that sandbox's.
+//!   fraction of the descriptors that the server may have, beside [a few](RESERVED) that each
+//!   sandbox has for itself), heads, buffers, and every wait. Past the bound connections wait in
+//!   the kernel's queue.
 //! - **Ends with the sandbox.** All tasks and descriptors belong to one [`Proxy`], which the sandbox's
 //!   link drops.
 //!
@@ -21,6 +22,7 @@
 //! there goes on to. A host that many share (a CDN) is allowed as a whole.
 
 mod address;
+mod connect;
 mod idle;
 mod listener;
 mod policy;
@@ -40,6 +42,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::frame::Reach;
 use crate::types::Network;
+use connect::{Told, Ways};
 use policy::Policy;
 
 pub use listener::take as take_listener;
@@ -48,7 +51,10 @@ pub use resolve::{Resolve, SystemResolver};
 /// Most connections of one sandbox at once. npm opens 15 for each registry, browsers 6 for a host.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Most connections of all sandboxes, and fewest, whatever the limit of descriptors says.
+/// How many of these a sandbox always has, whatever all the others hold.
+const RESERVED: usize = 4;
+
+/// Most connections of all sandboxes beyond those, and fewest, whatever the limit of descriptors says.
 const TOTAL_MAX: u64 = 2_048;
 const TOTAL_MIN: u64 = 64;
 
@@ -80,9 +86,10 @@ impl Proxies {
     /// Starts the proxy of a sandbox, on the socket that it handed over where it has a way out. Must
     /// be called within a tokio runtime.
     pub fn start(&self, listener: Option<TcpListener>, network: &Network) -> Option<Proxy> {
-        let ways = serve::Ways {
+        let ways = Ways {
             policy: Policy::of(network, self.server)?,
             resolver: Arc::clone(&self.resolver),
+            told: Told::default(),
         };
         let (listener, ways) = (listener?, Arc::new(ways));
         Some(Proxy(tokio::spawn(accept(listener, ways, Arc::clone(&self.places)))))
@@ -108,14 +115,19 @@ impl Drop for Proxy {
 }
 
 /// Accepts connections as there are places, until it is dropped and they with it.
-async fn accept(listener: TcpListener, ways: Arc<serve::Ways>, total: Arc<Semaphore>) {
+async fn accept(listener: TcpListener, ways: Arc<Ways>, total: Arc<Semaphore>) {
     let own = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let reserved = Arc::new(Semaphore::new(RESERVED));
     let mut connections = JoinSet::new();
     loop {
-        let places =
-            (Arc::clone(&own).acquire_owned().await, Arc::clone(&total).acquire_owned().await);
-        // Neither semaphore is ever closed.
-        let (Ok(place), Ok(place_of_all)) = places else { return };
+        let place = Arc::clone(&own).acquire_owned().await;
+        let place_of_all = tokio::select! {
+            biased;
+            reserved = Arc::clone(&reserved).acquire_owned() => reserved,
+            shared = Arc::clone(&total).acquire_owned() => shared,
+        };
+        // No semaphore is ever closed.
+        let (Ok(place), Ok(place_of_all)) = (place, place_of_all) else { return };
         let stream = loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {

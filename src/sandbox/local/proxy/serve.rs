@@ -3,7 +3,6 @@
 //! hyper reads and writes HTTP, so that where one request ends and the next begins is decided once:
 //! each request is judged by its own target, whatever came before it on the same connection.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,12 +17,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
+use super::connect::{IDLE_WAIT, NotConnected, Stream, Ways};
 use super::idle::Idle;
-use super::policy::{Destination, Policy, Refusal, Surroundings};
-use super::resolve::Resolve;
-use crate::types::HostName;
+use super::policy::{Destination, Refusal};
 
 /// Longest head of a request or an answer, in bytes: what most servers take.
 const HEAD_LEN_MAX: usize = 16 * 1024;
@@ -31,15 +28,6 @@ const ANSWER_HEAD_LEN_MAX: usize = 64 * 1024;
 
 /// How long a request's head may take, and a connection may wait for its next one.
 const HEAD_WAIT: Duration = Duration::from_secs(30);
-
-/// How long a name may take to be resolved, and one address to answer. Of a name's addresses this
-/// many are tried.
-const RESOLVE_WAIT: Duration = Duration::from_secs(10);
-const CONNECT_WAIT: Duration = Duration::from_secs(10);
-const ADDRESSES_MAX: usize = 4;
-
-/// How long nothing may go through a connection. Some servers think for minutes over a pack.
-const IDLE_WAIT: Duration = Duration::from_secs(600);
 
 /// Headers that speak of one connection and not of the request (RFC 9110, 7.6.1), and `Expect`,
 /// which the proxy has answered by itself.
@@ -56,38 +44,31 @@ const OF_ONE_CONNECTION: [&str; 10] = [
     "upgrade",
 ];
 
-type Stream = Idle<TcpStream>;
 type Body = Either<Full<Bytes>, Incoming>;
 
-/// Where connections of a sandbox may go, and how to get there.
-pub struct Ways {
-    /// What it may connect to.
-    pub policy: Policy,
-    /// From names to addresses.
-    pub resolver: Arc<dyn Resolve>,
-}
-
-/// Why no connection came about.
+/// Why a request is not done.
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error("{0}")]
-    Refused(#[from] Refusal),
+    NotConnected(#[from] NotConnected),
     #[error("this is a proxy: give it a whole address that begins with http://, or CONNECT")]
     NoTarget,
     #[error("https:// goes through CONNECT")]
     NeedsConnect,
-    #[error("{0} was not found: {1}")]
-    NotFound(Destination, String),
-    #[error("{0} could not be reached: {1}")]
-    NotReached(Destination, String),
     #[error("{0} did not answer as HTTP wants it: {1}")]
     NoAnswer(Destination, String),
+}
+
+impl From<Refusal> for Trouble {
+    fn from(refusal: Refusal) -> Self {
+        Self::NotConnected(refusal.into())
+    }
 }
 
 impl Trouble {
     fn status(&self) -> StatusCode {
         match self {
-            Self::Refused(refusal) => match refusal {
+            Self::NotConnected(NotConnected::Refused(refusal)) => match refusal {
                 Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
                 Refusal::NotListed(_)
                 | Refusal::Mail(_)
@@ -95,29 +76,9 @@ impl Trouble {
                 | Refusal::Never { .. } => StatusCode::FORBIDDEN,
             },
             Self::NoTarget | Self::NeedsConnect => StatusCode::BAD_REQUEST,
-            Self::NotFound(..) | Self::NotReached(..) | Self::NoAnswer(..) => {
-                StatusCode::BAD_GATEWAY
-            }
+            Self::NotConnected(NotConnected::NotFound(..) | NotConnected::NotReached(..))
+            | Self::NoAnswer(..) => StatusCode::BAD_GATEWAY,
         }
-    }
-}
-
-/// The machine that the server runs on.
-struct ThisMachine;
-
-impl Surroundings for ThisMachine {
-    /// Asks for the way to the address, which begins at the address itself where it is one's own.
-    /// Nothing is sent.
-    fn is_own(&self, address: IpAddr) -> bool {
-        let any: IpAddr = match address {
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let way = UdpSocket::bind((any, 0)).and_then(|socket| {
-            socket.connect((address, 9))?;
-            socket.local_addr()
-        });
-        address.is_loopback() || way.is_ok_and(|from| from.ip() == address)
     }
 }
 
@@ -179,7 +140,7 @@ impl Connection {
     async fn open_tunnel(&self, request: Request<Incoming>) -> Result<Response<Body>, Trouble> {
         let authority = request.uri().authority().ok_or(Trouble::NoTarget)?;
         let destination = Destination::parse(authority.as_str(), None)?;
-        let far = self.connect(&destination).await?;
+        let far = self.ways.connect(&destination).await?;
         let near = hyper::upgrade::on(request);
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some((near, far));
         Ok(Response::new(Either::Left(Full::default())))
@@ -198,7 +159,7 @@ impl Connection {
         // The host that was judged is the host that is named, whatever the request's header says.
         let host = HeaderValue::from_str(authority.as_str()).map_err(|_| Trouble::NoTarget)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).parse::<Uri>();
-        let far = self.connect(&destination).await?;
+        let far = self.ways.connect(&destination).await?;
 
         let (mut head, body) = request.into_parts();
         head.uri = path.map_err(|_| Trouble::NoTarget)?;
@@ -227,57 +188,6 @@ impl Connection {
         strip(&mut head.headers);
         head.version = hyper::Version::HTTP_11;
         Ok(Response::from_parts(head, Either::Right(body)))
-    }
-
-    /// Connects to a destination that may be reached: resolved once, at an address that was checked.
-    async fn connect(&self, destination: &Destination) -> Result<Stream, Trouble> {
-        let Ways { policy, resolver } = &*self.ways;
-        let refused = |refusal: Refusal| {
-            tracing::debug!(%destination, "a sandbox's connection is refused: {refusal}");
-            refusal
-        };
-        policy.check_destination(destination).map_err(refused)?;
-        let addresses = match &destination.host {
-            HostName::Address(address) => vec![*address],
-            HostName::Name(name) => resolve(resolver.as_ref(), name)
-                .await
-                .map_err(|why| Trouble::NotFound(destination.clone(), why))?,
-        };
-        let mut checked = Vec::with_capacity(ADDRESSES_MAX);
-        let mut refusal = None;
-        for address in addresses {
-            match policy.check_address(destination, address, &ThisMachine) {
-                Ok(address) if checked.len() < ADDRESSES_MAX => checked.push(address),
-                Ok(_) => break,
-                Err(error) => refusal = refusal.or(Some(error)),
-            }
-        }
-        if let (true, Some(refusal)) = (checked.is_empty(), refusal) {
-            return Err(refused(refusal).into());
-        }
-        let mut why = "it has no address".to_owned();
-        for address in checked {
-            match timeout(CONNECT_WAIT, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => {
-                    // Small packets are worth more than few of them, as in TLS handshakes.
-                    let _ = stream.set_nodelay(true);
-                    return Ok(Idle::new(stream, IDLE_WAIT));
-                }
-                Ok(Err(error)) => why = error.to_string(),
-                Err(_) => why = "it does not answer".to_owned(),
-            }
-        }
-        Err(Trouble::NotReached(destination.clone(), why))
-    }
-}
-
-/// The addresses of a name, or why there are none.
-async fn resolve(resolver: &dyn Resolve, name: &str) -> Result<Vec<IpAddr>, String> {
-    match timeout(RESOLVE_WAIT, resolver.resolve(name)).await {
-        Ok(Ok(addresses)) if addresses.is_empty() => Err("it has no address".to_owned()),
-        Ok(Ok(addresses)) => Ok(addresses),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("no answer in time".to_owned()),
     }
 }
 
@@ -311,13 +221,6 @@ fn explain(trouble: &Trouble) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_s_own_addresses_are_known() {
-        assert!(ThisMachine.is_own(Ipv4Addr::LOCALHOST.into()));
-        assert!(ThisMachine.is_own(Ipv4Addr::new(127, 9, 9, 9).into()));
-        assert!(!ThisMachine.is_own(Ipv4Addr::new(192, 0, 2, 1).into()));
-    }
 
     #[test]
     fn what_speaks_of_one_connection_stays_behind() {

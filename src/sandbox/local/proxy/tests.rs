@@ -11,8 +11,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
-use super::{CONNECTIONS_MAX, Proxies, Proxy, Resolve};
+use super::{CONNECTIONS_MAX, Proxies, Proxy, RESERVED, Resolve};
 use crate::types::{AllowedHost, Network};
 
 /// How long anything may take that should happen at once.
@@ -49,6 +50,10 @@ type Serves = fn(TcpStream) -> tokio::task::JoinHandle<()>;
 impl Bench {
     /// `site.test` is listed and is the server.
     async fn new(serves: Serves) -> Self {
+        Self::with(serves, |_| {}).await
+    }
+
+    async fn with(serves: Serves, change: impl FnOnce(&mut Proxies)) -> Self {
         let server = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let server_at = server.local_addr().expect("bound");
         tokio::spawn(async move {
@@ -66,7 +71,8 @@ impl Bench {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let at = listener.local_addr().expect("bound");
-        let proxies = Proxies::new(Arc::clone(&names) as _, None);
+        let mut proxies = Proxies::new(Arc::clone(&names) as _, None);
+        change(&mut proxies);
         let proxy = proxies.start(Some(listener), &network);
         let bench = Self { proxy, at, names, server: server_at };
         bench.name("site.test", &["127.0.0.1"]);
@@ -329,6 +335,19 @@ async fn who_does_not_read_holds_up_nobody_and_all_ends_with_the_proxy() {
         }
     };
     tokio::time::timeout(WAIT, refused).await.expect("nobody listens any more");
+}
+
+#[tokio::test]
+async fn a_sandbox_has_places_of_its_own_when_others_hold_all_the_shared_ones() {
+    let bench = Bench::with(mirror, |proxies| proxies.places = Arc::new(Semaphore::new(0))).await;
+    let mut held = Vec::new();
+    for _ in 0..RESERVED - 1 {
+        held.push(bench.connect().await);
+    }
+    let request = "GET http://site.test:PORT/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    for _ in 0..3 {
+        assert!(bench.ask(request).await.starts_with("HTTP/1.1 200"));
+    }
 }
 
 #[tokio::test]
