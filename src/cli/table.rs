@@ -163,6 +163,7 @@ pub(super) fn sheet(screen: &Screen, sandbox: &Sandbox, now: Timestamp) -> Strin
     row("provider", Some(&sandbox.provider));
     row("object", sandbox.external_id.as_deref());
     row("template", Some(&sandbox.template));
+    row("network", sandbox.network.as_deref());
     row("generation", Some(&sandbox.generation.to_string()));
     row("created", Some(&sandbox.created_at));
     row("activity", sandbox.last_activity_at.as_deref());

@@ -21,6 +21,8 @@ pub(super) struct Sandbox {
     pub provider: String,
     pub external_id: Option<String>,
     pub template: String,
+    /// What it can reach; `None` from a server that does not say.
+    pub network: Option<String>,
     /// `None` once deleted.
     pub phase: Option<String>,
     pub wanted: String,

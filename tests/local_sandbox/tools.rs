@@ -5,10 +5,10 @@
 //! environment that every command has.
 
 use std::fs;
-use std::io;
+use std::io::{self, BufRead};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,16 +138,21 @@ async fn run(sandbox: &Sandbox<'_>, script: &str, env: &[(&str, &str)]) -> Ended
     ended
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs git; run by .ci/run"]
-async fn git_clones_what_is_allowed() {
-    let Some(local) = local().await else { return };
-    let site = Site::new().await;
+/// Puts a repository with one commit there, as `repo.git`.
+fn repository(site: &Site) {
     site.run(
         "git init -q -b main work; echo hello > work/file; git -C work add file
          git -C work -c user.name=n -c user.email=e@x.test commit -qm first
          git clone -q --bare work repo.git; git -C repo.git update-server-info",
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs git; run by .ci/run"]
+async fn git_clones_what_is_allowed() {
+    let Some(local) = local().await else { return };
+    let site = Site::new().await;
+    repository(&site);
     let sandbox = sandbox(&local, "git", only(&site)).await;
     let url = site.url("repo.git");
     let script = format!("git clone -q {url} repo; cat repo/file; git -C repo log --format=%s");
@@ -155,6 +160,67 @@ async fn git_clones_what_is_allowed() {
     let other = format!("! git clone -q http://other.test:{}/repo.git other 2>&1", site.at.port());
     let refused = run(&sandbox, &other, &[]).await;
     assert!(refused.stdout.contains("403"), "{refused:?}");
+}
+
+/// A directory behind TLS, with a certificate of its own; a program of this machine serves it.
+struct Https(Child);
+
+impl Https {
+    /// Serves a site's directory as `https://site.test:PORT/`, and says where.
+    fn new(site: &Site) -> (Self, SocketAddr) {
+        site.run(
+            "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 \
+             -subj /CN=site.test -addext subjectAltName=DNS:site.test 2>/dev/null",
+        );
+        let script = "import http.server as h, ssl
+server = h.ThreadingHTTPServer(('127.0.0.1', 0), h.SimpleHTTPRequestHandler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain('cert.pem', 'key.pem')
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_address[1], flush=True)
+server.serve_forever()";
+        let mut child = Command::new("python3")
+            .args(["-c", script])
+            .current_dir(site.dir.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("started");
+        let mut port = String::new();
+        let stdout = child.stdout.take().expect("piped");
+        io::BufReader::new(stdout).read_line(&mut port).expect("it says where");
+        let port: u16 = port.trim().parse().expect("a port");
+        (Self(child), SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+}
+
+impl Drop for Https {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs git, openssl and python3; run by .ci/run"]
+async fn git_clones_over_tls() {
+    let Some(local) = local().await else { return };
+    let site = Site::new().await;
+    repository(&site);
+    let (_https, at) = Https::new(&site);
+    let host = AllowedHost::parse(&format!("site.test:{}", at.port())).expect("an entry");
+    let network = Network::Allow { hosts: vec![host], private: vec![at] };
+    let sandbox = sandbox(&local, "tls", network).await;
+    let authority = fs::read_to_string(site.path("cert.pem")).expect("a certificate");
+    sandbox.write(b"authority.pem", &authority).await.expect("written");
+    let url = format!("https://site.test:{}/repo.git", at.port());
+    let script = format!("git clone -q {url} repo; cat repo/file");
+    let env = [("GIT_SSL_CAINFO", "/workspace/authority.pem")];
+    assert_eq!(run(&sandbox, &script, &env).await.stdout, "hello\n");
+    // The proxy is a tunnel: without the authority there is nobody to trust.
+    let refused = run(&sandbox, &format!("! git clone -q {url} other 2>&1"), &[]).await;
+    assert!(refused.stdout.contains("certificate"), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

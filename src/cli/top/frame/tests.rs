@@ -24,6 +24,7 @@ pub(in crate::cli::top) fn sandbox(issue: &str, phase: &str, since: usize) -> Sa
         provider: "simulated".to_owned(),
         external_id: None,
         template: "default".to_owned(),
+        network: None,
         phase: Some(phase.to_owned()),
         wanted: "running".to_owned(),
         generation: 1,
