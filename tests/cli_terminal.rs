@@ -56,10 +56,11 @@ async fn whatever_ends_it_gives_the_terminal_back_and_hangs_up() {
     let Some(place) = Place::local(None).await else { return };
     let server = place.serve().await;
     server.running("1").await;
-    let args = ["-t", "1", "--", "sh", "-c", "echo begun; exec sleep 1000"];
+    let args = ["-it", "1", "--", "sh", "-c", "echo begun; exec sleep 1000"];
     for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130)] {
         let mut shell = start(&place, &server, &args);
         shell.shows("begun", 0).await;
+        assert!(shell.is_raw());
         shell.signal(signal);
         assert_eq!(shell.ended().await.code(), Some(code));
         until("the command has gone", || async {
@@ -71,6 +72,12 @@ async fn whatever_ends_it_gives_the_terminal_back_and_hangs_up() {
     let mut failing = start(&place, &server, &["-it", "1", "--", "no-such-command"]);
     assert_eq!(failing.ended().await.code(), Some(1));
     failing.shows("no-such-command: command not found", 0).await;
+    // Nothing is typed into this one, so a key must still be able to be a signal to the program.
+    let mut shown = start(&place, &server, &["-t", "1", "--", "sh", "-c", "tty; echo begun; cat"]);
+    shown.shows("begun", 0).await;
+    assert!(shown.text().starts_with("/dev/pts/") && !shown.is_raw(), "{}", shown.text());
+    shown.signal(Signal::INT);
+    assert_eq!(shown.ended().await.code(), Some(130));
     let mut shell = start(&place, &server, &args);
     shell.shows("begun", 0).await;
     server.stop().await;

@@ -1,8 +1,8 @@
 //! `issuebox exec -t`: this program's terminal becomes the command's.
 //!
-//! The terminal is raw meanwhile, so Ctrl-C goes to the command as a byte, and it is given back on
-//! every way out: the command's end, a broken connection, a panic, and signals, which end this
-//! program with 128 + n after that. Closing the connection hangs the command up.
+//! With `-i` the terminal is raw meanwhile, so Ctrl-C goes to the command as a byte, and it is given
+//! back on every way out: the command's end, a broken connection, a panic, and signals, which end
+//! this program with 128 + n after that. Closing the connection hangs the command up.
 
 use std::future::pending;
 use std::io::{self, Write};
@@ -91,7 +91,8 @@ async fn attend(socket: WebSocket, with_input: bool) -> anyhow::Result<End> {
     let mut signals = Signals::listen()?;
     let (sink, stream) = socket.split();
     let (sender, keys) = mpsc::channel(KEYS_LEN);
-    let raw = RawMode::take(|| {})?;
+    // Where nothing is typed into the command, Ctrl-C must stay a signal to this program.
+    let raw = with_input.then(|| RawMode::take(|| {})).transpose()?;
     if with_input {
         read_keys(move |bytes| sender.blocking_send(bytes.to_vec()).is_ok())?;
     }

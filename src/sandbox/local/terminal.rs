@@ -140,9 +140,11 @@ impl Device {
         let _ = tcsetwinsize(&self.master, Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 });
     }
 
-    /// Types the character that the terminal takes for this.
+    /// Types the character that the terminal takes for this; 0 says that it takes none.
     fn press(&self, key: SpecialCodeIndex) {
-        if let Ok(modes) = tcgetattr(&self.master) {
+        if let Ok(modes) = tcgetattr(&self.master)
+            && modes.special_codes[key] != 0
+        {
             let _ = rustix::io::write(&self.master, &[modes.special_codes[key]]);
         }
     }
