@@ -86,6 +86,7 @@ const REFUSED: &[Refused] = &[
     ("add_key", libc::SYS_add_key, [0, 0, 0, 0], NOSYS),
     ("request_key", libc::SYS_request_key, [0, 0, 0, 0], NOSYS),
     ("keyctl", libc::SYS_keyctl, [0, -3, 0, 0], NOSYS),
+    ("prlimit64 of another", libc::SYS_prlimit64, [1, 7, 1, 0], PERM),
     ("ioctl TIOCSTI", libc::SYS_ioctl, [-1, 0x5412, 0, 0], PERM),
     ("ioctl TIOCSTI with bits above", libc::SYS_ioctl, [-1, 0x1_0000_5412, 0, 0], PERM),
     ("ioctl TIOCLINUX", libc::SYS_ioctl, [-1, 0x541c, 0, 0], PERM),

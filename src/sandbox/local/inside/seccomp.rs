@@ -23,8 +23,8 @@ use seccompiler::{
 
 use super::{SetupError, Step};
 use table::{
-    CLONE, Call, FAMILIES, IOCTL, LAST_JUDGED, NAMESPACES, NOT_PERMITTED, NOT_THERE, Processor,
-    SOCKETS, TERMINAL_INPUT,
+    CLONE, Call, FAMILIES, IOCTL, LAST_JUDGED, LIMITS, NAMESPACES, NOT_PERMITTED, NOT_THERE,
+    Processor, SOCKETS, TERMINAL_INPUT,
 };
 
 /// How many filters there are.
@@ -107,6 +107,10 @@ fn not_permitted(processor: Processor) -> Result<Rules, seccompiler::BackendErro
     catch(CLONE, any(namespaces.into_iter().collect::<Result<_, _>>()?)?);
     let terminal = TERMINAL_INPUT.map(|request| is(1, SeccompCmpOp::Eq, request));
     catch(IOCTL, any(terminal.into_iter().collect::<Result<_, _>>()?)?);
+    // Programs ask for their own limits by the number 0.
+    let of_another = is(0, SeccompCmpOp::Ne, 0)?;
+    let to_set = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    catch(LIMITS, vec![SeccompRule::new(vec![of_another, to_set])?]);
     for call in SOCKETS {
         let other = FAMILIES.map(|family| is(0, SeccompCmpOp::Ne, family));
         catch(call, vec![SeccompRule::new(other.into_iter().collect::<Result<_, _>>()?)?]);

@@ -132,6 +132,10 @@ pub const CLONE: Call = call("clone", 56, 220);
 /// Speaks to devices; some of what it can say is refused.
 pub const IOCTL: Call = call("ioctl", 16, 29);
 
+/// Limits a process by its number; refused where it sets what another may use. By way of PID 1's
+/// limits a command could have the kernel kill it, or keep it from its work.
+pub const LIMITS: Call = call("prlimit64", 302, 261);
+
 /// Make sockets; families that are not needed are refused.
 pub const SOCKETS: [Call; 2] = [call("socket", 41, 198), call("socketpair", 53, 199)];
 

@@ -71,8 +71,12 @@ fn each_call_of_the_table_is_refused_and_no_other() {
                 _ if not_there.contains(&call) => NOSYS,
                 _ => ALLOW,
             };
-            let first = if by_arguments.contains(&call) { 1 } else { u64::MAX };
-            let found = answer(processor, call, [first; 6]);
+            let argument = match call {
+                _ if by_arguments.contains(&call) => 1,
+                _ if number(&LIMITS) == Some(call) => 0,
+                _ => u64::MAX,
+            };
+            let found = answer(processor, call, [argument; 6]);
             assert_eq!(found, expected, "{processor:?}, call {call}");
         }
         for call in [LAST_JUDGED + 1, 0x4000_0000, 0x4000_0065, u32::MAX] {
@@ -104,6 +108,15 @@ fn arguments_decide_and_what_the_kernel_ignores_of_them_does_not() {
             assert_eq!(ask(&IOCTL, 1, above | request), PERM);
         }
         assert_eq!(ask(&IOCTL, 1, 0x5401), ALLOW);
+        let limit = |process, new| {
+            let number = u32::try_from(LIMITS.number(processor).unwrap()).unwrap();
+            answer(processor, number, [process, 7, new, 0, 0, 0])
+        };
+        for (process, new, expected) in
+            [(0, 1, ALLOW), (1, 0, ALLOW), (1, 1, PERM), (1, 1 << 32, PERM), (above, 1, ALLOW)]
+        {
+            assert_eq!(limit(process, new), expected, "{process:#x}, {new:#x}");
+        }
         for socket in SOCKETS {
             for family in FAMILIES {
                 assert_eq!(ask(&socket, 0, family), ALLOW, "{family}");
@@ -192,8 +205,10 @@ fn numbers_are_those_of_this_system_s_headers() {
         ("ioctl", libc::SYS_ioctl),
         ("socket", libc::SYS_socket),
         ("socketpair", libc::SYS_socketpair),
+        ("prlimit64", libc::SYS_prlimit64),
     ] {
-        let all = NOT_PERMITTED.iter().chain(NOT_THERE).chain(&SOCKETS).chain([&CLONE, &IOCTL]);
+        let by_arguments = SOCKETS.iter().chain([&CLONE, &IOCTL, &LIMITS]);
+        let all = NOT_PERMITTED.iter().chain(NOT_THERE).chain(by_arguments);
         let found = all.clone().find(|call| call.name == name).expect(name);
         assert_eq!(found.number(Processor::OWN.expect("known")), Some(number), "{name}");
     }
