@@ -78,6 +78,9 @@ const OWN_SETTINGS: [(&str, &str); 6] = [
     ("shells", "/bin/sh\n/bin/bash\n"),
 ];
 
+/// Most terminals of one sandbox.
+const TERMINALS_MAX: &str = "64";
+
 const READ_ONLY: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_RDONLY;
 const NO_SUID: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID;
 const NO_DEV: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODEV;
@@ -239,10 +242,11 @@ fn devices(root: BorrowedFd<'_>) -> Result<(), SetupError> {
 }
 
 /// Terminals of the sandbox's own, for programs that want one to run another in. The kernel makes
-/// their files itself, so nothing else need be able to write there.
+/// their files itself, so nothing else need be able to write there. It has some thousands for the
+/// whole machine, of which one sandbox could take all.
 fn terminals(root: BorrowedFd<'_>) -> Result<(), Errno> {
     let context = fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    for (key, value) in [("ptmxmode", "0666"), ("mode", "0620")] {
+    for (key, value) in [("ptmxmode", "0666"), ("mode", "0620"), ("max", TERMINALS_MAX)] {
         fsconfig_set_string(context.as_fd(), key, value)?;
     }
     fsconfig_create(context.as_fd())?;
