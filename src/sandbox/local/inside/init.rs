@@ -354,7 +354,10 @@ impl Init<'_> {
         let Some(at) = self.commands.iter().position(|c| c.id == id) else { return };
         let Some(report) = self.commands[at].report.take() else { return };
         match start::outcome(&report, &self.commands[at].order) {
-            Ok(()) => self.say(&Answer::Started { id }),
+            Ok(()) => {
+                start::end_before_pid_1(self.commands[at].pid);
+                self.say(&Answer::Started { id });
+            }
             Err(failure) => {
                 self.commands.remove(at);
                 self.fail(id, failure);

@@ -30,6 +30,9 @@ const ENVIRONMENT: [(&str, &str); 8] = [
     ("PWD", WORKSPACE),
 ];
 
+/// The most that the kernel takes (`/proc/<pid>/oom_score_adj`).
+const CHOSEN_FIRST: &str = "1000";
+
 /// What is to be started.
 pub struct Order {
     /// Program and arguments.
@@ -143,6 +146,14 @@ fn become_command(
         }
     }
     (AT_EXECUTION, found)
+}
+
+/// Has the kernel choose a command and all that it starts, and not PID 1, where memory runs out. It
+/// chooses by what processes hold themselves, which says nothing of files in memory.
+pub fn end_before_pid_1(command: Pid) {
+    let score = format!("/proc/{}/oom_score_adj", command.as_raw_nonzero());
+    // One that has ended by now, or made itself unreadable, is chosen like PID 1.
+    let _ = std::fs::write(score, CHOSEN_FIRST);
 }
 
 /// What a report says: nothing where the command runs.
