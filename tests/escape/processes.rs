@@ -1,0 +1,55 @@
+//! PID 1, other processes, and what is inherited from them.
+
+use crate::common::{marker, processes_with, request, until};
+use crate::world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a C compiler, and uses up what there is of the machine"]
+async fn pid_1_and_others_are_not_reached() {
+    let Some(world) = World::new(5).await else { return };
+    let server = format!("signal {}", std::process::id());
+    let keys = "PATH HOME USER LOGNAME SHELL LANG TMPDIR PWD ";
+    world
+        .try_all(&[
+            ("traces PID 1", "trace_pid_1", "EPERM"),
+            ("seizes PID 1", "seize_pid_1", "EPERM"),
+            ("traces a sibling", "trace_a_sibling", "EPERM"),
+            ("reads PID 1's memory", "read_memory_of_pid_1", "EPERM"),
+            ("writes PID 1's memory", "write_memory_of_pid_1", "EPERM"),
+            ("compares itself with PID 1", "compare_with_pid_1", "EPERM"),
+            ("takes PID 1's socket", "take_a_descriptor_of_pid_1", "EPERM"),
+            ("opens PID 1's socket", "open_a_descriptor_of_pid_1", "EACCES"),
+            ("has PID 1's memory put away", "advise_pid_1", "EACCES"),
+            ("moves PID 1's memory", "move_pages_of_pid_1", "EPERM"),
+            ("limits PID 1", "limit_pid_1", "EPERM"),
+            ("slows PID 1 down, and so itself alone", "slow_pid_1", "done"),
+            ("sends PID 1 every signal", "signal_pid_1", "done"),
+            ("stops PID 1 by its directory", "stop_pid_1_by_its_directory", "done"),
+            ("kills everyone", "signal_everyone", "done"),
+            ("kills the server by its number", &server, "ESRCH"),
+            ("finds descriptors that it was not given", "open_descriptors", "0 1 2 "),
+            ("finds an environment that it was not given", "environment", keys),
+            ("opens the server's terminal", "controlling_terminal", "ENXIO"),
+        ])
+        .await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a C compiler, and uses up what there is of the machine"]
+async fn a_neighbour_s_processes_are_not_reached() {
+    let Some(world) = World::new(6).await else { return };
+    let marker = marker();
+    let other = world.local.sandbox("other").await;
+    let _sleeping = other.exec(request(&["sleep", &marker])).await.expect("started");
+    until("the neighbour's process", || !processes_with(&marker).is_empty()).await;
+    let hostile = world.hostile("killer", None).await;
+    for pid in processes_with(&marker) {
+        assert_eq!(hostile.attempt(&format!("signal {pid}")).await, "ESRCH");
+        assert_eq!(hostile.attempt(&format!("open /proc/{pid}/mem")).await, "ENOENT");
+    }
+    assert_eq!(hostile.attempt("signal_everyone").await, "done");
+    assert!(!processes_with(&marker).is_empty(), "it must live on");
+    hostile.assert_gone_after_stop().await;
+    world.end().await;
+}
