@@ -6,6 +6,8 @@
 // L0 vocabulary: what things are called.
 pub mod clock;
 pub mod config;
+#[cfg(test)]
+mod fuzz;
 mod sabotage;
 pub mod telemetry;
 pub mod types;

@@ -13,12 +13,13 @@ const ADAPTERS: u8 = 3;
 const ASSEMBLY: u8 = 6;
 /// The layers, from the bottom up. A module may import from its own layer and those below it;
 /// nobody but the assembly imports an adapter.
-const LAYERS: [(&str, u8); 19] = [
+const LAYERS: [(&str, u8); 20] = [
     ("types", 0),
     ("clock", 0),
     ("telemetry", 0),
     ("config", 0),
     ("sabotage", 0),
+    ("fuzz", 0),
     ("issue", 1),
     ("store", 2),
     ("sandbox", 2),

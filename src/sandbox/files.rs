@@ -144,6 +144,8 @@ pub enum Written {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -173,6 +175,43 @@ mod tests {
             (FilePart::Last(1), 0, None),
         ] {
             assert_eq!(part.of(size), range, "{part:?} of {size}");
+        }
+    }
+
+    fn nearly_a_path() -> impl Strategy<Value = Vec<u8>> {
+        let part = prop::sample::select(vec![
+            &b".."[..],
+            b".",
+            b"",
+            b"/",
+            b"/workspace",
+            b"workspace",
+            b"a",
+            b"\0",
+            b"\xff",
+            b"...",
+        ]);
+        let parts = prop::collection::vec(part, 0..8);
+        (parts, any::<bool>()).prop_map(
+            |(parts, is_joined)| {
+                if is_joined { parts.join(&b'/') } else { parts.concat() }
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(crate::fuzz::cases(2048))]
+
+        #[test]
+        fn no_bytes_of_a_path_lead_out_of_the_workspace(
+            bytes in prop_oneof![prop::collection::vec(any::<u8>(), 0..100), nearly_a_path()],
+        ) {
+            if let Ok(path) = WorkspacePath::parse(&bytes) {
+                let leads_out = |part: &[u8]| matches!(part, b"" | b"." | b"..");
+                prop_assert!(path.is_root() || !path.0.split(|b| *b == b'/').any(leads_out));
+                prop_assert!(!path.0.contains(&0));
+                prop_assert_eq!(WorkspacePath::parse(path.as_bytes()), Ok(path));
+            }
         }
     }
 }

@@ -19,9 +19,13 @@ async fn files_are_written_read_listed_and_deleted() {
     let sandbox = local.sandbox("files").await;
     assert_eq!(sandbox.write(b"a/b/c.txt", "one").await, Ok(Written::Created));
     assert_eq!(sandbox.sh("cat a/b/c.txt; stat -c '%a %u' a/b/c.txt").await, "one644 1000\n");
-    sandbox.sh("chmod 755 a/b/c.txt").await;
+    sandbox.sh("chmod 6755 a/b/c.txt").await;
     assert_eq!(sandbox.write(b"/workspace/a/b/c.txt", "two").await, Ok(Written::Replaced));
-    assert_eq!(sandbox.sh("stat -c %a a/b/c.txt").await, "755\n", "permissions are kept");
+    assert_eq!(
+        sandbox.sh("stat -c %a a/b/c.txt").await,
+        "755\n",
+        "permissions are kept, no others"
+    );
     assert_eq!(sandbox.read(b"a/b/c.txt").await, Ok("two".into()));
     assert_eq!(sandbox.write(b"empty", "").await, Ok(Written::Created));
     assert_eq!(sandbox.read(b"empty").await, Ok(String::new()));

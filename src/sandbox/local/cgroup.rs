@@ -263,6 +263,12 @@ pub struct Group {
 }
 
 impl Group {
+    /// No group at all.
+    #[cfg(test)]
+    pub fn none() -> Self {
+        Self { dirs: Vec::new() }
+    }
+
     /// Makes the group's directory for one more controller.
     fn with(mut self, usable: &Usable, name: &str, resources: &Resources) -> io::Result<Self> {
         let dir = usable.below.join(name);

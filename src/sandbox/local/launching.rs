@@ -70,6 +70,12 @@ pub struct Launcher {
 }
 
 impl Launcher {
+    /// A process that a test has started in a launcher's place.
+    #[cfg(test)]
+    pub fn of(child: Child) -> Self {
+        Self { child: Some(child), runtime: Handle::current(), group: Arc::new(Group::none()) }
+    }
+
     /// Returns once the process has ended.
     pub async fn ended(mut self) -> Option<ExitStatus> {
         let mut child = self.child.take()?;

@@ -297,3 +297,6 @@ pub fn pipe() -> Result<(OwnedFd, OwnedFd), WorkError> {
 pub fn ends<const N: usize>(ends: [&OwnedFd; N]) -> [BorrowedFd<'_>; N] {
     ends.map(AsFd::as_fd)
 }
+
+#[cfg(test)]
+mod hostile;

@@ -126,6 +126,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::fuzz::cases(2048))]
+
         #[test]
         fn no_bytes_make_parsing_panic(bytes: Vec<u8>) {
             let _ = parse(&bytes);

@@ -145,6 +145,7 @@ pub fn receive_request(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
@@ -181,5 +182,38 @@ mod tests {
         assert!(descriptors.is_empty());
         drop(writer);
         assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0), "no writer may be left");
+    }
+
+    proptest! {
+        #![proptest_config(crate::fuzz::cases(256))]
+
+        #[test]
+        fn no_bytes_and_descriptors_are_taken_in_part_or_kept(
+            bytes in prop::collection::vec(any::<u8>(), 1..300),
+            count in 0..7_usize,
+            room in 1..300_usize,
+        ) {
+            let (ours, theirs) = pair();
+            let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+            let mut beside = SendAncillaryBuffer::new(&mut space);
+            let many = vec![writer.as_fd(); count];
+            prop_assert!(beside.push(SendAncillaryMessage::ScmRights(&many)));
+            sendmsg(&ours, &[IoSlice::new(&bytes)], &mut beside, SendFlags::empty()).expect("sent");
+            let (mut buffer, mut descriptors) = (vec![0; room], Vec::new());
+            match receive(&theirs, &mut buffer, &mut descriptors) {
+                Ok(len) => {
+                    prop_assert_eq!(&buffer[..len], &bytes[..]);
+                    prop_assert_eq!(descriptors.len(), count);
+                }
+                Err(errno) => {
+                    prop_assert_eq!(errno, Errno::BADMSG);
+                    prop_assert!(count > DESCRIPTORS_MAX || bytes.len() > room);
+                    prop_assert!(descriptors.is_empty());
+                }
+            }
+            drop((descriptors, writer, ours, theirs));
+            prop_assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0), "one is kept");
+        }
     }
 }

@@ -42,6 +42,8 @@ fn number(digits: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -62,6 +64,26 @@ mod tests {
             ("lines=1-2", None),
         ] {
             assert_eq!(parse(value), part, "{value}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(crate::fuzz::cases(2048))]
+
+        #[test]
+        fn no_bytes_of_a_header_ask_for_what_is_not_in_the_file(
+            value in prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..40),
+                "(bytes|lines|) ?=? ?[0-9]{0,21} ?-? ?[0-9]{0,21},?".prop_map(String::into_bytes),
+            ],
+            size: u64,
+        ) {
+            let Ok(value) = header::HeaderValue::from_bytes(&value) else { return Ok(()) };
+            let mut headers = HeaderMap::new();
+            headers.insert(header::RANGE, value);
+            if let Some(range) = asked(&headers).of(size) {
+                prop_assert!(range.end <= size && (range.start < range.end || size == 0));
+            }
         }
     }
 }

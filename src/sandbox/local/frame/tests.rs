@@ -93,9 +93,70 @@ fn a_long_message_is_cut_between_characters() {
     assert_eq!(message, "é".repeat(MESSAGE_LEN_MAX / 2));
 }
 
+/// Messages that are nearly right: some bytes of a right one are others, gone, or there twice.
+fn nearly(messages: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
+    let change = (0..4_u8, any::<prop::sample::Index>(), any::<u8>());
+    let changes = prop::collection::vec(change, 0..4);
+    (prop::sample::select(messages), changes).prop_map(|(mut bytes, changes)| {
+        for (what, at, byte) in changes {
+            if bytes.is_empty() {
+                break;
+            }
+            let at = at.index(bytes.len());
+            match what {
+                0 => bytes[at] = byte,
+                1 => bytes.insert(at, byte),
+                2 => drop(bytes.remove(at)),
+                _ => bytes.extend_from_within(at..),
+            }
+        }
+        bytes
+    })
+}
+
+/// An answer that can be decoded is encoded as exactly what it was read from: there is one way to
+/// say it. A request, which is the server's own, at least is the same when it is read again.
+fn assert_survives(bytes: &[u8]) {
+    if let Some(answer) = Answer::decode(bytes) {
+        assert_eq!(answer.encode(), bytes, "{answer:?}");
+    }
+    if let Some(request) = Request::decode(bytes) {
+        assert_eq!(Request::decode(&request.encode()), Some(request));
+    }
+}
+
 proptest! {
+    #![proptest_config(crate::fuzz::cases(2048))]
+
     #[test]
     fn no_bytes_make_decoding_panic(bytes: Vec<u8>) {
-        let _ = (Answer::decode(&bytes), Request::decode(&bytes));
+        assert_survives(&bytes);
+    }
+
+    #[test]
+    fn no_bytes_in_a_message_make_decoding_panic(
+        bytes in prop_oneof![
+            nearly(answers().iter().map(Answer::encode).collect()),
+            nearly(requests().iter().map(Request::encode).collect()),
+        ],
+    ) {
+        assert_survives(&bytes);
+    }
+
+    #[test]
+    fn no_bytes_of_a_text_are_lost_on_the_way(
+        id: u64, code: i32, flag: bool, path: Vec<u8>, argv: Vec<Vec<u8>>, message in ".{0,200}",
+    ) {
+        let (env, cwd) = (argv.clone(), path.clone());
+        for request in [
+            Request::Exec { id, argv, cwd, env },
+            Request::Files { id, work: FileWork::Unpack { path } },
+        ] {
+            prop_assert_eq!(Request::decode(&request.encode()), Some(request));
+        }
+        let kind = Trouble::ALL[usize::from(flag)];
+        for answer in [Answer::Exited { id, code }, Answer::Failed { id, kind, message }] {
+            prop_assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+        }
     }
 }

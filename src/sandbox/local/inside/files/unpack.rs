@@ -38,6 +38,10 @@ const ENTRIES_MAX: usize = 200_000;
 /// Most bytes between the contents of two files: long names and the like, which are kept in memory.
 const BETWEEN_LEN_MAX: u64 = 1024 * 1024;
 
+/// Most bytes of names that are kept until the end: those of directories with permissions under
+/// which nothing could be put into them.
+const CLOSED_LEN_MAX: usize = 16 * 1024 * 1024;
+
 /// Most bytes after the end mark that are read, so that whoever sends them is not cut off.
 const REST_LEN_MAX: u64 = 1024 * 1024;
 
@@ -62,6 +66,7 @@ pub(super) fn unpack(directory: OwnedFd, from: impl Read) -> Result<(), Failure>
         root: directory,
         temporary: format!(".issuebox-unpack-{}", std::process::id()),
         closed: Vec::new(),
+        closed_len: 0,
     };
     let mut last = b"the beginning".to_vec();
     let mut entries = archive.entries()?;
@@ -124,6 +129,8 @@ struct Tree {
     temporary: String,
     /// Directories that nothing could be put into with the permissions they are to have.
     closed: Vec<(Vec<u8>, Mode)>,
+    /// How long their paths are together, in bytes.
+    closed_len: usize,
 }
 
 impl Tree {
@@ -184,6 +191,10 @@ impl Tree {
             fchmod(self.open_directory(path)?, mode)?;
         } else {
             drop(self.open_directory(path)?);
+            self.closed_len += path.len();
+            if self.closed_len > CLOSED_LEN_MAX {
+                return Err(wrong("too many directories that their owner may not write to"));
+            }
             self.closed.push((path.to_vec(), mode));
         }
         Ok(())
