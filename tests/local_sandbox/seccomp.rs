@@ -161,7 +161,8 @@ async fn what_people_work_with_works_under_the_filter() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("work").await;
     let commit = "git init -q r && cd r && echo x > f && git add f && \
-                  git -c user.name=a -c user.email=a@b commit -qm x && git gc -q && git fsck";
+                  git -c user.name=a -c user.email=a@b commit -qm x && git gc -q && git fsck && \
+                  git clone -q . ../copy && cat ../copy/f";
     let worker = "const { Worker } = require('worker_threads'); \
                   const server = require('http').createServer((_, answer) => answer.end('served')); \
                   server.listen(0, '127.0.0.1', () => \
@@ -173,10 +174,16 @@ async fn what_people_work_with_works_under_the_filter() {
                   print(s.run(['echo', 'ran'], capture_output=True, text=True).stdout); \
                   pty.spawn(['tty']); a, b = os.openpty(); print(os.ttyname(b))";
     for (tool, script, says) in [
-        ("git", commit.to_owned(), ""),
+        ("git", commit.to_owned(), "x\n"),
         ("node", format!("node -e {}", quoted(worker)), "worker"),
         ("npm", "npm --version && npm init -y".to_owned(), "\"name\""),
         ("python3", format!("/usr/bin/python3 -c {}", quoted(python)), "/dev/pts/"),
+        (
+            "python3",
+            "/usr/bin/python3 -m venv --without-pip v && v/bin/python -c 'import sys; print(sys.prefix)'"
+                .to_owned(),
+            "/workspace/v",
+        ),
         ("cc", "printf 'int main(void){return 0;}' > a.c && cc -o a a.c && ./a".to_owned(), ""),
         ("script", "script -qec 'stty size; tty' /dev/null".to_owned(), "/dev/pts/0"),
     ] {
