@@ -8,6 +8,8 @@ mod commands;
 mod common;
 #[path = "local_sandbox/detection.rs"]
 mod detection;
+#[path = "local_sandbox/disk.rs"]
+mod disk;
 #[path = "local_sandbox/files.rs"]
 mod files;
 #[path = "local_sandbox/isolation.rs"]

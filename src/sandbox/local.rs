@@ -34,6 +34,7 @@ mod exec;
 mod files;
 mod frame;
 mod health;
+mod image;
 mod inside;
 mod launching;
 mod limits;

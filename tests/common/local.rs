@@ -167,9 +167,17 @@ impl Sandbox<'_> {
     }
 
     pub async fn write(&self, path: &[u8], content: &str) -> Result<Written, WorkError> {
+        self.write_bytes(path, Bytes::copy_from_slice(content.as_bytes())).await
+    }
+
+    /// Writes a file that there is room for.
+    pub async fn put(&self, path: &[u8], content: Bytes) {
+        self.write_bytes(path, content).await.expect("written");
+    }
+
+    async fn write_bytes(&self, path: &[u8], content: Bytes) -> Result<Written, WorkError> {
         let (sender, chunks) = mpsc::channel(1);
-        let chunk = Bytes::copy_from_slice(content.as_bytes());
-        tokio::spawn(async move { sender.send(Ok(chunk)).await });
+        tokio::spawn(async move { sender.send(Ok(content)).await });
         let path = WorkspacePath::parse(path).expect("a path");
         self.provider.write_file(self.target.clone(), path, chunks).await
     }

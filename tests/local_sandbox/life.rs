@@ -16,6 +16,7 @@ use crate::common::{
     Local, Sandbox, call, config, is_locked, marker, open, processes_with, request, spec, target,
     until,
 };
+use crate::disk::attached;
 
 /// Tells this test binary, started anew, to be a server in this directory.
 const SERVER_DIR: &str = "ISSUEBOX_TEST_SERVER_DIR";
@@ -263,6 +264,7 @@ async fn a_server_that_is_killed_leaves_no_process_and_finds_its_sandboxes_stopp
         let provider = open(dir.path());
         assert_eq!(processes_with(&mark), [0; 0], "no process is left without an owner");
         assert!(!is_locked(dir.path(), "orphan"));
+        assert_eq!(attached(dir.path()), Vec::<String>::new(), "nor a device");
         let found = find(&provider, "orphan").await;
         assert_eq!(found[0].state, ObjectState::Stopped);
         let started = provider.start(call(&target(&found[0]))).await.expect("started");

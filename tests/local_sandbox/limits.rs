@@ -18,8 +18,12 @@ use crate::common::{Local, Sandbox, WAIT, call, config, open, request, spec, tar
 const SMALL: Resources = Resources { cpu: 0.5, memory_mb: 96, processes: 24, disk_mb: 16 };
 
 async fn small<'a>(local: &'a Local, name: &str) -> Sandbox<'a> {
+    with(local, name, SMALL).await
+}
+
+async fn with<'a>(local: &'a Local, name: &str, resources: Resources) -> Sandbox<'a> {
     let mut spec: CreateSpec = spec(name, name);
-    spec.template.resources = SMALL;
+    spec.template.resources = resources;
     let object = local.provider.create(spec).await.expect("made");
     Sandbox { provider: &local.provider, target: target(&object) }
 }
@@ -57,7 +61,7 @@ async fn memory_of_every_kind_counts_and_what_strikes_is_told() {
     let Some(local) = Local::new().await else { return };
     let how = holds(&local).await["memory"];
     let mut strikes = local.provider.strikes().expect("nobody else has asked");
-    let sandbox = small(&local, "memory").await;
+    let sandbox = with(&local, "memory", Resources { disk_mb: 256, ..SMALL }).await;
     // Private memory: a shell that holds a long text.
     let hog = "x=$(head -c 200000000 /dev/zero | tr '\\0' a); echo ${#x}";
     let ended = sandbox.run(request(&["bash", "-c", hog])).await;

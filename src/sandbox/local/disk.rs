@@ -8,7 +8,9 @@
 //!         record.json         whose it is; never changed
 //!         made                there once it has been up: without it the object is half made
 //!         lock                held while anything of it runs
-//!         workspace/          the only thing that the sandbox can reach
+//!         workspace.ext4      the only thing that the sandbox can reach, where root can mount it;
+//!         workspace/          or else a directory
+//! <dir>/images/               an empty workspace of each size; made anew by each server
 //! <dir>/trash/<external id>/  an object that is being removed; its name is still taken
 //! ```
 //!
@@ -22,6 +24,7 @@
 //! Everything here blocks; callers are on threads where that is allowed. A directory in `objects/`
 //! without a record that can be read is somebody else's: it is shown, and never touched.
 
+mod layout;
 mod network;
 
 use std::collections::{BTreeMap, HashSet};
@@ -29,7 +32,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -37,7 +40,11 @@ use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+pub use self::layout::Workspace;
+
+use self::layout::lay_out;
 use self::network::NetworkRow;
+use super::image::{self, IMAGE, Templates};
 use super::remove;
 use crate::sandbox::{CreateSpec, Labels};
 use crate::types::{ExternalId, Network, ObjectName, Resources, SandboxId};
@@ -89,6 +96,8 @@ pub struct Stored {
     pub place: Place,
     /// Whether it has been up.
     pub made: bool,
+    /// What its workspace is.
+    pub workspace: Workspace,
     /// Whose it is; `None` for somebody else's.
     pub owned: Option<Owned>,
 }
@@ -128,6 +137,8 @@ pub struct Disk {
     dir: PathBuf,
     identity: String,
     host_ids: Option<HostIds>,
+    /// What workspaces are made from; why they are directories where there is none.
+    images: Result<Templates, String>,
     _lock: File,
 }
 
@@ -161,7 +172,8 @@ impl Disk {
         };
         let used = Mutex::new(HashSet::new());
         let host_ids = rustix::process::geteuid().is_root().then_some(HostIds { range, used });
-        let disk = Self { dir: dir.to_owned(), identity, host_ids, _lock: lock };
+        let images = Templates::open(&dir.join("images"));
+        let disk = Self { dir: dir.to_owned(), identity, host_ids, images, _lock: lock };
         let making = File::open(disk.dir.join("making"))?.into();
         for name in names(&disk.dir.join("making"))? {
             remove::remove(&making, name.as_bytes())?;
@@ -175,6 +187,11 @@ impl Disk {
     /// Who this directory is.
     pub fn identity(&self) -> &str {
         &self.identity
+    }
+
+    /// Why the disk of a new sandbox is not limited; `None` where it is.
+    pub fn why_no_images(&self) -> Option<&str> {
+        self.images.as_ref().err().map(String::as_str)
     }
 
     /// Whether a name can be a directory's: `[a-z0-9]([a-z0-9-]*[a-z0-9])?` of at most 100 bytes.
@@ -227,7 +244,7 @@ impl Disk {
     }
 
     /// Makes a new object and gives it its name, unless it is no longer `wanted` by then. The name
-    /// is durable only after [`Disk::sync_names`].
+    /// is durable only after [`Disk::sync_new`].
     ///
     /// # Errors
     /// What the file system answers; nothing is left then but what the next start clears.
@@ -252,7 +269,7 @@ impl Disk {
             let _ = fs::remove_dir_all(&making);
             made
         };
-        if let Err(error) = lay_out(&making, &external_id, &owned) {
+        if let Err(error) = lay_out(&making, &external_id, &owned, self.images.as_ref().ok()) {
             return give_up(Err(error));
         }
         if !wanted() {
@@ -269,23 +286,23 @@ impl Disk {
             external_id,
             place: Place::Objects,
             made: false,
+            workspace: Workspace::of(self.images.as_ref().ok()),
             owned: Some(owned),
         })))
     }
 
-    /// Makes the names of the objects durable.
-    pub fn sync_names(&self) -> io::Result<()> {
-        sync_dir(&self.dir.join("objects"))
+    /// Makes a new object's name and its empty workspace durable.
+    pub fn sync_new(&self, name: &ObjectName) -> io::Result<()> {
+        match File::open(self.object_dir(name).join(IMAGE)) {
+            Ok(image) => image.sync_all()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        self.sync_names()
     }
 
-    /// A directory like an object's that has no name, to try out whether a sandbox can be made.
-    pub fn make_probe(&self, incarnation: &str) -> io::Result<Probe<'_>> {
-        let path = self.dir.join("making").join(incarnation);
-        let host_id = self.host_ids.as_ref().map(|ids| ids.take(incarnation)).transpose()?;
-        let probe = Probe { disk: self, path, host_id };
-        private_dir(&probe.path)?;
-        lay_out_places(&probe.path, host_id)?;
-        Ok(probe)
+    fn sync_names(&self) -> io::Result<()> {
+        sync_dir(&self.dir.join("objects"))
     }
 
     /// Notes that an object has been up. Where this note is lost the object counts as half made,
@@ -299,7 +316,8 @@ impl Disk {
         File::open(self.object_dir(name)).map(OwnedFd::from)
     }
 
-    /// Waits until nothing of an object runs, and keeps it so until the lock is dropped.
+    /// Waits until nothing of an object runs and its workspace is mounted nowhere, and keeps it so
+    /// until the lock is dropped.
     pub fn lock(&self, stored: &Stored) -> io::Result<Lock> {
         let path = self.path_of(stored).join("lock");
         let file = match File::options().write(true).open(&path) {
@@ -310,11 +328,17 @@ impl Disk {
         };
         loop {
             match flock(&file, FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(Lock(Some(file))),
+                Ok(()) => break,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
+        match File::options().write(true).open(self.path_of(stored).join(IMAGE)) {
+            Ok(image) => image::wait_until_free(&image.into())?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Lock(Some(file)))
     }
 
     /// Moves an object to the trash. Its name stays taken until the trash has been emptied.
@@ -330,7 +354,7 @@ impl Disk {
     pub fn empty(&self, trashed: &Stored, _nothing_runs: &Lock) -> io::Result<()> {
         let path = self.path_of(trashed);
         let directory: OwnedFd = File::open(&path)?.into();
-        for name in ["workspace", "made", "lock", "record.json"] {
+        for name in [IMAGE, "workspace", "made", "lock", "record.json"] {
             match remove::remove(&directory, name.as_bytes()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno.into()),
@@ -373,29 +397,6 @@ impl Disk {
 /// Says that nothing of an object runs, as long as it is held.
 pub struct Lock(#[expect(dead_code, reason = "held, not read")] Option<File>);
 
-/// A directory to try a sandbox out in; removed when dropped.
-pub struct Probe<'a> {
-    disk: &'a Disk,
-    path: PathBuf,
-    /// The host uid and gid of the sandbox.
-    pub host_id: Option<u32>,
-}
-
-impl Probe<'_> {
-    /// Opens the directory.
-    pub fn open(&self) -> io::Result<OwnedFd> {
-        File::open(&self.path).map(OwnedFd::from)
-    }
-}
-
-impl Drop for Probe<'_> {
-    fn drop(&mut self) {
-        // Nothing ever ran in it but PID 1; what can't be removed now is at the next start.
-        let _ = fs::remove_dir_all(&self.path);
-        self.disk.release_host_id(self.host_id);
-    }
-}
-
 impl HostIds {
     /// Takes an id that no object here has. It begins to look where the incarnation points, so
     /// that two directories on one host rarely choose the same.
@@ -413,46 +414,6 @@ impl HostIds {
         used.insert(id);
         Ok(id)
     }
-}
-
-fn lay_out(path: &Path, external_id: &ExternalId, owned: &Owned) -> io::Result<()> {
-    private_dir(path)?;
-    lay_out_places(path, owned.host_id)?;
-    let labels = owned.labels.to_pairs().map(|(key, value)| (key.to_string(), value));
-    let row = Row {
-        external_id: external_id.to_string(),
-        labels: labels.into_iter().collect(),
-        host_id: owned.host_id,
-        processes_max: owned.resources.processes,
-        cpu: Some(owned.resources.cpu.to_string()),
-        memory_mb: Some(owned.resources.memory_mb),
-        disk_mb: Some(owned.resources.disk_mb),
-        network: NetworkRow::of(&owned.network),
-    };
-    write_durably(&path.join("record.json"), &serde_json::to_vec_pretty(&row)?)?;
-    sync_dir(path)
-}
-
-fn lay_out_places(path: &Path, host_id: Option<u32>) -> io::Result<()> {
-    File::create(path.join("lock"))?;
-    let workspace = path.join("workspace");
-    private_dir(&workspace)?;
-    match host_id {
-        Some(id) => chown(&workspace, Some(id), Some(id)).map_err(|error| not_mapped(id, error)),
-        None => Ok(()),
-    }
-}
-
-/// Says what an invalid owner means: nobody of that number exists where this server is root.
-fn not_mapped(id: u32, error: io::Error) -> io::Error {
-    if error.kind() != io::ErrorKind::InvalidInput {
-        return error;
-    }
-    let message = format!(
-        "the host uid {id} of a sandbox is not mapped here (see /proc/self/uid_map). Run the server \
-         as an ordinary user, or map the configured range of uids and gids into this container"
-    );
-    io::Error::new(error.kind(), message)
 }
 
 /// Reads an object's directory; `None` where there is none.
@@ -476,6 +437,7 @@ fn read(path: &Path, entry: &str, place: Place) -> io::Result<Option<Stored>> {
         external_id: ExternalId::trusted(external_id),
         place,
         made: path.join("made").exists(),
+        workspace: Workspace::found(path),
         owned: row.map(|(_, owned)| owned),
     }))
 }

@@ -30,8 +30,11 @@ mod start;
 mod sys;
 mod terminal;
 mod view;
+mod workspace;
 
 use rustix::io::Errno;
+
+use super::image::ImageError;
 
 pub use check::HOST_ROOT;
 pub use launch::run_hidden_command;
@@ -81,6 +84,12 @@ impl<T> Step<T> for std::io::Result<T> {
             step: step.into(),
             errno: error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
         })
+    }
+}
+
+impl From<ImageError> for SetupError {
+    fn from(ImageError { step, errno }: ImageError) -> Self {
+        Self { step: step.into(), errno: errno.raw_os_error() }
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Arrived {
     pub launcher: Launcher,
     /// A pidfd of its PID 1.
     pub pidfd: OwnedFd,
+    /// The device that its workspace is on.
+    pub device: u64,
     /// The socket that listens inside for its proxy, where it has one.
     pub listener: Option<TcpListener>,
 }
@@ -128,7 +130,9 @@ pub async fn launch(
     let socket = watched(socket).map_err(|error| LaunchError::new("watch the socket", &error))?;
     let beside: Vec<_> = [object].into_iter().chain(&doors).map(AsFd::as_fd).collect();
     match shake_hands(&socket, setup, &beside).await {
-        Ok((pidfd, listener)) => Ok(Arrived { socket, launcher, pidfd, listener }),
+        Ok(((pidfd, device), listener)) => {
+            Ok(Arrived { socket, launcher, pidfd, device, listener })
+        }
         Err(error) => {
             drop(socket);
             launcher.end().await;
@@ -137,18 +141,21 @@ pub async fn launch(
     }
 }
 
+/// A pidfd of PID 1, and the device that the workspace is on.
+type Forked = (OwnedFd, u64);
+
 /// Gives the order and waits for *forked* and *ready*, which two processes say in either order.
 async fn shake_hands(
     socket: &AsyncFd<OwnedFd>,
     setup: &Setup,
     order_beside: &[BorrowedFd<'_>],
-) -> Result<(OwnedFd, Option<TcpListener>), LaunchError> {
+) -> Result<(Forked, Option<TcpListener>), LaunchError> {
     let order = Request::Setup(setup.clone()).encode();
     // The socket is new and empty: this can't have to wait.
     packet::send(socket.get_ref(), &order, order_beside)
         .map_err(|errno| LaunchError::new("give the launcher its order", &errno.into()))?;
     let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
-    let (mut pidfd, mut ready) = (None, None);
+    let (mut forked, mut ready) = (None, None);
     loop {
         let mut readable = socket
             .readable()
@@ -164,7 +171,9 @@ async fn shake_hands(
             Err(_would_block) => continue,
         };
         match Answer::decode(&buffer[..len]) {
-            Some(Answer::Forked) => pidfd = beside.pop(),
+            Some(Answer::Forked { device }) => {
+                forked = beside.pop().map(|pidfd| (pidfd, device));
+            }
             Some(Answer::Ready) => ready = Some(listener(setup.reach, &mut beside)?),
             Some(Answer::SetupFailed { step, errno }) => return Err(LaunchError { step, errno }),
             Some(
@@ -172,15 +181,16 @@ async fn shake_hands(
                 | Answer::Exited { .. }
                 | Answer::Opened { .. }
                 | Answer::Done { .. }
-                | Answer::Failed { .. },
+                | Answer::Failed { .. }
+                | Answer::DiskFull,
             )
             | None => {
                 return Err(LaunchError { step: "hear from the launcher".into(), errno: 0 });
             }
         }
-        match (pidfd.take(), ready.take()) {
-            (Some(pidfd), Some(listener)) => return Ok((pidfd, listener)),
-            waited_for => (pidfd, ready) = waited_for,
+        match (forked.take(), ready.take()) {
+            (Some(forked), Some(listener)) => return Ok((forked, listener)),
+            waited_for => (forked, ready) = waited_for,
         }
     }
 }

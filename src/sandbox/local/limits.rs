@@ -5,8 +5,11 @@
 //! | memory | *enforced*: everything together, page cache and tmpfs included | *per process*: what is private to it |
 //! | cpu | *enforced*: a share of the processors | *none* |
 //! | processes | *enforced* | *enforced*: each sandbox has a user namespace of its own, in which they are counted |
-//! | disk | *none*: only the length of one file is limited, to as much | the same |
+//! | disk | see below | see below |
 //! | open files, file size | *per process* | the same |
+//!
+//! The disk as a whole, bytes and names, is *enforced* where root can mount images (`image.rs`); where
+//! it can't, it is *none*: only the length of one file is limited, to as much.
 //!
 //! A limit that strikes is told once in a while, not each time: a fork bomb meets its limit a million
 //! times. Counts are looked at [twice a second](LOOK_EVERY) and once more when the sandbox has ended,
@@ -37,14 +40,17 @@ pub const STRIKES_LEN: usize = 256;
 /// namespace stops it: where both would stop at the same, the one that is not counted comes first.
 const PROCESSES_SLACK: u32 = 16;
 
+/// Why the disk of a sandbox is not limited that was made where images could not be mounted.
+pub const MADE_WITHOUT: &str = "it was made without an image: delete it and make it again";
+
 /// The limits, and how each holds: `enforced`, `per process` or `none`.
-pub fn holds(cgroups: &Cgroups) -> Vec<(&'static str, &'static str)> {
+pub fn holds(cgroups: &Cgroups, why_no_image: Option<&str>) -> Vec<(&'static str, &'static str)> {
     let with = |controller, without| if cgroups.has(controller) { "enforced" } else { without };
     vec![
         ("cpu", with(Controller::Cpu, "none")),
         ("memory", with(Controller::Memory, "per process")),
         ("processes", "enforced"),
-        ("disk", "none"),
+        ("disk", if why_no_image.is_none() { "enforced" } else { "none" }),
         ("openFiles", "per process"),
         ("fileSize", "per process"),
     ]
@@ -52,14 +58,15 @@ pub fn holds(cgroups: &Cgroups) -> Vec<(&'static str, &'static str)> {
 
 /// The limits of a template that are not enforced for a sandbox as a whole, in words with the
 /// reason of each; `None` where all are.
-pub fn not_enforced(cgroups: &Cgroups) -> Option<String> {
-    let controller = |limit: &str| match limit {
-        "cpu" => Some(Controller::Cpu),
-        "memory" => Some(Controller::Memory),
+pub fn not_enforced(cgroups: &Cgroups, why_no_image: Option<&str>) -> Option<String> {
+    let why = |limit: &str| match limit {
+        "cpu" => cgroups.why_not(Controller::Cpu),
+        "memory" => cgroups.why_not(Controller::Memory),
+        "disk" => why_no_image,
         _ => None,
     };
     let is_asked = |limit: &str| ["cpu", "memory", "processes", "disk"].contains(&limit);
-    let missing: Vec<String> = holds(cgroups)
+    let missing: Vec<String> = holds(cgroups, why_no_image)
         .into_iter()
         .filter(|(limit, how)| *how != "enforced" && is_asked(limit))
         .map(|(limit, how)| {
@@ -67,7 +74,7 @@ pub fn not_enforced(cgroups: &Cgroups) -> Option<String> {
                 "none" => format!("{limit} is not limited"),
                 how => format!("{limit} is limited {how}"),
             };
-            match controller(limit).and_then(|c| cgroups.why_not(c)) {
+            match why(limit) {
                 Some(why) => format!("{told} ({why})"),
                 None => told,
             }
@@ -98,12 +105,13 @@ pub async fn watch(
     let mut tally = Tally::default();
     loop {
         let is_over = tokio::time::timeout(LOOK_EVERY, link.gone()).await.is_ok();
-        for (controller, limit) in [
-            (Controller::Memory, format!("memory limit {} MB", resources.memory_mb)),
-            (Controller::Pids, format!("process limit {}", resources.processes)),
+        for (count, limit) in [
+            (group.strikes(Controller::Memory), format!("memory limit {} MB", resources.memory_mb)),
+            (group.strikes(Controller::Pids), format!("process limit {}", resources.processes)),
+            (Some(link.disk_strikes()), format!("disk limit {} MB", resources.disk_mb)),
         ] {
-            let Some(count) = group.strikes(controller) else { continue };
-            if tally.is_news(controller.as_str(), count, Instant::now()) {
+            let Some(count) = count else { continue };
+            if tally.is_news(&limit, count, Instant::now()) {
                 let strike = Strike { labels: labels.clone(), reason: format!("{limit} reached") };
                 // Where nobody hears there is nobody to tell; where too much waits, the next is.
                 let _ = strikes.try_send(strike);
@@ -118,18 +126,18 @@ pub async fn watch(
 /// What has been told.
 #[derive(Default)]
 struct Tally {
-    told: HashMap<&'static str, (u64, Instant)>,
+    told: HashMap<String, (u64, Instant)>,
 }
 
 impl Tally {
     /// Whether a count that rose is to be told now.
-    fn is_news(&mut self, limit: &'static str, count: u64, now: Instant) -> bool {
+    fn is_news(&mut self, limit: &str, count: u64, now: Instant) -> bool {
         let is_news = match self.told.get(limit) {
             None => count > 0,
             Some((told, at)) => count > *told && now.duration_since(*at) >= TELL_EVERY,
         };
         if is_news {
-            self.told.insert(limit, (count, now));
+            self.told.insert(limit.to_owned(), (count, now));
         }
         is_news
     }

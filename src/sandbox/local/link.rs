@@ -50,6 +50,7 @@ pub struct Link {
     socket: AsyncFd<OwnedFd>,
     waiting: Mutex<Waiting>,
     next_id: AtomicU64,
+    disk_strikes: AtomicU64,
     gone: watch::Receiver<bool>,
 }
 
@@ -59,10 +60,9 @@ impl Link {
     pub fn new(
         arrived: Arrived,
         target: Target,
-        device: u64,
         on_gone: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Arc<Self> {
-        let Arrived { socket, launcher, pidfd, listener: _ } = arrived;
+        let Arrived { socket, launcher, pidfd, device, listener: _ } = arrived;
         let (tell, gone) = watch::channel(false);
         let link = Arc::new(Self {
             target,
@@ -70,6 +70,7 @@ impl Link {
             socket,
             waiting: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),
+            disk_strikes: AtomicU64::new(0),
             gone,
         });
         let reading = Arc::clone(&link);
@@ -98,6 +99,11 @@ impl Link {
     /// Whether nothing of it runs any more.
     pub fn is_gone(&self) -> bool {
         *self.gone.borrow()
+    }
+
+    /// How often the workspace has become full, as far as the sandbox tells.
+    pub fn disk_strikes(&self) -> u64 {
+        self.disk_strikes.load(Ordering::Relaxed)
     }
 
     /// Returns once nothing of it runs any more.
@@ -198,6 +204,10 @@ impl Link {
     /// Gives an answer to whoever waits for it; false where it must not have been sent.
     fn hand_over(&self, packet: &[u8], beside: &mut Vec<OwnedFd>) -> bool {
         let Some(answer) = Answer::decode(packet) else { return false };
+        if answer == Answer::DiskFull && beside.is_empty() {
+            self.disk_strikes.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
         let Some(id) = answer.id() else { return false };
         let descriptor = beside.pop();
         let is_expected = matches!(answer, Answer::Opened { .. }) == descriptor.is_some();

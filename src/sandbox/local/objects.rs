@@ -10,7 +10,6 @@ mod recovery;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedMutexGuard, mpsc, watch};
 
 use super::cgroup::{Cgroups, Group};
-use super::disk::{Disk, Lock, Making, Place, Stored};
+use super::disk::{Disk, Lock, Making, Place, Stored, Workspace};
 use super::frame::{Reach, Setup};
 use super::health::{self, BAD_FOR, GOOD_FOR};
 use super::launching::{LaunchError, launch};
@@ -175,7 +174,8 @@ impl Objects {
         let brought_up = if stored.made {
             self.bring_up(&stored).await
         } else {
-            let named = self.blocking(Disk::sync_names);
+            let name = stored.name.clone();
+            let named = self.blocking(move |disk| disk.sync_new(&name));
             tokio::try_join!(self.bring_up(&stored), named).map(|(object, ())| object)
         };
         if brought_up.is_err() && is_new {
@@ -250,7 +250,7 @@ impl Objects {
 
     /// Makes a sandbox to see whether that works, and ends it.
     async fn probe(&self) -> Option<String> {
-        let made = self.disk.make_probe(&self.ids.request_id());
+        let made = self.disk.make_probe(&self.ids.request_id(), PROBE_RESOURCES.disk_mb);
         let probe = match made.and_then(|probe| Ok((probe.open()?, probe))) {
             Ok((directory, probe)) => {
                 let setup = self.setup(probe.host_id, &PROBE_RESOURCES, Reach::Loopback);
@@ -266,7 +266,7 @@ impl Objects {
             Ok(arrived) => {
                 drop(arrived.socket);
                 arrived.launcher.ended().await;
-                self.refused()
+                self.refused(Workspace::Image)
             }
             Err(error) => Some(health::explain(&error)),
         }
@@ -290,12 +290,12 @@ impl Objects {
 
     /// How each limit holds.
     pub fn limits(&self) -> Vec<(&'static str, &'static str)> {
-        limits::holds(&self.cgroups)
+        limits::holds(&self.cgroups, self.disk.why_no_images())
     }
 
     /// Which limits are not enforced for a sandbox as a whole, and why.
     pub fn limits_not_enforced(&self) -> Option<String> {
-        limits::not_enforced(&self.cgroups)
+        limits::not_enforced(&self.cgroups, self.disk.why_no_images())
     }
 
     /// The limits that strike in sandboxes, for whoever asks first.
@@ -304,11 +304,15 @@ impl Objects {
     }
 
     /// Why sandboxes are refused although they could be made.
-    fn refused(&self) -> Option<String> {
+    fn refused(&self, workspace: Workspace) -> Option<String> {
         if !self.config.require_limits {
             return None;
         }
-        let missing = limits::not_enforced(&self.cgroups)?;
+        let why_no_image = self.disk.why_no_images().or(match workspace {
+            Workspace::Image => None,
+            Workspace::Directory => Some(limits::MADE_WITHOUT),
+        });
+        let missing = limits::not_enforced(&self.cgroups, why_no_image)?;
         Some(format!("providers.local.require_limits is set, but here {missing}"))
     }
 
@@ -395,14 +399,8 @@ impl Objects {
             ));
         }
         let name = stored.name.clone();
-        let (directory, device) = self
-            .blocking(move |disk| {
-                let directory = std::fs::File::from(disk.open_object(&name)?);
-                let device = directory.metadata()?.dev();
-                Ok((directory.into(), device))
-            })
-            .await?;
-        if let Some(refused) = self.refused() {
+        let directory = self.blocking(move |disk| disk.open_object(&name)).await?;
+        if let Some(refused) = self.refused(stored.workspace) {
             return Err(ProviderError::Refused(refused));
         }
         let setup = self.setup(owned.host_id, &owned.resources, proxy::reach(&owned.network));
@@ -417,7 +415,7 @@ impl Objects {
         let (itself, name) = (Weak::clone(&self.itself), stored.name.clone());
         let proxy = self.proxies.start(arrived.listener.take(), &owned.network);
         let kept = (Arc::clone(&group), proxy);
-        let link = Link::new(arrived, target, device, move |link| {
+        let link = Link::new(arrived, target, move |link| {
             drop(kept);
             if let Some(objects) = itself.upgrade() {
                 let mut links = locked(&objects.links);

@@ -6,7 +6,10 @@ use super::codec::{Reader, put_bool, put_text, put_u64};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// PID 1 exists; from the launcher. Beside it: a pidfd of PID 1.
-    Forked,
+    Forked {
+        /// The device that the workspace is on.
+        device: u64,
+    },
     /// The sandbox is set up and has been checked from inside. Beside it, where it has a proxy:
     /// the socket that listens for that.
     Ready,
@@ -51,6 +54,8 @@ pub enum Answer {
         /// What happened, for people.
         message: String,
     },
+    /// The workspace has no room left, and had some before; from the launcher.
+    DiskFull,
 }
 
 /// What kind of trouble kept a request from being done.
@@ -109,7 +114,10 @@ impl Answer {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
         match self {
-            Self::Forked => out.push(0),
+            Self::Forked { device } => {
+                out.push(0);
+                put_u64(&mut out, *device);
+            }
             Self::Ready => out.push(1),
             Self::SetupFailed { step, errno } => {
                 out.push(2);
@@ -140,6 +148,7 @@ impl Answer {
                 out.push(kind.code());
                 put_text(&mut out, message);
             }
+            Self::DiskFull => out.push(15),
         }
         out
     }
@@ -148,7 +157,7 @@ impl Answer {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader(bytes);
         let answer = match from.u8()? {
-            0 => Self::Forked,
+            0 => Self::Forked { device: from.u64()? },
             1 => Self::Ready,
             2 => Self::SetupFailed { step: from.text()?, errno: from.i32()? },
             3 => Self::Started { id: from.u64()? },
@@ -160,6 +169,7 @@ impl Answer {
                 kind: *Trouble::ALL.get(usize::from(from.u8()?))?,
                 message: from.text()?,
             },
+            15 => Self::DiskFull,
             _ => return None,
         };
         from.end()?;
@@ -169,7 +179,7 @@ impl Answer {
     /// The request it answers; `None` where it answers none.
     pub fn id(&self) -> Option<u64> {
         match self {
-            Self::Forked | Self::Ready | Self::SetupFailed { .. } => None,
+            Self::Forked { .. } | Self::Ready | Self::SetupFailed { .. } | Self::DiskFull => None,
             Self::Started { id }
             | Self::Exited { id, .. }
             | Self::Opened { id }

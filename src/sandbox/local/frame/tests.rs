@@ -50,8 +50,9 @@ fn requests() -> Vec<Request> {
 
 fn answers() -> Vec<Answer> {
     let mut answers = vec![
-        Answer::Forked,
+        Answer::Forked { device: 3 },
         Answer::Ready,
+        Answer::DiskFull,
         Answer::SetupFailed { step: "unshare".into(), errno: 1 },
         Answer::Started { id: 1 },
         Answer::Exited { id: 1, code: 137 },

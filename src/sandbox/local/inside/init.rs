@@ -25,6 +25,7 @@ use super::files::{Failure, Files};
 use super::seccomp::Filters;
 use super::start::{self, Order, Starting, Streams};
 use super::sys::{self, Fork};
+use super::workspace::Workspace;
 use super::{SetupError, Step, check, confine, connect, network, session, terminal, view};
 use crate::sabotage::{Bug, on};
 
@@ -66,25 +67,26 @@ pub fn run(
     socket: &OwnedFd,
     lock: OwnedFd,
     setup: &Setup,
+    workspace: Workspace,
     filters: &Filters,
     launcher: OwnedFd,
 ) -> ! {
-    let code =
-        catch_unwind(AssertUnwindSafe(|| match prepare(socket, &lock, setup, filters, launcher) {
-            Ok((mut init, listener)) => {
-                let beside: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
-                init.say_with(&Answer::Ready, &beside);
-                // From here on it is the server's alone: nobody inside can take what is the proxy's.
-                drop(listener);
-                init.serve();
-                0
-            }
-            Err(SetupError { step, errno }) => {
-                // Where the server has gone there is nobody to tell.
-                let _ = packet::send(socket, &Answer::SetupFailed { step, errno }.encode(), &[]);
-                1
-            }
-        }));
+    let prepared = || prepare(socket, &lock, setup, workspace, filters, launcher);
+    let code = catch_unwind(AssertUnwindSafe(|| match prepared() {
+        Ok((mut init, listener)) => {
+            let beside: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
+            init.say_with(&Answer::Ready, &beside);
+            // From here on it is the server's alone: nobody inside can take what is the proxy's.
+            drop(listener);
+            init.serve();
+            0
+        }
+        Err(SetupError { step, errno }) => {
+            // Where the server has gone there is nobody to tell.
+            let _ = packet::send(socket, &Answer::SetupFailed { step, errno }.encode(), &[]);
+            1
+        }
+    }));
     sys::exit_now(code.unwrap_or(101))
 }
 
@@ -92,6 +94,7 @@ fn prepare<'a>(
     socket: &'a OwnedFd,
     lock: &OwnedFd,
     setup: &Setup,
+    workspace: Workspace,
     filters: &Filters,
     launcher: OwnedFd,
 ) -> Result<(Init<'a>, Option<OwnedFd>), SetupError> {
@@ -110,7 +113,7 @@ fn prepare<'a>(
         Reach::Host => {}
     }
     rustix::process::setsid().step("start PID 1's session")?;
-    view::enter(setup)?;
+    view::enter(setup, workspace)?;
     let null = openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .step("open /dev/null")?;
     for standard in 0..=2 {

@@ -14,12 +14,12 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{
-    DumpableBehavior, PidfdFlags, Signal, WaitOptions, fchdir, getegid, geteuid, getpid,
-    pidfd_open, pidfd_send_signal, set_dumpable_behavior, setsid, umask, waitpid,
+    DumpableBehavior, PidfdFlags, Signal, WaitOptions, getegid, geteuid, getpid, pidfd_open,
+    pidfd_send_signal, set_dumpable_behavior, setsid, umask, waitpid,
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, set_no_new_privs,
@@ -30,11 +30,15 @@ use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
 use super::super::packet;
 use super::seccomp::Filters;
 use super::sys::Fork;
+use super::workspace::{Watched, Workspace};
 use super::{HIDDEN_COMMAND, INNER_ID, SetupError, Step, init, sys};
 use crate::sabotage::{Bug, on};
 
 /// How much sooner than others a sandbox's processes are chosen when memory runs out, of 1000.
 const OOM_SCORE: &str = "500";
+
+/// The pause between two looks at whether the workspace is full.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 /// Runs the hidden command where this process was started for it, and says how it ended; `None`
 /// where it was not. Must be called before the process has a second thread.
@@ -101,13 +105,9 @@ fn run(
     if has_hung_up(socket) {
         return Ok(());
     }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let workspace =
-        openat(&object, "workspace", flags, Mode::empty()).step("open the workspace")?;
-    // The current directory is the one path that follows into a new mount namespace by itself: its
-    // parents are closed to the user that is about to be.
-    fchdir(&workspace).step("enter the workspace")?;
-    drop((workspace, object));
+    let workspace = Workspace::take(&object, setup.host_id)?;
+    let device = workspace.device()?;
+    drop(object);
     for door in doors {
         // 0 is whoever writes it. PID 1 and all that it starts are born in the group.
         rustix::io::write(&door, b"0").step("step into the control group")?;
@@ -122,21 +122,24 @@ fn run(
 
     let itself = pidfd_open(getpid(), PidfdFlags::empty()).step("open a pidfd of the launcher")?;
     let child = match sys::fork().step("fork PID 1")? {
-        Fork::Child => init::run(socket, lock, setup, filters, itself),
+        Fork::Child => init::run(socket, lock, setup, workspace, filters, itself),
         Fork::Parent(child) => child,
     };
     let pidfd = pidfd_open(child, PidfdFlags::empty()).step("open a pidfd of PID 1")?;
     // A server that is gone is noticed below.
-    let _ = packet::send(socket, &Answer::Forked.encode(), &[pidfd.as_fd()]);
+    let _ = packet::send(socket, &Answer::Forked { device }.encode(), &[pidfd.as_fd()]);
     confine_launcher()?;
+    let watched = workspace.watched();
 
-    let hung_up = watch(socket, &pidfd);
+    let hung_up = watch(socket, &pidfd, watched.as_ref());
     if hung_up {
         // PID 1 may have ended in the same moment.
         let _ = pidfd_send_signal(&pidfd, Signal::KILL);
     }
     // Returns once the pid namespace is empty; only then may the lock go.
     while matches!(waitpid(Some(child), WaitOptions::empty()), Err(Errno::INTR)) {}
+    // The last hold on the workspace's mount: it is unmounted here.
+    drop(watched);
     drop(lock);
     Ok(())
 }
@@ -176,22 +179,30 @@ fn confine_launcher() -> Result<(), SetupError> {
 
 fn has_hung_up(socket: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::empty())];
-    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(poll(&mut polled, Some(&now)), Ok(1..))
 }
 
-/// Waits until the server has gone (true) or PID 1 has ended (false).
-fn watch(socket: &OwnedFd, pidfd: &OwnedFd) -> bool {
+/// Waits until the server has gone (true) or PID 1 has ended (false), and tells when the workspace
+/// has become full. Nothing wakes a process for that, so it is looked at once in a while.
+fn watch(socket: &OwnedFd, pidfd: &OwnedFd, workspace: Option<&Watched>) -> bool {
+    let mut was_full = false;
     loop {
         // No event is asked of the socket: what arrives on it is for PID 1. A hang-up always shows.
         let mut polled =
             [PollFd::new(socket, PollFlags::empty()), PollFd::new(pidfd, PollFlags::IN)];
-        match poll(&mut polled, None) {
+        match poll(&mut polled, workspace.map(|_| &LOOK_EVERY)) {
             Ok(_) if !polled[1].revents().is_empty() => return false,
             Ok(_) if !polled[0].revents().is_empty() => return true,
             Ok(_) | Err(Errno::INTR) => {}
             // Nothing can be watched any more: end it, as if the server had gone.
             Err(_) => return true,
         }
+        let is_full = workspace.is_some_and(Watched::is_full);
+        if is_full && !was_full {
+            // A server that has gone is noticed above.
+            let _ = packet::send(socket, &Answer::DiskFull.encode(), &[]);
+        }
+        was_full = is_full;
     }
 }

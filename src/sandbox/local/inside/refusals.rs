@@ -92,7 +92,7 @@ fn refusal(mistake: &str) -> Option<(String, i32)> {
     let refusal = loop {
         let len = packet::receive(&ours, &mut buffer, &mut beside).expect("received");
         match Answer::decode(&buffer[..len]).expect("it must say what came of it") {
-            Answer::Forked => {}
+            Answer::Forked { .. } => {}
             Answer::Ready => break None,
             Answer::SetupFailed { step, errno } => break Some((step, errno)),
             other => panic!("{other:?}"),

@@ -7,7 +7,7 @@
 //! the host's is left behind. No later step can fall back to something weaker: each that fails
 //! ends the setting up.
 //!
-//! The caller is in fresh namespaces with the workspace as its current directory, and alone.
+//! The caller is in fresh namespaces, and alone.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -25,6 +25,7 @@ use rustix::mount::{
 use rustix::process::{fchdir, pivot_root};
 
 use super::super::frame::{Reach, Setup};
+use super::workspace::Workspace;
 use super::{HOME, SetupError, Step, WORKSPACE, network, sys};
 use crate::sabotage::{Bug, on};
 
@@ -87,11 +88,10 @@ const NO_DEV: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODEV;
 const NO_EXEC: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOEXEC;
 
 /// Builds the view and enters it.
-pub fn enter(setup: &Setup) -> Result<(), SetupError> {
+pub fn enter(setup: &Setup, workspace: Workspace) -> Result<(), SetupError> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).step("make mounts private")?;
-    let workspace = copy(CWD, "", false).step("take the workspace")?;
-    sys::set_mount(&workspace, bits(NO_SUID | NO_DEV), false).step("restrict the workspace")?;
+    let workspace = workspace.mount()?;
 
     let root = tmpfs(&[("size", "4m"), ("nr_inodes", "1024"), ("mode", "0755")])
         .step("make a root file system")?;

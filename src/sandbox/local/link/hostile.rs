@@ -33,13 +33,14 @@ fn taken_over() -> (Arc<Link>, OwnedFd) {
         socket: watched(ours).expect("watched"),
         pidfd: pidfd_open(pid, PidfdFlags::empty()).expect("a pidfd"),
         launcher: Launcher::of(child),
+        device: 0,
         listener: None,
     };
     let target = Target {
         external_id: ExternalId::trusted("taken-over@1"),
         expected: SandboxId::trusted("s"),
     };
-    (Link::new(arrived, target, 0, |_| {}), theirs)
+    (Link::new(arrived, target, |_| {}), theirs)
 }
 
 /// Says something, with so many descriptors beside it.
@@ -74,7 +75,7 @@ async fn what_it_must_not_say_ends_the_sandbox() {
         ("half a message", started[..5].to_vec(), 0, 1),
         ("more than a message", [&started[..], &[0]].concat(), 0, 1),
         ("that it is ready, again", Answer::Ready.encode(), 0, 1),
-        ("that it has another PID 1", Answer::Forked.encode(), 1, 1),
+        ("that it has another PID 1", Answer::Forked { device: 0 }.encode(), 1, 1),
         ("that it has opened what is not there", opened.clone(), 0, 1),
         ("that it has opened two files", opened, 2, 1),
         ("more with a descriptor", started.clone(), 1, 1),

@@ -1,0 +1,101 @@
+//! Loop devices: a file as a block device, for as long as it is mounted.
+
+#![allow(unsafe_code, reason = "loop devices are spoken to by ioctl")]
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+
+use super::{ImageError, Step};
+
+/// `LOOP_CTL_GET_FREE` of `<linux/loop.h>`.
+const GET_FREE: libc::Ioctl = 0x4C82;
+
+/// `LOOP_CONFIGURE` of `<linux/loop.h>`, since Linux 5.8.
+const CONFIGURE: libc::Ioctl = 0x4C0A;
+
+/// `LOOP_SET_DIRECT_IO` of `<linux/loop.h>`.
+const SET_DIRECT_IO: libc::Ioctl = 0x4C08;
+
+/// `LO_FLAGS_AUTOCLEAR`: the device lets go of its file when it is closed for the last time.
+const AUTOCLEAR: u32 = 4;
+
+/// How often a free device may have been taken by somebody else first. Each time somebody got
+/// one, so this is more than can be started at once.
+const ATTEMPTS_MAX: usize = 1_000;
+
+/// The kernel's `struct loop_config`, with its `struct loop_info64` in the middle.
+#[repr(C)]
+struct LoopConfig {
+    file: u32,
+    block_size: u32,
+    device_inode_rdevice_offset_limit: [u64; 5],
+    number: u32,
+    encryption: [u32; 2],
+    flags: u32,
+    names_and_key: [u8; 64 + 64 + 32],
+    init: [u64; 2],
+    reserved: [u64; 8],
+}
+
+/// A device that has a file. It lets go of it when this is dropped, unless it is mounted by then.
+pub struct Device {
+    /// Where it is.
+    pub path: String,
+    open: OwnedFd,
+}
+
+impl Device {
+    /// Reads and writes the file without keeping it in memory, where it would be a second time: the
+    /// file system on the device keeps its files itself. It waits for the disk.
+    ///
+    /// # Errors
+    /// `INVAL` where the file system that the file is on can't.
+    pub fn bypass_cache(&self) -> Result<(), Errno> {
+        let on: libc::c_ulong = 1;
+        // SAFETY: the argument is a number.
+        checked(unsafe { libc::ioctl(self.open.as_raw_fd(), SET_DIRECT_IO, on) })
+    }
+}
+
+/// Gives a file to a free loop device.
+pub fn attach(image: &OwnedFd) -> Result<Device, ImageError> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let control =
+        openat(CWD, "/dev/loop-control", flags, Mode::empty()).step("open /dev/loop-control")?;
+    for _ in 0..ATTEMPTS_MAX {
+        // SAFETY: this request takes no argument.
+        let number = unsafe { libc::ioctl(control.as_raw_fd(), GET_FREE) };
+        checked(number).step("find a free loop device")?;
+        let path = format!("/dev/loop{number}");
+        let open = openat(CWD, &path, flags, Mode::empty()).step("open a loop device")?;
+        let config = LoopConfig {
+            file: u32::try_from(image.as_raw_fd()).expect("descriptors are not negative"),
+            block_size: 0,
+            device_inode_rdevice_offset_limit: [0; 5],
+            number: 0,
+            encryption: [0; 2],
+            flags: AUTOCLEAR,
+            names_and_key: [0; 160],
+            init: [0; 2],
+            reserved: [0; 8],
+        };
+        // SAFETY: the request reads one `struct loop_config`, which outlives the call.
+        let given = unsafe { libc::ioctl(open.as_raw_fd(), CONFIGURE, &raw const config) };
+        match checked(given) {
+            Ok(()) => return Ok(Device { path, open }),
+            Err(Errno::BUSY) => {}
+            Err(errno) => return Err(errno).step("give the workspace's image to a loop device"),
+        }
+    }
+    Err(Errno::BUSY).step("find a free loop device")
+}
+
+fn checked(result: libc::c_int) -> Result<(), Errno> {
+    if result != -1 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}

@@ -1,0 +1,93 @@
+//! The workspace on its way into the sandbox: a directory of the host, or an image.
+//!
+//! Which of the two it is, the object's directory says. The launcher takes it while it is still who
+//! the server is: only root can mount an image, and nobody else may enter a directory that leads to
+//! the workspace.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use rustix::io::Errno;
+use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
+use rustix::process::fchdir;
+
+use super::super::image::{self, IMAGE, Mounted};
+use super::{SetupError, Step, sys};
+
+/// A workspace that is not attached yet.
+pub enum Workspace {
+    /// The current directory: the one path that follows into a new mount namespace by itself,
+    /// since its parents are closed to the user that the launcher becomes.
+    Directory,
+    /// A mount that is attached nowhere.
+    Image(Mounted),
+}
+
+impl Workspace {
+    /// Takes the workspace of an object, for `owner`. Waits while its image is mounted elsewhere,
+    /// which is for as long as the kernel takes to write its last bytes after a stop.
+    pub fn take(object: &OwnedFd, owner: Option<u32>) -> Result<Self, SetupError> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match (openat(object, IMAGE, flags, Mode::empty()), owner) {
+            (Ok(image), Some(owner)) => Ok(Self::Image(image::mount(&image, owner)?)),
+            (Ok(_), None) => Err(SetupError::check("only root can mount the workspace's image")),
+            (Err(Errno::NOENT), _) => Self::directory(object),
+            (Err(errno), _) => Err(errno).step("open the workspace's image"),
+        }
+    }
+
+    fn directory(object: &OwnedFd) -> Result<Self, SetupError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let directory =
+            openat(object, "workspace", flags, Mode::empty()).step("open the workspace")?;
+        fchdir(&directory).step("enter the workspace")?;
+        Ok(Self::Directory)
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> Result<u64, SetupError> {
+        let stat = match self {
+            Self::Directory => fstat(openat(CWD, ".", OFlags::PATH, Mode::empty()).step("look")?),
+            Self::Image(Mounted { mount, .. }) => fstat(mount),
+        };
+        Ok(stat.step("look at the workspace")?.st_dev)
+    }
+
+    /// The mount to attach, without set-uid programs and devices. Must be called in the mount
+    /// namespace where it is going to be attached.
+    pub fn mount(self) -> Result<OwnedFd, SetupError> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH;
+        let mount = match self {
+            Self::Directory => open_tree(CWD.as_fd(), "", flags).step("take the workspace")?,
+            Self::Image(Mounted { mount, device: _ }) => return Ok(mount),
+        };
+        let harmless = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        sys::set_mount(&mount, u64::from(harmless.bits()), false).step("restrict the workspace")?;
+        Ok(mount)
+    }
+}
+
+/// What the launcher keeps of an image, to look whether it is full.
+pub struct Watched(OwnedFd);
+
+impl Workspace {
+    /// Keeps what has to be watched, once PID 1 has the rest.
+    pub fn watched(self) -> Option<Watched> {
+        let Mounted { mount, device } = match self {
+            Self::Directory => return None,
+            Self::Image(mounted) => mounted,
+        };
+        // On a file system that can't, files are kept in memory twice.
+        let _ = device.bypass_cache();
+        Some(Watched(mount))
+    }
+}
+
+impl Watched {
+    /// Whether there is no room left. One that can't be looked at is not known to be full.
+    pub fn is_full(&self) -> bool {
+        image::is_full(&self.0).unwrap_or(false)
+    }
+}

@@ -1,0 +1,169 @@
+//! The disk of a sandbox as a whole: that it is limited, that this is told, and that no device of it
+//! is left behind.
+//!
+//! Where this machine can't limit it (as for an ordinary user) the provider says so.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::sync::Arc;
+
+use issuebox::clock::{SystemClock, SystemIds};
+use issuebox::sandbox::local::{LocalConfig, LocalProvider};
+use issuebox::sandbox::{ProviderError, SandboxProvider};
+use issuebox::types::Resources;
+
+use crate::common::{Local, Sandbox, WAIT, call, config, request, spec, target, until};
+
+/// The size of the small disks here, in MiB.
+const DISK_MB: u64 = 16;
+
+/// A provider that limits disks.
+async fn limiting() -> Option<Local> {
+    let local = Local::new().await?;
+    let limits = local.provider.health().await.isolation.limits;
+    let holds = limits.iter().find(|(limit, _)| *limit == "disk").map(|(_, how)| *how);
+    if holds == Some("enforced") {
+        return Some(local);
+    }
+    assert_eq!(holds, Some("none"));
+    let why = local.provider.limits_not_enforced().expect("the disk is not");
+    assert!(why.contains("disk is not limited ("), "with the reason: {why}");
+    None
+}
+
+async fn small<'a>(local: &'a Local, name: &str) -> Sandbox<'a> {
+    let mut spec = spec(name, name);
+    spec.template.resources = Resources { disk_mb: DISK_MB, ..spec.template.resources };
+    let object = local.provider.create(spec).await.expect("made");
+    Sandbox { provider: &local.provider, target: target(&object) }
+}
+
+/// The files below a directory that loop devices have, whether they are still there or not.
+pub fn attached(dir: &Path) -> Vec<String> {
+    let files = std::fs::read_dir("/sys/block")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|at| std::fs::read_to_string(at.path().join("loop/backing_file")).ok());
+    files.filter(|file| file.starts_with(&*dir.to_string_lossy())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_full_is_told_and_is_nobody_else_s_trouble() {
+    let Some(local) = limiting().await else { return };
+    let mut strikes = local.provider.strikes().expect("nobody else has asked");
+    let (full, names, other) =
+        tokio::join!(small(&local, "full"), small(&local, "names"), small(&local, "other"));
+    // Each file is shorter than the longest that is allowed.
+    let fill = "n=0; while head -c 1000000 /dev/zero > f$n; do n=$((n+1)); done; echo $n";
+    let ended = full.run(request(&["sh", "-c", fill])).await;
+    let written: u64 = ended.stdout.trim().parse().expect("a number");
+    assert!((10..=16).contains(&written), "MB of {DISK_MB}: {ended:?}");
+    assert!(ended.stderr.contains("No space left"), "{ended:?}");
+    let told = tokio::time::timeout(WAIT, strikes.recv()).await.expect("told").expect("told");
+    assert_eq!(told.reason, "disk limit 16 MB reached");
+    assert_eq!(told.labels.sandbox, full.target.expected);
+
+    // Names without content take room too.
+    let name = "perl -e 'for (1..1e6) { open my $f, \">\", \"n$_\" or last; print \"$_\\n\" }' \
+                | tail -1";
+    let made: u64 = names.sh(name).await.trim().parse().expect("a number");
+    assert!((500..20_000).contains(&made), "{made}");
+    let told = tokio::time::timeout(WAIT, strikes.recv()).await.expect("told").expect("told");
+    assert_eq!(told.labels.sandbox, names.target.expected);
+
+    other.sh("head -c 8000000 /dev/zero > f; sync f").await;
+    // What is removed is free again, also on the host.
+    let image = local.dir.path().join("objects/full/workspace.ext4");
+    let taken = || std::fs::metadata(&image).expect("there").blocks() * 512;
+    full.sh("sync .").await;
+    assert!(taken() > 10_000_000, "{}", taken());
+    full.sh("rm f*; sync .; head -c 8000000 /dev/zero > f && rm f").await;
+    until("the host's room", || taken() < 9_000_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_of_its_own_is_nobody_s_way_to_more() {
+    let Some(local) = limiting().await else { return };
+    let sandbox = small(&local, "own").await;
+    let mount = sandbox.sh("grep ' /workspace ' /proc/self/mounts; ls -lan /workspace").await;
+    for option in ["ext4", "nosuid", "nodev", "errors=remount-ro"] {
+        assert!(mount.contains(option), "{option} in {mount}");
+    }
+    assert!(!mount.contains("nobarrier"), "what is synced is on the disk: {mount}");
+    assert!(mount.contains("drwx------  2 1000 1000"), "empty, and its own: {mount}");
+    assert!(!mount.contains("lost+found"), "{mount}");
+    let device =
+        "ls /dev/loop* /sys/block/loop*/loop 2>/dev/null; mount -o remount,suid /workspace";
+    let ended = sandbox.run(request(&["sh", "-c", device])).await;
+    assert!(ended.code != 0 && ended.stdout.is_empty(), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_device_is_left_and_a_start_waits_for_the_one_before() {
+    let Some(local) = limiting().await else { return };
+    let dir = local.dir.path();
+    let sandbox = small(&local, "again").await;
+    assert_eq!(attached(dir).len(), 1);
+    for round in 0..5 {
+        // Not synced: the kernel has it to write when the sandbox has ended.
+        sandbox.sh("head -c 4000000 /dev/urandom > f; sha256sum f > sum").await;
+        let mut stop = call(&sandbox.target);
+        stop.force = round % 2 == 0;
+        local.provider.stop(stop).await.expect("stopped");
+        local.provider.start(call(&sandbox.target)).await.expect("started");
+        assert_eq!(sandbox.sh("sha256sum -c sum").await, "f: OK\n");
+        assert_eq!(attached(dir).len(), 1, "never two at once");
+    }
+    local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+    assert_eq!(attached(dir), Vec::<String>::new(), "stopped means unmounted");
+    local.provider.start(call(&sandbox.target)).await.expect("started");
+    // Somebody else who has the image: a start does not mount it a second time.
+    local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+    let image = std::fs::File::open(dir.join("objects/again/workspace.ext4")).expect("opened");
+    rustix::fs::flock(&image, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+    let start = local.provider.start(call(&sandbox.target));
+    let wait = std::time::Duration::from_millis(300);
+    let mut start = std::pin::pin!(start);
+    assert!(tokio::time::timeout(wait, &mut start).await.is_err(), "it waits");
+    drop(image);
+    start.await.expect("started");
+    while local.provider.delete(call(&sandbox.target)).await.is_ok() {}
+    assert_eq!(attached(dir), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_from_before_there_were_images_goes_on_as_it_is() {
+    let Some(local) = limiting().await else { return };
+    let sandbox = small(&local, "old").await;
+    local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+    let object = local.dir.path().join("objects/old");
+    std::fs::remove_file(object.join("workspace.ext4")).expect("removed");
+    let workspace = object.join("workspace");
+    std::fs::create_dir(&workspace).expect("made");
+    std::fs::write(workspace.join("file"), "kept").expect("written");
+    std::fs::set_permissions(&workspace, PermissionsExt::from_mode(0o700)).expect("closed");
+    let record = std::fs::read_to_string(object.join("record.json")).expect("a record");
+    let record: serde_json::Value = serde_json::from_str(&record).expect("JSON");
+    let id = record["host_id"].as_u64().and_then(|id| u32::try_from(id).ok());
+    for path in [workspace.join("file"), workspace] {
+        chown(path, id, id).expect("given away");
+    }
+    local.provider.start(call(&sandbox.target)).await.expect("started");
+    assert_eq!(sandbox.sh("cat file; echo more > file").await, "kept");
+    local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+
+    // Where limits are required it is refused, with the reason.
+    let Local { dir, provider } = local;
+    drop(provider);
+    let config = LocalConfig { require_limits: true, ..config(dir.path()) };
+    let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds));
+    let provider = provider.expect("opens");
+    let target = target(&provider.list(spec("", "").labels.instance).await.expect("listed")[0]);
+    let Err(ProviderError::Refused(why)) = provider.start(call(&target)).await else {
+        panic!("refused");
+    };
+    assert!(why.contains("disk is not limited (it was made without an image"), "{why}");
+    while provider.delete(call(&target)).await.is_ok() {}
+    assert!(!object.exists());
+}
