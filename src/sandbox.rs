@@ -24,6 +24,7 @@
 //! where blocking for milliseconds is allowed but not for longer.
 
 mod files;
+mod limits;
 pub mod local;
 mod ports;
 pub mod simulated;
@@ -39,6 +40,7 @@ pub use files::{
     ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart, WorkspacePath, Written,
 };
 
+pub use limits::LimitsInForce;
 pub use ports::Stream;
 pub use terminal::{
     Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, TerminalSize,
@@ -163,6 +165,12 @@ pub trait SandboxProvider: Send + Sync + 'static {
     /// The limits that strike in running objects from now on, for whoever asks first; `None` to all
     /// others, and where it can't tell. One that goes on striking is told again after a while.
     fn strikes(&self) -> Option<mpsc::Receiver<Strike>> {
+        None
+    }
+
+    /// The limits of an object, up or not, where they can differ from its template's and from what
+    /// [`Health`] says of all; `None` elsewhere, and where there is no such object.
+    async fn limits(&self, _target: Target) -> Option<LimitsInForce> {
         None
     }
 

@@ -12,6 +12,7 @@ use super::output::{Shape, Shown};
 use super::table;
 use super::target::Target;
 use super::trouble::tell_troubles;
+use super::wire::{self, Limit};
 
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
@@ -28,6 +29,12 @@ pub(super) async fn run(session: &mut Session<'_>, args: GetArgs) -> anyhow::Res
         Shown::Table(_) => {
             let sheet = table::sheet(&session.screen, &sandbox, SystemClock.now());
             session.screen.line(&sheet)?;
+            // A server from before it told them has none to tell.
+            let limits = Call::get(&["sandboxes", &sandbox.id, "limits"]);
+            if let Ok(answer) = session.client.call(limits).await {
+                let limits: Vec<Limit> = wire::read(answer.data())?;
+                session.screen.line(&table::limits(&session.screen, &limits))?;
+            }
             tell_troubles(&session.client).await;
         }
         Shown::Ids => session.screen.line(&sandbox.id)?,

@@ -7,7 +7,7 @@ use crate::types::{Timestamp, inert};
 
 use super::files::Entry;
 use super::output::{Screen, Width};
-use super::wire::{Delivery, Hold, Sandbox};
+use super::wire::{Delivery, Hold, Limit, Sandbox};
 
 /// Longest title or reason in a table that is not shown on a terminal, in characters.
 const TITLE_LEN_MAX: usize = 48;
@@ -173,6 +173,12 @@ pub(super) fn sheet(screen: &Screen, sandbox: &Sandbox, now: Timestamp) -> Strin
         format!("{} {value}", screen.faint(&format!("{name:<10}")))
     };
     rows.into_iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A row of the sheet: what a sandbox may use, and how that holds.
+pub(super) fn limits(screen: &Screen, limits: &[Limit]) -> String {
+    let words: Vec<String> = limits.iter().map(Limit::words).collect();
+    format!("{} {}", screen.faint(&format!("{:<10}", "limits")), inert(&words.join(", ")))
 }
 
 /// One line about one sandbox, for verbs that act.

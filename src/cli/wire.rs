@@ -50,6 +50,24 @@ impl Sandbox {
     }
 }
 
+/// One limit of a sandbox.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct Limit {
+    pub name: String,
+    pub allowed: Option<f64>,
+    pub unit: Option<String>,
+    pub holds: String,
+}
+
+impl Limit {
+    /// The limit in a few words, such as `memory 512 MiB enforced`.
+    pub fn words(&self) -> String {
+        let allowed = self.allowed.map(|allowed| allowed.to_string());
+        let parts = [Some(self.name.clone()), allowed, self.unit.clone(), Some(self.holds.clone())];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+}
+
 /// Why a sandbox is *failed*, or what stands in the way of its delete.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -9,6 +9,7 @@ pub mod exec;
 pub mod files;
 pub mod holds;
 pub mod issues;
+pub mod limits;
 pub mod login;
 pub mod logs;
 pub mod ports;

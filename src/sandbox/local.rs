@@ -59,8 +59,8 @@ use tokio::sync::mpsc;
 
 use super::{
     ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, FilePart, Health,
-    Object, ObjectKey, ProviderError, SandboxProvider, Stream, Strike, Target, TargetCall,
-    Terminal, TerminalRequest, Traits, Uniqueness, WorkError, WorkspacePath, Written,
+    LimitsInForce, Object, ObjectKey, ProviderError, SandboxProvider, Stream, Strike, Target,
+    TargetCall, Terminal, TerminalRequest, Traits, Uniqueness, WorkError, WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
 use crate::types::InstanceId;
@@ -251,6 +251,10 @@ impl SandboxProvider for LocalProvider {
         content: ChunkReceiver,
     ) -> Result<Written, WorkError> {
         files::write(&self.objects.link(&target)?, &path, content).await
+    }
+
+    async fn limits(&self, target: Target) -> Option<LimitsInForce> {
+        self.objects.limits_of(&target).await
     }
 
     fn strikes(&self) -> Option<mpsc::Receiver<Strike>> {

@@ -4,7 +4,7 @@
 use std::process::Stdio;
 
 use rustix::process::geteuid;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::process::{Place, Server, until};
 
@@ -28,6 +28,10 @@ async fn strikes(on_limit: &str) -> Option<()> {
         return None;
     }
     let id = server.running("test-1").await["id"].as_str().expect("an id").to_owned();
+    let limits = server.get(&format!("/v1/sandboxes/{id}/limits")).await.json();
+    let memory = limits["data"].as_array().expect("a list").iter().find(|l| l["name"] == "memory");
+    let expected = json!({"name": "memory", "allowed": 64.0, "unit": "MiB", "holds": "enforced"});
+    assert_eq!(memory, Some(&expected), "{limits}");
     let hog = "head -c 200000000 /dev/zero | tail -c 200000000 | wc -c";
     server.sh(&id, hog).await;
     until("it is told", || async {

@@ -151,6 +151,15 @@ async fn a_workspace_from_before_there_were_images_goes_on_as_it_is() {
     }
     local.provider.start(call(&sandbox.target)).await.expect("started");
     assert_eq!(sandbox.sh("cat file; echo more > file").await, "kept");
+    let in_force = async |sandbox: &Sandbox<'_>| {
+        let limits = local.provider.limits(sandbox.target.clone()).await.expect("there");
+        let disk = limits.holds.into_iter().find(|(limit, _)| *limit == "disk");
+        (limits.resources.disk_mb, disk.expect("a limit").1)
+    };
+    assert_eq!(in_force(&sandbox).await, (DISK_MB, "none"), "of this one");
+    let new = small(&local, "new").await;
+    assert_eq!(in_force(&new).await, (DISK_MB, "enforced"));
+    local.provider.stop(call(&new.target)).await.expect("stopped");
     local.provider.stop(call(&sandbox.target)).await.expect("stopped");
 
     // Where limits are required it is refused, with the reason.
@@ -159,7 +168,10 @@ async fn a_workspace_from_before_there_were_images_goes_on_as_it_is() {
     let config = LocalConfig { require_limits: true, ..config(dir.path()) };
     let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds));
     let provider = provider.expect("opens");
-    let target = target(&provider.list(spec("", "").labels.instance).await.expect("listed")[0]);
+    let found = provider.list(spec("", "").labels.instance).await.expect("listed");
+    let of = |name| target(found.iter().find(|o| o.name.as_str() == name).expect("there"));
+    let target = of("old");
+    provider.start(call(&of("new"))).await.expect("started");
     let Err(ProviderError::Refused(why)) = provider.start(call(&target)).await else {
         panic!("refused");
     };

@@ -52,6 +52,7 @@ async fn what_goes_well_goes_as_described() {
         ),
         ("POST", exec, "/v1/sandboxes/claude-issue-1/exec", r#"{"command":["echo"]}"#),
         ("GET", "/v1/sandboxes/{id}/ports", "/v1/sandboxes/claude-issue-1/ports", ""),
+        ("GET", "/v1/sandboxes/{id}/limits", "/v1/sandboxes/claude-issue-1/limits", ""),
         ("GET", "/v1/sandboxes/{id}/logs", "/v1/sandboxes/claude-issue-1/logs?tail=5", ""),
         ("PUT", content, "/v1/sandboxes/claude-issue-1/files/content?path=f", "x"),
         ("PUT", content, "/v1/sandboxes/claude-issue-1/files/content?path=f", "y"),

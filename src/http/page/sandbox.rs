@@ -12,6 +12,7 @@ use crate::http::Shared;
 use crate::http::api::ports::{self, EndpointState};
 use crate::http::api::sandboxes::{bounded, stored};
 use crate::http::error::{ApiError, Code};
+use crate::http::limits::Limits;
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::store::{Page, PageAsk};
@@ -29,7 +30,6 @@ use super::time::since;
 use super::visitor::Visitor;
 
 pub use actions::Action;
-use facts::Limits;
 
 /// Steps of a timeline on one page.
 const STEPS_MAX: usize = 50;
@@ -63,7 +63,7 @@ pub async fn show(
         now: shared.edge.clock.now(),
         holds: covering(&frame.attention().holds, &sandbox),
         endpoints: ports::states(&shared, &sandbox).await,
-        limits: facts::limits(&shared, &sandbox).await,
+        limits: Limits::of(&shared, &sandbox).await,
         done,
         successor,
         timeline,

@@ -7,6 +7,8 @@
 
 mod recovery;
 
+mod limited;
+
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
@@ -19,7 +21,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedMutexGuard, mpsc, watch};
 
 use super::cgroup::{Cgroups, Group};
-use super::disk::{Disk, Lock, Making, Place, Stored, Workspace};
+use super::disk::{Disk, Lock, Making, Place, Stored};
 use super::frame::{Reach, Setup};
 use super::health::{self, BAD_FOR, GOOD_FOR};
 use super::launching::{LaunchError, launch};
@@ -266,7 +268,7 @@ impl Objects {
             Ok(arrived) => {
                 drop(arrived.socket);
                 arrived.launcher.ended().await;
-                self.refused(Workspace::Image)
+                self.refused(probe.1.workspace())
             }
             Err(error) => Some(health::explain(&error)),
         }
@@ -288,32 +290,9 @@ impl Objects {
         limits::ask(&self.cgroups, resources, setup)
     }
 
-    /// How each limit holds.
-    pub fn limits(&self) -> Vec<(&'static str, &'static str)> {
-        limits::holds(&self.cgroups, self.disk.why_no_images())
-    }
-
-    /// Which limits are not enforced for a sandbox as a whole, and why.
-    pub fn limits_not_enforced(&self) -> Option<String> {
-        limits::not_enforced(&self.cgroups, self.disk.why_no_images())
-    }
-
     /// The limits that strike in sandboxes, for whoever asks first.
     pub fn strikes(&self) -> Option<mpsc::Receiver<Strike>> {
         locked(&self.strikes.1).take()
-    }
-
-    /// Why sandboxes are refused although they could be made.
-    fn refused(&self, workspace: Workspace) -> Option<String> {
-        if !self.config.require_limits {
-            return None;
-        }
-        let why_no_image = self.disk.why_no_images().or(match workspace {
-            Workspace::Image => None,
-            Workspace::Directory => Some(limits::MADE_WITHOUT),
-        });
-        let missing = limits::not_enforced(&self.cgroups, why_no_image)?;
-        Some(format!("providers.local.require_limits is set, but here {missing}"))
     }
 
     /// Takes the turn for a target's name and looks the object up, which must carry its sandbox.

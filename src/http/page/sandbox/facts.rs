@@ -2,40 +2,11 @@
 
 use maud::{Markup, html};
 
-use crate::http::Shared;
 use crate::http::api::ports::EndpointState;
+use crate::http::limits::{Allowed, Limits};
 use crate::http::page::providers::limit_name;
 use crate::http::page::time::since;
-use crate::sandbox::Isolation;
-use crate::types::{NetworkKind, Resources, Sandbox, Timestamp, inert};
-
-/// What is allowed to a sandbox and how that holds.
-pub(super) struct Limits {
-    /// How its provider keeps it apart; `None` where that is not configured any more.
-    isolation: Option<Isolation>,
-    /// What its template says now; `None` where that is not configured any more.
-    resources: Option<Resources>,
-}
-
-/// What is allowed to this sandbox.
-pub(super) async fn limits(shared: &Shared, sandbox: &Sandbox) -> Limits {
-    let health = shared.provider_health().await;
-    let of = health.iter().find(|(name, _)| *name == sandbox.provider);
-    let templates = shared.edge.engine.templates();
-    let template = templates.into_iter().find(|template| template.name == sandbox.template);
-    Limits {
-        isolation: of.map(|(_, health)| health.isolation.clone()),
-        resources: template.map(|template| template.resources),
-    }
-}
-
-impl Limits {
-    /// How this limit holds.
-    fn holds(&self, limit: &str) -> Option<&'static str> {
-        let limits = &self.isolation.as_ref()?.limits;
-        limits.iter().find(|(name, _)| *name == limit).map(|(_, how)| *how)
-    }
-}
+use crate::types::{NetworkKind, Sandbox, Timestamp, inert};
 
 /// The facts in a card.
 pub(super) fn card(
@@ -94,23 +65,15 @@ fn limits_list(limits: &Limits, network: NetworkKind) -> Markup {
     let Some(isolation) = &limits.isolation else {
         return html! { p .soft { "Its provider is not configured any more." } };
     };
-    let asked = |limit: &str| {
-        let resources = limits.resources.as_ref()?;
-        match limit {
-            "cpu" => Some(format!("{} CPU", resources.cpu)),
-            "memory" => Some(format!("{} MiB", resources.memory_mb)),
-            "processes" => Some(resources.processes.to_string()),
-            "disk" => Some(format!("{} MiB", resources.disk_mb)),
-            _ => None,
-        }
-    };
     html! {
         dl {
             (fact("Isolation", html! { (isolation.kind) }))
-            @for (limit, _) in &isolation.limits {
+            @for (limit, allowed, holds) in limits.each() {
                 (fact(limit_name(limit), html! {
-                    @if let Some(asked) = asked(limit) { (asked) ", " }
-                    (how(limits.holds(limit).unwrap_or("none")))
+                    @if let Some(Allowed { value, unit }) = allowed {
+                        (value) @if !unit.is_empty() { " " (unit) } ", "
+                    }
+                    (how(holds))
                 }))
             }
             (fact("System calls", html! { (how(isolation.seccomp)) }))

@@ -54,6 +54,11 @@ pub struct Probe<'a> {
 }
 
 impl Probe<'_> {
+    /// What its workspace is.
+    pub fn workspace(&self) -> Workspace {
+        Workspace::found(&self.path)
+    }
+
     /// Opens the directory.
     pub fn open(&self) -> io::Result<OwnedFd> {
         File::open(&self.path).map(OwnedFd::from)

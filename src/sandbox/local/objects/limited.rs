@@ -1,0 +1,46 @@
+//! How the limits hold: for all objects made here, and for one that was made when less was possible.
+
+use super::Objects;
+use crate::sandbox::local::disk::{Disk, Workspace};
+use crate::sandbox::local::limits;
+use crate::sandbox::{LimitsInForce, Target};
+
+impl Objects {
+    /// How each limit holds.
+    pub fn limits(&self) -> Vec<(&'static str, &'static str)> {
+        limits::holds(&self.cgroups, self.disk.why_no_images())
+    }
+
+    /// The limits of one object and how each holds for it; `None` where there is none.
+    pub async fn limits_of(&self, target: &Target) -> Option<LimitsInForce> {
+        let name = Disk::name_of(&target.external_id)?;
+        let stored = self.blocking(move |disk| disk.object(&name)).await.ok()??;
+        let is_meant = stored.external_id == target.external_id;
+        let owned =
+            stored.owned.filter(|owned| is_meant && owned.labels.sandbox == target.expected)?;
+        let holds = limits::holds(&self.cgroups, self.why_no_image(stored.workspace));
+        Some(LimitsInForce { resources: owned.resources, holds })
+    }
+
+    /// Why the disk of an object is not limited; `None` where it is.
+    fn why_no_image(&self, workspace: Workspace) -> Option<&str> {
+        match workspace {
+            Workspace::Image => None,
+            Workspace::Directory => Some(self.disk.why_no_images().unwrap_or(limits::MADE_WITHOUT)),
+        }
+    }
+
+    /// Which limits are not enforced for a sandbox as a whole, and why.
+    pub fn limits_not_enforced(&self) -> Option<String> {
+        limits::not_enforced(&self.cgroups, self.disk.why_no_images())
+    }
+
+    /// Why sandboxes are refused although they could be made.
+    pub(super) fn refused(&self, workspace: Workspace) -> Option<String> {
+        if !self.config.require_limits {
+            return None;
+        }
+        let missing = limits::not_enforced(&self.cgroups, self.why_no_image(workspace))?;
+        Some(format!("providers.local.require_limits is set, but here {missing}"))
+    }
+}
