@@ -149,6 +149,7 @@ pub fn label(path: &str) -> &'static str {
         ["v1", "sandboxes", _, "exec"] => "/v1/sandboxes/{id}/exec",
         ["v1", "sandboxes", _, "terminal"] => "/v1/sandboxes/{id}/terminal",
         ["v1", "sandboxes", _, "logs"] => "/v1/sandboxes/{id}/logs",
+        ["v1", "sandboxes", _, "limits"] => "/v1/sandboxes/{id}/limits",
         ["v1", "sandboxes", _, "ports"] => "/v1/sandboxes/{id}/ports",
         ["v1", "sandboxes", _, "ports", _] => "/v1/sandboxes/{id}/ports/{port}",
         ["v1", "sandboxes", _, "files"] => "/v1/sandboxes/{id}/files",
