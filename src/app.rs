@@ -120,8 +120,8 @@ pub fn start(config: Config) -> anyhow::Result<Running> {
 }
 
 /// Runs a server until a signal ends it. SIGHUP reads the configuration again by `load`: what can
-/// change while it runs does (the webhook secrets, the simulated provider's faults), and what
-/// cannot is named in the log.
+/// change while it runs does (the webhook secrets, the admin token, the simulated provider's faults),
+/// and what cannot is named in the log.
 ///
 /// # Errors
 /// As for [`start`].

@@ -93,6 +93,8 @@ pub struct Caller {
     pub request_id: Arc<str>,
     /// The session it has, where it is one of the page.
     pub session: Option<SessionKey>,
+    /// Tells of every admin token that came into force since before its own was looked at.
+    pub token: watch::Receiver<TokenHash>,
 }
 
 impl Caller {
@@ -122,11 +124,14 @@ pub async fn authenticate(
     request: &HttpRequest,
     request_id: &Arc<str>,
 ) -> Result<Caller, ApiError> {
+    // Before anything is compared: what goes on for long must not miss a change in between.
+    let token = shared.edge.admin_token.watch();
     let caller = |name, session| Caller {
         account: AccountName::default_account(),
         name,
         request_id: Arc::clone(request_id),
         session,
+        token,
     };
     if let Some(given) = request.headers().get(header::AUTHORIZATION) {
         check_token(shared, client_address(shared, request), bearer(given))?;

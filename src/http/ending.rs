@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::clock::Clock;
 
 use super::Shared;
-use super::auth::TokenHash;
+use super::auth::{Caller, TokenHash};
 use super::error::{ApiError, Code};
 use super::sessions::{SessionKey, Sessions};
 use super::shared::closed;
@@ -73,18 +73,19 @@ struct Watched {
 }
 
 impl Ending {
-    /// Of an answer to a request with that session, which was just found; with none, the token's.
-    pub fn new(shared: &Shared, session: Option<SessionKey>) -> Self {
+    /// Of an answer to this caller.
+    pub fn new(shared: &Shared, caller: &Caller) -> Self {
         let (clock, lag_max) = (&shared.edge.clock, shared.edge.limits.session_lag_max);
-        let asked_by = match session {
+        let asked_by = match &caller.session {
             Some(key) => AskedBy::Session(Watched {
                 sessions: shared.sessions.clone(),
-                key,
+                key: key.clone(),
                 clock: Arc::clone(clock),
                 lag_max,
-                good_until: Instant::now() + lag_max,
+                // It may have been found long ago, and a sandbox been started since.
+                good_until: Instant::now(),
             }),
-            None => AskedBy::Token(shared.edge.admin_token.watch()),
+            None => AskedBy::Token(caller.token.clone()),
         };
         Self { closing: shared.edge.closing.clone(), asked_by }
     }

@@ -84,13 +84,19 @@ impl Sessions {
         Self { store, token }
     }
 
-    /// Begins a session and returns the secret for its cookie.
+    /// Begins a session of somebody who showed this admin token, or a link that was made with it,
+    /// and returns the secret for its cookie. Where another is in force by now it has ended already.
     ///
     /// # Errors
     /// 503 where it could not be stored.
-    pub async fn begin(&self, ids: &dyn IdSource, now: Timestamp) -> Result<String, ApiError> {
+    pub async fn begin(
+        &self,
+        shown: TokenHash,
+        ids: &dyn IdSource,
+        now: Timestamp,
+    ) -> Result<String, ApiError> {
         let secret = new_secret(ids);
-        let hash = SessionKey::of(&secret, self.token.in_force()).hash;
+        let hash = SessionKey::of(&secret, shown).hash;
         let ends_at = now.after(SESSION_LIFETIME);
         self.store.put_session(hash, now, ends_at).await.map_err(not_stored)?;
         Ok(secret)
@@ -167,8 +173,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let now = Timestamp::from_unix_ms(0);
         let before = sessions(dir.path());
-        let secret = before.begin(&SystemIds, now).await.expect("it begins");
-        let other = before.begin(&SystemIds, now).await.expect("it begins");
+        let secret = before.begin(token("one"), &SystemIds, now).await.expect("it begins");
+        let other = before.begin(token("one"), &SystemIds, now).await.expect("it begins");
         drop(before);
         let after = sessions(dir.path());
         assert!(is_open(&after, &secret, now).await);
@@ -178,6 +184,8 @@ mod tests {
         after.token.replace(token("two"));
         assert!(!is_open(&after, &secret, now).await, "the admin token is another");
         assert!(!after.is_open(&key, now).await.expect("it is read"), "for what goes on, too");
+        let late = after.begin(token("one"), &SystemIds, now).await.expect("it begins");
+        assert!(!is_open(&after, &late, now).await, "it was shown before that");
         after.token.replace(token("one"));
         after.end(&key).await.expect("it ends");
         assert!(!is_open(&after, &secret, now).await && is_open(&after, &other, now).await);
@@ -195,11 +203,14 @@ mod tests {
     async fn room_is_bounded_and_the_session_that_ends_first_makes_room() {
         let dir = tempfile::tempdir().expect("a directory");
         let sessions = sessions(dir.path());
-        let first = sessions.begin(&SystemIds, Timestamp::from_unix_ms(0)).await.expect("begins");
+        let first = sessions
+            .begin(token("one"), &SystemIds, Timestamp::from_unix_ms(0))
+            .await
+            .expect("begins");
         let later = Timestamp::from_unix_ms(1);
         let mut last = String::new();
         for _ in 0..SESSIONS_MAX {
-            last = sessions.begin(&SystemIds, later).await.expect("begins");
+            last = sessions.begin(token("one"), &SystemIds, later).await.expect("begins");
         }
         assert!(!is_open(&sessions, &first, later).await);
         assert!(is_open(&sessions, &last, later).await);

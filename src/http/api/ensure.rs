@@ -218,7 +218,8 @@ impl EnsureRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::AccountName;
+    use crate::http::auth::{LiveToken, TokenHash};
+    use crate::types::{AccountName, Secret};
 
     fn ask(body: &str, path: Option<&str>) -> Result<EnsureIssue, ApiError> {
         let caller = Caller {
@@ -226,6 +227,7 @@ mod tests {
             name: "admin",
             request_id: "r".into(),
             session: None,
+            token: LiveToken::new(TokenHash::of(&Secret::new("t"))).watch(),
         };
         let issue = path.map(|id| IssueId::parse(id).expect("a valid id"));
         EnsureRequest::read(Fields::parse(body.as_bytes())?)?.into_ask(issue, &caller)

@@ -56,7 +56,7 @@ pub async fn changes(
     let last = request.headers().get("last-event-id").and_then(|value| value.to_str().ok());
     let cursor = last.filter(|last| !last.is_empty()).map(str::to_owned).or(given);
     let feed = Arc::clone(&shared.edge.feed);
-    let ending = Ending::new(&shared, caller.session);
+    let ending = Ending::new(&shared, &caller);
     Ok(sse::answer(follow(feed, caller.account, cursor, ending)))
 }
 

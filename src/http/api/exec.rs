@@ -122,7 +122,7 @@ pub async fn exec(
     let work = work(&shared, &caller, &path, at_most).await?;
     let began = Instant::now();
     let execution = start(&shared, &caller, &work, exec).await?;
-    let ending = Ending::new(&shared, caller.session);
+    let ending = Ending::new(&shared, &caller);
     if sse::is_wanted(&request) {
         return Ok(sse::answer(as_events(execution, encoding, began, work.at_work, ending)));
     }

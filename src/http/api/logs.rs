@@ -107,7 +107,7 @@ pub async fn logs(
     tail.truncate(lines);
     if follows {
         let follower = shared.edge.logs.follow(&sandbox.id, last);
-        return Ok(sse::answer(follow(tail, follower, Ending::new(&shared, caller.session))));
+        return Ok(sse::answer(follow(tail, follower, Ending::new(&shared, &caller))));
     }
     let entries: Vec<LogBody> = tail.into_iter().map(LogBody::from).collect();
     Ok(HttpResponse::Ok().json(Success::about(&sandbox, entries)))

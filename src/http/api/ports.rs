@@ -159,7 +159,7 @@ pub async fn any(
     }
     let (stream, port, work) = connected(&shared, &caller, &id, &port).await?;
     let head = Head::of(&shared, &caller, &request, port);
-    let ending = Ending::new(&shared, caller.session);
+    let ending = Ending::new(&shared, &caller);
     forward::forward(head, payload, stream, Under { at_work: work.at_work, ending }).await
 }
 
@@ -200,7 +200,7 @@ pub async fn open(
     let (id, port) = place.into_inner();
     let (stream, _, work) = connected(&shared, &caller, &id, &port).await?;
     let (answer, socket, messages) = websocket::open(&request, body, TUNNEL)?;
-    let under = Under { at_work: work.at_work, ending: Ending::new(&shared, caller.session) };
+    let under = Under { at_work: work.at_work, ending: Ending::new(&shared, &caller) };
     let ping_every = shared.edge.limits.ping_every;
     actix_web::rt::spawn(tunnel::carry(socket, messages, stream, under, ping_every));
     Ok(answer)

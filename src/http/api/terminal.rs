@@ -73,7 +73,7 @@ pub async fn terminal(
     }
     let work = super::exec::work(&shared, &caller, &path, at_most).await?;
     let (answer, socket, messages) = websocket::open(&request, body, PROTOCOL)?;
-    let ending = Ending::new(&shared, caller.session.clone());
+    let ending = Ending::new(&shared, &caller);
     let ping_every = shared.edge.limits.ping_every;
     actix_web::rt::spawn(Bridge::new(work, (socket, messages), ending, ping_every).run());
     Ok(answer)

@@ -46,10 +46,10 @@ pub struct Session {
 
 impl Session {
     pub async fn begin() -> Self {
-        let token = LiveToken::new(TokenHash::of(&Secret::new("token")));
-        let sessions = Sessions::new(Arc::new(One::default()), token);
+        let token = TokenHash::of(&Secret::new("token"));
+        let sessions = Sessions::new(Arc::new(One::default()), LiveToken::new(token.clone()));
         let now = SystemClock.now();
-        let secret = sessions.begin(&SystemIds, now).await.expect("it begins");
+        let secret = sessions.begin(token, &SystemIds, now).await.expect("it begins");
         let key = sessions.find(&secret, now).await.expect("it is read").expect("there");
         Self { sessions, key }
     }

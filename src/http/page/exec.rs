@@ -44,7 +44,7 @@ pub async fn run(
 ) -> Result<HttpResponse, PageError> {
     match begin(&shared, &visitor, &request, &id, payload).await {
         Ok((work, execution)) => {
-            let ending = Ending::new(&shared, Some(visitor.session));
+            let ending = Ending::new(&shared, &visitor.caller);
             Ok(console::answer(output(work, execution, ending)))
         }
         // Told in the frame, where a page of ours is not shown.

@@ -58,7 +58,7 @@ pub async fn stream_output(
     let followed = Followed {
         follower: shared.edge.logs.follow(&sandbox.id, after),
         shown,
-        ending: Ending::new(&shared, Some(visitor.session)),
+        ending: Ending::new(&shared, &visitor.caller),
     };
     let rest = stream::unfold(Some(followed), |followed| async move {
         let (text, followed) = followed?.next().await;

@@ -101,6 +101,7 @@ pub async fn login(
     let (token, key) = (form.text("token")?, form.text("key")?);
     let next = form.text("next")?.filter(|next| is_local_path(next)).unwrap_or_else(|| "/".into());
     let address = client_address(&shared, &request);
+    let shown = shared.edge.admin_token.in_force();
     let checked = check_origin(&shared, &request).and_then(|()| match &key {
         Some(key) => take_link(&shared, address, key),
         None => check_token(&shared, address, token.as_deref()),
@@ -115,7 +116,7 @@ pub async fn login(
         };
         return Ok(respond(error::begin(&refused), &log_in_page(Some(why), &next)));
     }
-    let begun = shared.sessions.begin(&*shared.edge.ids, shared.edge.clock.now()).await;
+    let begun = shared.sessions.begin(shown, &*shared.edge.ids, shared.edge.clock.now()).await;
     let secret = match begun {
         Ok(secret) => secret,
         Err(error) => {

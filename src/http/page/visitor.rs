@@ -53,6 +53,7 @@ async fn find(request: &HttpRequest) -> Result<Visitor, PageError> {
         name: "page",
         request_id: request_id.unwrap_or_else(|| Arc::from("")),
         session: Some(session.clone()),
+        token: shared.edge.admin_token.watch(),
     };
     Ok(Visitor { session, caller })
 }

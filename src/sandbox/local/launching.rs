@@ -21,7 +21,7 @@ use super::cgroup::Group;
 use super::frame::{Answer, PACKET_LEN_MAX, Reach, Request, Setup};
 use super::packet;
 use super::proxy::take_listener;
-use super::spawner::{Spawner, Waiting};
+use super::spawner::Spawner;
 use super::watched::watched;
 
 /// How long a launcher whose socket has closed may take to end by itself.
@@ -123,8 +123,9 @@ pub async fn launch(
 ) -> Result<Arrived, LaunchError> {
     let doors =
         group.doors().map_err(|error| LaunchError::new("open the control group", &error))?;
-    let Waiting { socket, child } =
+    let waiting =
         spawner.launcher().await.map_err(|error| LaunchError::new("start the launcher", &error))?;
+    let (socket, child) = waiting.into_parts();
     let group = Arc::clone(group);
     let launcher = Launcher { child: Some(child), runtime: Handle::current(), group };
     let socket = watched(socket).map_err(|error| LaunchError::new("watch the socket", &error))?;

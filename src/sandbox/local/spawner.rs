@@ -22,12 +22,35 @@ use tokio::sync::oneshot;
 
 use super::inside::HIDDEN_COMMAND;
 
-/// A launcher that waits for its order.
-pub struct Waiting {
-    /// The server's end of its socket, which does not block.
-    pub socket: OwnedFd,
-    /// Its process. Whoever drops this must wait for it, or leave a zombie.
-    pub child: Child,
+/// A launcher that waits for its order. One that is dropped ends, and is waited for.
+pub struct Waiting(Option<(OwnedFd, Child)>);
+
+impl Waiting {
+    /// The server's end of its socket, which does not block, and its process, which whoever has it
+    /// must wait for.
+    pub fn into_parts(mut self) -> (OwnedFd, Child) {
+        self.0.take().expect("only this takes them")
+    }
+
+    /// Whether nothing has ended it in the meantime, such as a machine out of memory.
+    fn still_waits(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.0.as_ref().is_some_and(|(socket, _)| {
+            let mut polled = [PollFd::new(socket, PollFlags::empty())];
+            matches!(poll(&mut polled, Some(&now)), Ok(0))
+        })
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Some((socket, mut child)) = self.0.take() else { return };
+        // Without an order it ends by itself once this closes, which takes it a moment.
+        drop(socket);
+        if let Err(error) = child.wait() {
+            tracing::debug!(%error, "a launcher in stock could not be waited for");
+        }
+    }
 }
 
 type Reply = oneshot::Sender<io::Result<Waiting>>;
@@ -87,11 +110,8 @@ impl<C: FnMut() -> Command> Stock<C> {
     /// The one that waits, or a new one.
     fn take(&mut self) -> io::Result<Waiting> {
         match self.next.take() {
-            Some(waiting) if still_waits(&waiting) => Ok(waiting),
-            gone => {
-                gone.into_iter().for_each(end);
-                start((self.command)())
-            }
+            Some(waiting) if waiting.still_waits() => Ok(waiting),
+            Some(_) | None => start((self.command)()),
         }
     }
 
@@ -100,28 +120,6 @@ impl<C: FnMut() -> Command> Stock<C> {
         if self.next.is_none() {
             self.next = start((self.command)()).ok();
         }
-    }
-}
-
-impl<C: FnMut() -> Command> Drop for Stock<C> {
-    fn drop(&mut self) {
-        self.next.take().into_iter().for_each(end);
-    }
-}
-
-/// Whether nothing has ended it in the meantime, such as a machine out of memory.
-fn still_waits(waiting: &Waiting) -> bool {
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut polled = [PollFd::new(&waiting.socket, PollFlags::empty())];
-    matches!(poll(&mut polled, Some(&now)), Ok(0))
-}
-
-/// Ends one that was given no order, which it does by itself once its socket closes.
-fn end(waiting: Waiting) {
-    let Waiting { socket, mut child } = waiting;
-    drop(socket);
-    if let Err(error) = child.wait() {
-        tracing::debug!(%error, "a launcher in stock could not be waited for");
     }
 }
 
@@ -135,7 +133,7 @@ fn start(mut command: Command) -> io::Result<Waiting> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    Ok(Waiting { socket: ours, child })
+    Ok(Waiting(Some((ours, child))))
 }
 
 #[cfg(test)]
@@ -153,36 +151,39 @@ mod tests {
         Path::new(&format!("/proc/{pid}")).exists()
     }
 
+    fn pid(waiting: Option<&Waiting>) -> u32 {
+        waiting.and_then(|waiting| waiting.0.as_ref()).map(|(_, child)| child.id()).expect("waits")
+    }
+
     #[test]
     fn one_waits_for_the_next_and_ends_with_the_stock() {
         let mut stock = Stock { command: cat, next: None };
         let first = stock.take().expect("started");
         stock.fill();
-        let waiting = stock.next.as_ref().map(|next| next.child.id()).expect("in stock");
+        let waiting = pid(stock.next.as_ref());
         stock.fill();
         let second = stock.take().expect("in stock");
-        assert_eq!(second.child.id(), waiting, "and none was started beside it");
-        assert_ne!(second.child.id(), first.child.id());
+        assert_eq!(pid(Some(&second)), waiting, "and none was started beside it");
+        assert_ne!(pid(Some(&second)), pid(Some(&first)));
         stock.fill();
-        let left = stock.next.as_ref().map(|next| next.child.id()).expect("in stock");
+        let left = pid(stock.next.as_ref());
         assert!(is_there(left));
         drop(stock);
         assert!(!is_there(left), "it has been waited for");
-        end(first);
-        end(second);
+        drop(second);
+        assert!(!is_there(waiting), "and so has one that nobody took up");
     }
 
     #[test]
     fn one_that_ended_in_the_meantime_is_not_given_away() {
         let mut stock = Stock { command: cat, next: None };
         stock.fill();
-        let next = stock.next.as_mut().expect("in stock");
-        let gone = next.child.id();
-        next.child.kill().expect("killed");
-        next.child.wait().expect("ended");
+        let gone = pid(stock.next.as_ref());
+        let (_, child) = stock.next.as_mut().and_then(|next| next.0.as_mut()).expect("in stock");
+        child.kill().expect("killed");
+        child.wait().expect("ended");
         let given = stock.take().expect("started");
-        assert!(given.child.id() != gone && still_waits(&given));
-        end(given);
+        assert!(pid(Some(&given)) != gone && given.still_waits());
         let mut stock = Stock { command: || Command::new("/nowhere/at/all"), next: None };
         stock.fill();
         assert!(stock.take().is_err(), "whoever asks is told");
