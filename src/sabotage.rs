@@ -88,6 +88,8 @@ pub(crate) enum Bug {
     DumpableInside,
     /// PID 1 lives on where its launcher is killed.
     OutlivesLauncher,
+    /// A sandbox has the host's network without its template saying so.
+    NetworkShared,
     /// A descriptor of the launcher stays open inside.
     DescriptorInherited,
     /// The store takes a write whatever version it follows.

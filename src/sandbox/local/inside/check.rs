@@ -5,12 +5,13 @@
 
 use std::fs;
 use std::os::fd::RawFd;
+use std::path::Path;
 
 use rustix::process::{DumpableBehavior, Signal, dumpable_behavior, parent_process_death_signal};
 
 use super::super::frame::Reach;
 use super::seccomp::FILTERS;
-use super::{INNER_ID, SetupError, Step, WORKSPACE};
+use super::{INNER_ID, SetupError, Step, WORKSPACE, network};
 
 /// What is said of an id inside that is 0 outside, after `uid` or `gid`.
 pub const HOST_ROOT: &str = "0 of the host would be inside";
@@ -18,8 +19,9 @@ pub const HOST_ROOT: &str = "0 of the host would be inside";
 /// The only places that may be written to.
 const WRITABLE: [&str; 5] = [WORKSPACE, "/tmp", "/home", "/dev/shm", "/proc"];
 
-/// Checks everything that can be seen from inside. `descriptors` are all that may be open.
-pub fn check(descriptors: &[RawFd], reach: Reach) -> Result<(), SetupError> {
+/// Checks everything that can be seen from inside. `descriptors` are all that may be open, and
+/// `host_network` is the network namespace that this must not be in unless its `reach` says so.
+pub fn check(descriptors: &[RawFd], reach: Reach, host_network: &Path) -> Result<(), SetupError> {
     let read = |path: &str| fs::read_to_string(path).step(&format!("read {path}"));
     let failed = |what: Option<String>| what.map_or(Ok(()), |what| Err(SetupError::check(what)));
     failed(status_trouble(&read("/proc/self/status")?))?;
@@ -27,7 +29,11 @@ pub fn check(descriptors: &[RawFd], reach: Reach) -> Result<(), SetupError> {
     failed(map_trouble("gid", &read("/proc/self/gid_map")?))?;
     failed(mount_trouble(&read("/proc/self/mountinfo")?))?;
     match reach {
-        Reach::Loopback | Reach::Proxy => failed(network_trouble(&read("/proc/self/net/dev")?))?,
+        Reach::Loopback | Reach::Proxy => {
+            let is_host = network::namespace()? == host_network;
+            failed(is_host.then(|| "has the host's network".to_owned()))?;
+            failed(network_trouble(&read("/proc/self/net/dev")?))?;
+        }
         Reach::Host => {}
     }
     let dumpable = dumpable_behavior().step("read the dumpable flag")?;

@@ -3,6 +3,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
 
@@ -42,6 +43,11 @@ pub fn listen_for_proxy(reach: Reach) -> Result<Option<OwnedFd>, SetupError> {
         Ok(socket)
     };
     Result::<_, rustix::io::Errno>::map(open(), Some).step("listen for the proxy")
+}
+
+/// Which network namespace this is in.
+pub fn namespace() -> Result<PathBuf, SetupError> {
+    std::fs::read_link("/proc/self/ns/net").step("tell the network namespace")
 }
 
 /// A command's own environment behind what the network gives to all, which it comes over.

@@ -20,7 +20,7 @@ use super::sys::{self, Fork};
 use crate::sabotage::{self, Bug};
 
 /// Each mistake, and what PID 1 says of it.
-const MISTAKES: [(Bug, &str); 10] = [
+const MISTAKES: [(Bug, &str); 11] = [
     (Bug::CapabilitiesKept, "CapPrm is not empty"),
     (Bug::BoundingSetKept, "CapBnd is not empty"),
     (Bug::PrivilegesGained, "NoNewPrivs is not set"),
@@ -30,6 +30,7 @@ const MISTAKES: [(Bug, &str); 10] = [
     (Bug::RootWritable, "/ is writable"),
     (Bug::DumpableInside, "PID 1 is dumpable"),
     (Bug::OutlivesLauncher, "PID 1 would outlive its launcher"),
+    (Bug::NetworkShared, "has the host's network"),
     (Bug::DescriptorInherited, "was inherited"),
 ];
 
