@@ -156,8 +156,12 @@ async fn before_the_upgrade_a_request_is_answered_like_any_other() {
     assert_eq!((plain.status, plain.code().as_str()), (426, "upgrade_required"));
     assert_eq!(plain.header("upgrade"), "websocket");
     assert!(plain.text.contains("issuebox.terminal.v1"), "{plain:?}");
-    let other = get(PATH).header("sec-websocket-protocol", "issuebox.terminal.v2");
-    assert_eq!(send(other).await.code(), "upgrade_required");
+    let mut other = opening(get(PATH)).build().expect("a request");
+    let later = "issuebox.terminal.v2".parse().expect("header text");
+    other.headers_mut().insert("sec-websocket-protocol", later);
+    let other = reqwest::RequestBuilder::from_parts(server.client.clone(), other);
+    let other = send(other).await;
+    assert_eq!(other.code(), "upgrade_required");
     let unknown = send(opening(get("/v1/sandboxes/nope/terminal"))).await;
     assert_eq!((unknown.status, unknown.code().as_str()), (404, "sandbox_not_found"));
     let anybody = send(opening(server.client.get(server.url(PATH)))).await;

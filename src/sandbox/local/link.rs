@@ -32,8 +32,8 @@ const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// How long beyond its grace a stop waits for PID 1 before the sandbox is ended from outside.
 const STOP_SLACK: Duration = Duration::from_secs(1);
 
-/// Most answers that any request has: *opened*, *started*, then *exited*.
-const ANSWERS_MAX: usize = 3;
+/// Most answers that any request has: *opened*, *started*, *done* for its hang-up, then *exited*.
+const ANSWERS_MAX: usize = 4;
 
 /// An answer, and the descriptor beside it.
 pub type Reply = (Answer, Option<OwnedFd>);

@@ -134,6 +134,14 @@ impl Device {
         Ok(Self { master, keys, stop, read })
     }
 
+    /// Reads what is there, and closes it.
+    async fn read_to_the_end(self) {
+        let Self { master, keys, stop, read } = self;
+        drop((master, keys, stop));
+        // An error says the same: that nothing more is read.
+        let _ = read.await;
+    }
+
     /// What cannot be done to a terminal whose command has just ended is left undone.
     fn resize(&self, size: TerminalSize) {
         let (ws_col, ws_row) = (size.columns, size.rows);
@@ -225,34 +233,45 @@ struct Attendant {
 
 impl Attendant {
     async fn run(mut self) {
-        let end = self.attend().await;
-        let Self { mut command, events, device, .. } = self;
-        if matches!(end, End::HungUp) {
-            // Where it can't be sent the sandbox is ending, and the command with it.
-            let _ = command.call.link.send(&Request::HangUp { id: command.call.id }, &[]).await;
-        }
-        let Device { master, keys, stop, read } = device;
-        drop((master, keys, stop));
-        match end {
+        match self.attend().await {
             End::Exited(code) => {
-                command.is_over = true;
-                // An error says the same: that nothing more is read.
-                let _ = read.await;
+                self.command.is_over = true;
+                let Self { events, device, .. } = self;
+                device.read_to_the_end().await;
                 // Whoever listened may have gone; the command has ended all the same.
                 let _ = events.send(TerminalEvent::Exit { code }).await;
             }
-            End::Lost => drop(read.await),
-            End::HungUp => {
-                drop(events);
-                if timeout(HANG_UP_GRACE, command.call.next()).await.is_err() {
-                    command.kill().await;
-                    if timeout(KILL_WAIT, command.call.next()).await.is_err() {
-                        command.call.link.cut();
-                    }
-                }
-                command.is_over = true;
-            }
+            End::Lost => self.device.read_to_the_end().await,
+            End::HungUp => self.hang_up().await,
         }
+    }
+
+    /// Closes the terminal under the command, and sees to it that all of its session ends.
+    async fn hang_up(mut self) {
+        let call = &mut self.command.call;
+        // Where it can't be sent the sandbox is ending, and the command with it.
+        let _ = call.link.send(&Request::HangUp { id: call.id }, &[]).await;
+        // Not before PID 1 knows: a leader that ends by the signal would else end the command, and
+        // leave in its session who ignores it.
+        let known = timeout(KILL_WAIT, call.next()).await;
+        drop(self.device);
+        let is_over = match known {
+            Ok(Some(Answer::Done { .. })) => {
+                if timeout(HANG_UP_GRACE, call.next()).await.is_ok() {
+                    true
+                } else {
+                    self.command.kill().await;
+                    timeout(KILL_WAIT, self.command.call.next()).await.is_ok()
+                }
+            }
+            // It had just ended, or the sandbox has.
+            Ok(Some(_) | None) => true,
+            Err(_elapsed) => false,
+        };
+        if !is_over {
+            self.command.call.link.cut();
+        }
+        self.command.is_over = true;
     }
 
     async fn attend(&mut self) -> End {

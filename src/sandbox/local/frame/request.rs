@@ -62,7 +62,8 @@ pub enum Request {
         id: u64,
     },
     /// A command's terminal is about to be closed. From now on it has ended once nothing of its
-    /// session is left, not with its leader; so that the rest can still be killed.
+    /// session is left, not with its leader; so that the rest can still be killed. Answered by *done*,
+    /// unless it has ended.
     HangUp {
         /// The request that started it.
         id: u64,

@@ -244,6 +244,7 @@ impl Init<'_> {
             Request::HangUp { id } => {
                 if let Some(command) = self.commands.iter_mut().find(|c| c.id == id) {
                     command.killed = true;
+                    self.say(&Answer::Done { id, flag: true });
                 }
             }
             Request::Read { id, path } => match self.files.read(&path) {
