@@ -166,6 +166,8 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// A machine with these addresses.
@@ -296,5 +298,19 @@ mod tests {
         // Another machine's port of the same number is not the server's.
         let policy = full(&["10.0.0.5:8787"]);
         assert_eq!(judge(&policy, "10.0.0.5:8787", "10.0.0.5").as_deref(), Ok("10.0.0.5:8787"));
+    }
+
+    proptest! {
+        #![proptest_config(crate::fuzz::cases(2048))]
+
+        #[test]
+        fn no_bytes_of_an_authority_mean_two_places(
+            authority in prop_oneof![".{0,40}", "[0-9a-fA-Fx.:@%\\[\\]/ -]{0,40}"],
+        ) {
+            if let Ok(destination) = Destination::parse(&authority, Some(443)) {
+                let again = Destination::parse(&destination.to_string(), None);
+                prop_assert_eq!(again, Ok(destination));
+            }
+        }
     }
 }
