@@ -90,6 +90,7 @@ const REFUSED: &[Refused] = &[
     ("ioctl TIOCSTI", libc::SYS_ioctl, [-1, 0x5412, 0, 0], PERM),
     ("ioctl TIOCSTI with bits above", libc::SYS_ioctl, [-1, 0x1_0000_5412, 0, 0], PERM),
     ("ioctl TIOCLINUX", libc::SYS_ioctl, [-1, 0x541c, 0, 0], PERM),
+    ("ioctl TIOCSETD", libc::SYS_ioctl, [-1, 0x5423, 0, 0], PERM),
     ("socket AF_PACKET", libc::SYS_socket, [17, -1, 0, 0], PERM),
     ("socket AF_ALG", libc::SYS_socket, [38, 5, 0, 0], PERM),
     ("socket AF_VSOCK", libc::SYS_socket, [40, 1, 0, 0], PERM),

@@ -24,7 +24,7 @@ use seccompiler::{
 use super::{SetupError, Step};
 use table::{
     CLONE, Call, FAMILIES, IOCTL, LAST_JUDGED, LIMITS, NAMESPACES, NOT_PERMITTED, NOT_THERE,
-    Processor, SOCKETS, TERMINAL_INPUT,
+    Processor, SOCKETS, TERMINAL_TRICKS,
 };
 
 /// How many filters there are.
@@ -105,7 +105,7 @@ fn not_permitted(processor: Processor) -> Result<Rules, seccompiler::BackendErro
     };
     let namespaces = NAMESPACES.map(|flag| is(0, SeccompCmpOp::MaskedEq(flag), flag));
     catch(CLONE, any(namespaces.into_iter().collect::<Result<_, _>>()?)?);
-    let terminal = TERMINAL_INPUT.map(|request| is(1, SeccompCmpOp::Eq, request));
+    let terminal = TERMINAL_TRICKS.map(|request| is(1, SeccompCmpOp::Eq, request));
     catch(IOCTL, any(terminal.into_iter().collect::<Result<_, _>>()?)?);
     // Programs ask for their own limits by the number 0.
     let of_another = is(0, SeccompCmpOp::Ne, 0)?;

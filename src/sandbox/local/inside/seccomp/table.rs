@@ -148,8 +148,9 @@ pub const LAST_JUDGED: u32 = 462;
 pub const NAMESPACES: [u64; 7] =
     [0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000];
 
-/// `TIOCSTI` types into a terminal as if its user had; `TIOCLINUX` pastes into one.
-pub const TERMINAL_INPUT: [u64; 2] = [0x5412, 0x541c];
+/// `TIOCSTI` types into a terminal as if its user had; `TIOCLINUX` pastes into one; `TIOCSETD` has the
+/// kernel load a driver behind one, and some of those have a long record of holes.
+pub const TERMINAL_TRICKS: [u64; 3] = [0x5412, 0x541c, 0x5423];
 
 /// `AF_UNIX`, `AF_INET`, `AF_INET6`, `AF_NETLINK`: the only families of sockets.
 pub const FAMILIES: [u64; 4] = [1, 2, 10, 16];

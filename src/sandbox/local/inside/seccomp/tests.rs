@@ -103,7 +103,7 @@ fn arguments_decide_and_what_the_kernel_ignores_of_them_does_not() {
         for flags in [0x003d_0f00, 0x0120_0011, 0x4111] {
             assert_eq!(ask(&CLONE, 0, flags), ALLOW, "{flags:#x}");
         }
-        for request in TERMINAL_INPUT {
+        for request in TERMINAL_TRICKS {
             assert_eq!(ask(&IOCTL, 1, request), PERM);
             assert_eq!(ask(&IOCTL, 1, above | request), PERM);
         }
