@@ -7,6 +7,7 @@ const EVERYWHERE: &[Attempt] = &[
     ("reads keys", "read_keys", "ENOSYS"),
     ("types into a terminal", "type_into_a_terminal", "EPERM"),
     ("pastes into a terminal", "paste_into_a_terminal", "EPERM"),
+    ("has a driver put behind a terminal", "load_a_driver_behind_a_terminal", "EPERM"),
     ("opens a ring", "ring", "ENOSYS"),
     ("handles page faults", "handle_faults", "EPERM"),
     ("loads a program into the kernel", "load_a_program", "EPERM"),

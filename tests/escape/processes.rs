@@ -53,3 +53,22 @@ async fn a_neighbour_s_processes_are_not_reached() {
     hostile.assert_gone_after_stop().await;
     world.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a C compiler, and uses up what there is of the machine"]
+async fn a_terminal_of_the_server_s_gives_nothing_away() {
+    let Some(world) = World::new(13).await else { return };
+    let hostile = world.hostile("terminal", None).await;
+    for (attempt, comes_to) in [
+        ("type_into_the_server_s_terminal", "EPERM"),
+        ("become_the_console", "EPERM"),
+        ("open_descriptors", "0 1 2 "),
+        ("controlling_terminal", "done"),
+        ("open_a_descriptor_of_pid_1", "EACCES"),
+    ] {
+        assert_eq!(hostile.attempt_at_a_terminal(attempt).await, comes_to, "{attempt}");
+        world.assert_unharmed(attempt).await;
+    }
+    hostile.assert_gone_after_stop().await;
+    world.end().await;
+}

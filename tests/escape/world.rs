@@ -10,7 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use issuebox::clock::{SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalProvider};
-use issuebox::sandbox::{ExecRequest, ObjectKey, SandboxProvider, WorkError, WorkspacePath};
+use issuebox::sandbox::{
+    ExecRequest, ObjectKey, SandboxProvider, TerminalEvent, TerminalRequest, TerminalSize,
+    WorkError, WorkspacePath,
+};
 use issuebox::types::Resources;
 use tokio::sync::mpsc;
 
@@ -166,6 +169,26 @@ impl Hostile<'_> {
             Some(ended) => came_to(&ended),
             None => "the end of the sandbox".to_owned(),
         }
+    }
+
+    /// What an attempt came to that is made at a terminal of the server's.
+    pub async fn attempt_at_a_terminal(&self, name: &str) -> String {
+        let request = TerminalRequest {
+            command: vec!["./escape".into(), name.into()],
+            cwd: None,
+            env: Vec::new(),
+            size: TerminalSize { columns: 80, rows: 24 },
+        };
+        let target = self.sandbox.target.clone();
+        let mut terminal = self.sandbox.provider.terminal(target, request).await.expect("opened");
+        let mut shown = Vec::new();
+        while let Some(event) = terminal.events.recv().await {
+            match event {
+                TerminalEvent::Output(bytes) => shown.extend(bytes),
+                TerminalEvent::Exit { code } => assert_eq!(code, 0, "{name}"),
+            }
+        }
+        String::from_utf8(shown).expect("text")
     }
 
     /// Stops the sandbox: no process of it is left.

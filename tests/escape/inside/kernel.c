@@ -24,6 +24,18 @@ static outcome paste_into_a_terminal(const char *_) {
     return of(ioctl(slave, 0x541c /* TIOCLINUX */, &paste));
 }
 
+/* The driver of a modem's many channels, which any terminal could once be given. */
+static outcome load_a_driver_behind_a_terminal(const char *_) {
+    int master, slave, driver = 21 /* N_GSM0710 */;
+    if (openpty(&master, &slave, NULL, NULL, NULL) == -1) return "no terminal";
+    return of(ioctl(slave, TIOCSETD, &driver));
+}
+
+/* Where standard input is a terminal of the server's. */
+static outcome type_into_the_server_s_terminal(const char *_) { return of(ioctl(0, TIOCSTI, "x")); }
+
+static outcome become_the_console(const char *_) { return of(ioctl(0, TIOCCONS)); }
+
 static outcome ring(const char *_) {
     char parameters[256] = {0};
     return of(syscall(SYS_io_uring_setup, 1, parameters));
@@ -121,6 +133,9 @@ static const struct attempt KERNEL[] = {
     {"read_keys", read_keys},
     {"type_into_a_terminal", type_into_a_terminal},
     {"paste_into_a_terminal", paste_into_a_terminal},
+    {"load_a_driver_behind_a_terminal", load_a_driver_behind_a_terminal},
+    {"type_into_the_server_s_terminal", type_into_the_server_s_terminal},
+    {"become_the_console", become_the_console},
     {"ring", ring},
     {"handle_faults", handle_faults},
     {"load_a_program", load_a_program},
