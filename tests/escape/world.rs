@@ -4,12 +4,10 @@ use std::ffi::CStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
-use issuebox::clock::{SystemClock, SystemIds};
-use issuebox::sandbox::local::{LocalConfig, LocalProvider};
 use issuebox::sandbox::{
     ExecRequest, ObjectKey, SandboxProvider, TerminalEvent, TerminalRequest, TerminalSize,
     WorkError, WorkspacePath,
@@ -18,7 +16,7 @@ use issuebox::types::Resources;
 use tokio::sync::mpsc;
 
 use crate::common::{
-    Ended, Local, Sandbox, call, collect, config, is_locked, request, spec, target, until,
+    Ended, Local, Sandbox, call, collect, is_locked, request, spec, target, until,
 };
 
 /// Names a directory with the two programs, for a run that has no access to where they were built.
@@ -43,25 +41,17 @@ pub struct World {
 }
 
 impl World {
-    /// `None` where this machine can't make sandboxes; see [`Local::new`]. Each group of attempts
+    /// `None` where this machine can't make sandboxes; see [`Local::with`]. Each group of attempts
     /// has a number of its own, so that no two get the same users.
     pub async fn new(group: u32) -> Option<Self> {
-        // Says why there is nothing to do, or fails.
-        drop(Local::new().await?);
-        let dir = tempfile::tempdir().expect("a directory");
         let first = 2_100_000 + group * 1000;
-        let config = LocalConfig {
-            launcher: launcher(),
-            host_ids: first..first + 1000,
-            tmp_mb: 48,
-            home_mb: 48,
-            shm_mb: 48,
-            ..config(dir.path())
-        };
-        let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds));
-        let provider = provider.expect("opens");
-        fs::write(dir.path().join("canary"), "untouched").expect("written");
-        let local = Local { dir, provider };
+        let local = Local::with(|config| {
+            config.launcher = launcher();
+            config.host_ids = first..first + 1000;
+            (config.tmp_mb, config.home_mb, config.shm_mb) = (48, 48, 48);
+        });
+        let local = local.await?;
+        fs::write(local.dir.path().join("canary"), "untouched").expect("written");
         let neighbour = "neighbour".to_owned();
         local.sandbox(&neighbour).await.sh("echo mine > file").await;
         Some(Self { host: Host::seen(), local, neighbour })
