@@ -238,7 +238,7 @@ static outcome deep_tree(const char *_) {
     char name[256];
     memset(name, 'd', 255);
     name[255] = 0;
-    for (int level = 0; level < 3000; level++) {
+    for (int level = 0; level < 1000; level++) {
         if (mkdir(name, 0700) == -1 || chdir(name) == -1) return had(level, strerrorname_np(errno));
         close(open("closed", O_CREAT | O_WRONLY, 0));
         if (level % 100 == 99) chmod(".", 0500), chmod(".", 0700);
