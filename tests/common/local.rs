@@ -273,3 +273,32 @@ pub fn is_locked(dir: &Path, name: &str) -> bool {
     let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
     rustix::fs::flock(&lock, operation).is_err()
 }
+
+/// The control groups of this machine that begin with a provider's identity.
+pub fn groups(dir: &Path) -> Vec<PathBuf> {
+    let identity = std::fs::read_to_string(dir.join("identity")).expect("an identity");
+    let prefix = format!("issuebox-{identity}-");
+    let mut found = Vec::new();
+    let mut left = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(at) = left.pop() {
+        for entry in std::fs::read_dir(at).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                    found.push(entry.path());
+                }
+                left.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+/// The files below a directory that loop devices have, whether they are still there or not.
+pub fn attached(dir: &Path) -> Vec<String> {
+    let files = std::fs::read_dir("/sys/block")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|at| std::fs::read_to_string(at.path().join("loop/backing_file")).ok());
+    files.filter(|file| file.starts_with(&*dir.to_string_lossy())).collect()
+}

@@ -4,7 +4,6 @@
 //! Where this machine can't limit it (as for an ordinary user) the provider says so.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
 use std::sync::Arc;
 
 use issuebox::clock::{SystemClock, SystemIds};
@@ -12,7 +11,7 @@ use issuebox::sandbox::local::{LocalConfig, LocalProvider};
 use issuebox::sandbox::{ProviderError, SandboxProvider};
 use issuebox::types::Resources;
 
-use crate::common::{Local, Sandbox, WAIT, call, config, request, spec, target, until};
+use crate::common::{Local, Sandbox, WAIT, attached, call, config, request, spec, target, until};
 
 /// The size of the small disks here, in MiB.
 const DISK_MB: u64 = 16;
@@ -36,16 +35,6 @@ async fn small<'a>(local: &'a Local, name: &str) -> Sandbox<'a> {
     spec.template.resources = Resources { disk_mb: DISK_MB, ..spec.template.resources };
     let object = local.provider.create(spec).await.expect("made");
     Sandbox { provider: &local.provider, target: target(&object) }
-}
-
-/// The files below a directory that loop devices have, whether they are still there or not.
-pub fn attached(dir: &Path) -> Vec<String> {
-    let files = std::fs::read_dir("/sys/block")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|at| std::fs::read_to_string(at.path().join("loop/backing_file")).ok());
-    files.filter(|file| file.starts_with(&*dir.to_string_lossy())).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

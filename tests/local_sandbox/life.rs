@@ -13,10 +13,9 @@ use issuebox::sandbox::{Object, ObjectKey, ProviderError, SandboxProvider, Targe
 use issuebox::types::{HomeId, InstanceId, ObjectName, ObjectState};
 
 use crate::common::{
-    Local, Sandbox, call, config, is_locked, marker, open, processes_with, request, spec, target,
-    until,
+    Local, Sandbox, attached, call, config, is_locked, marker, open, processes_with, request, spec,
+    target, until,
 };
-use crate::disk::attached;
 
 /// Tells this test binary, started anew, to be a server in this directory.
 const SERVER_DIR: &str = "ISSUEBOX_TEST_SERVER_DIR";

@@ -4,7 +4,7 @@
 //! left is tried instead.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use issuebox::clock::{SystemClock, SystemIds};
@@ -13,7 +13,9 @@ use issuebox::sandbox::{CreateSpec, ProviderError, SandboxProvider, Strike};
 use issuebox::types::Resources;
 use tokio::sync::mpsc::Receiver;
 
-use crate::common::{Local, Sandbox, WAIT, call, config, open, request, spec, target, until};
+use crate::common::{
+    Local, Sandbox, WAIT, call, config, groups, open, request, spec, target, until,
+};
 
 const SMALL: Resources = Resources { cpu: 0.5, memory_mb: 96, processes: 24, disk_mb: 16 };
 
@@ -37,31 +39,12 @@ async fn strike(strikes: &mut Receiver<Strike>) -> Strike {
     told.expect("the provider is there")
 }
 
-/// The control groups of this machine that begin with a provider's identity.
-fn groups(dir: &Path) -> Vec<PathBuf> {
-    let identity = std::fs::read_to_string(dir.join("identity")).expect("an identity");
-    let prefix = format!("issuebox-{identity}-");
-    let mut found = Vec::new();
-    let mut left = vec![PathBuf::from("/sys/fs/cgroup")];
-    while let Some(at) = left.pop() {
-        for entry in std::fs::read_dir(at).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                if entry.file_name().to_string_lossy().starts_with(&prefix) {
-                    found.push(entry.path());
-                }
-                left.push(entry.path());
-            }
-        }
-    }
-    found
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_of_every_kind_counts_and_what_strikes_is_told() {
     let Some(local) = Local::new().await else { return };
     let how = holds(&local).await["memory"];
     let mut strikes = local.provider.strikes().expect("nobody else has asked");
-    let sandbox = with(&local, "memory", Resources { disk_mb: 256, ..SMALL }).await;
+    let sandbox = small(&local, "memory").await;
     // Private memory: a shell that holds a long text.
     let hog = "x=$(head -c 200000000 /dev/zero | tr '\\0' a); echo ${#x}";
     let ended = sandbox.run(request(&["bash", "-c", hog])).await;
@@ -82,6 +65,7 @@ async fn memory_of_every_kind_counts_and_what_strikes_is_told() {
         sandbox.sh(&format!("rm -f {place}/hog")).await;
     }
     // A file on the disk is kept in memory too, but only as long as there is room.
+    let sandbox = with(&local, "cache", Resources { disk_mb: 256, ..SMALL }).await;
     sandbox.sh("for n in 1 2 3 4 5 6 7 8; do head -c 16000000 /dev/zero > f$n; done").await;
 }
 
