@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalProvider};
 use issuebox::sandbox::{
@@ -22,6 +23,9 @@ use issuebox::types::{
 
 /// How many times each is measured.
 const ROUNDS: usize = 100;
+
+/// How many are made at once. Of 50 ms each it would be ten seconds.
+const AT_ONCE: usize = 200;
 
 /// From the wish for a sandbox to its first output: at most this many bare starts.
 const FIRST_OUTPUT_MAX: f64 = 3.0;
@@ -66,6 +70,17 @@ async fn main() -> ExitCode {
         times[0].push(begin.elapsed());
     }
     let [bare, ready, first, exec, delete] = times.map(median);
+    let crowd = (0..AT_ONCE).map(|number| format!("crowd-{number}"));
+    let begin = Instant::now();
+    let crowd = join_all(crowd.map(async |name| provider.create(spec(&name)).await)).await;
+    let each = begin.elapsed() / u32::try_from(AT_ONCE).expect("some");
+    let crowd: Result<Vec<Object>, _> = crowd.into_iter().collect();
+    join_all(crowd.expect("made").iter().map(
+        async |made| {
+            while provider.delete(call(made)).await.is_ok() {}
+        },
+    ))
+    .await;
     let ratio = |time: Duration| time.as_secs_f64() / bare.as_secs_f64();
     println!("medians of {ROUNDS}; a bare start of `true` is 1.00");
     for (what, time) in [
@@ -74,6 +89,7 @@ async fn main() -> ExitCode {
         ("create, until the first output", first),
         ("exec of `true` where it is up", exec),
         ("delete, until absent", delete),
+        ("each of 200 creates at once", each),
     ] {
         println!("{what:34} {:8.2} ms {:6.2}", time.as_secs_f64() * 1e3, ratio(time));
     }
