@@ -22,10 +22,11 @@
 //! the image was just made.
 //!
 //! # Losing power
-//! The image has a journal, and barriers are on from before anything of the sandbox runs, so what a
-//! program in it has synced is there afterwards, as on the host. Only the mounting itself does
-//! without them: it writes the journal's head and waits for the disk four times, and where that is
-//! lost the file system is as it was before.
+//! The image has a journal and is written with barriers, so what a program in it has synced is there
+//! afterwards, as on the host. Only the mounting itself does without them: it writes the journal's
+//! head and waits for the disk four times, and where that is lost the file system is as it was before.
+//! They are switched on while the rest of the sandbox is set up ([`settle`]); accepted race: what is
+//! synced in its first milliseconds can be lost with the power.
 
 mod loopback;
 mod templates;
@@ -110,14 +111,24 @@ pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, ImageError> {
     let mount = fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
         .step("mount the workspace's image")?;
     give_to(&mount, owner).step("give the workspace to its user")?;
+    Ok(Mounted { mount, device })
+}
+
+/// Does the rest of mounting, which waits for the disk: a sandbox can be set up meanwhile.
+///
+/// # Errors
+/// Where barriers can't be switched on. That files are kept in memory twice, where the file system
+/// that the image is on can't do without, is none.
+pub fn settle(Mounted { mount, device }: &Mounted) -> Result<(), ImageError> {
     let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
-    fspick(&mount, "", flags)
+    fspick(mount, "", flags)
         .and_then(|again| {
             fsconfig_set_flag(again.as_fd(), "barrier")?;
             fsconfig_reconfigure(again.as_fd())
         })
         .step("switch the workspace's barriers on")?;
-    Ok(Mounted { mount, device })
+    let _ = device.bypass_cache();
+    Ok(())
 }
 
 /// Prepares the top directory, once: as made it is root's, which nobody inside can make it again.

@@ -52,7 +52,8 @@ impl Templates {
         let image = File::options().read(true).write(true).open(&trial).map_err(failed)?;
         let mounted = super::mount(&OwnedFd::from(image), 1);
         fs::remove_file(&trial).map_err(failed)?;
-        mounted.map(|_| templates).map_err(|error| error.to_string())
+        let settled = mounted.and_then(|mounted| super::settle(&mounted));
+        settled.map(|()| templates).map_err(|error| error.to_string())
     }
 
     /// Makes a fresh image of `size_mb` MiB at `to`. It reaches the disk when that is synced.

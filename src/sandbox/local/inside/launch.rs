@@ -129,7 +129,7 @@ fn run(
     // A server that is gone is noticed below.
     let _ = packet::send(socket, &Answer::Forked { device }.encode(), &[pidfd.as_fd()]);
     confine_launcher()?;
-    let watched = workspace.watched();
+    let watched = workspace.watched()?;
 
     let hung_up = watch(socket, &pidfd, watched.as_ref());
     if hung_up {

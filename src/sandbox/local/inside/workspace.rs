@@ -9,9 +9,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
-use rustix::process::fchdir;
+use rustix::process::{Pid, WaitOptions, fchdir, waitpid};
 
 use super::super::image::{self, IMAGE, Mounted};
+use super::sys::Fork;
 use super::{SetupError, Step, sys};
 
 /// A workspace that is not attached yet.
@@ -19,8 +20,8 @@ pub enum Workspace {
     /// The current directory: the one path that follows into a new mount namespace by itself,
     /// since its parents are closed to the user that the launcher becomes.
     Directory,
-    /// A mount that is attached nowhere.
-    Image(Mounted),
+    /// A mount that is attached nowhere, and the fork that does the rest of mounting it.
+    Image(Mounted, Pid),
 }
 
 impl Workspace {
@@ -29,7 +30,15 @@ impl Workspace {
     pub fn take(object: &OwnedFd, owner: Option<u32>) -> Result<Self, SetupError> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match (openat(object, IMAGE, flags, Mode::empty()), owner) {
-            (Ok(image), Some(owner)) => Ok(Self::Image(image::mount(&image, owner)?)),
+            (Ok(image), Some(owner)) => {
+                let mounted = image::mount(&image, owner)?;
+                match sys::fork().step("fork for the workspace")? {
+                    Fork::Child => {
+                        sys::exit_now(i32::from(image::settle(&mounted).is_err()));
+                    }
+                    Fork::Parent(settling) => Ok(Self::Image(mounted, settling)),
+                }
+            }
             (Ok(_), None) => Err(SetupError::check("only root can mount the workspace's image")),
             (Err(Errno::NOENT), _) => Self::directory(object),
             (Err(errno), _) => Err(errno).step("open the workspace's image"),
@@ -48,7 +57,7 @@ impl Workspace {
     pub fn device(&self) -> Result<u64, SetupError> {
         let stat = match self {
             Self::Directory => fstat(openat(CWD, ".", OFlags::PATH, Mode::empty()).step("look")?),
-            Self::Image(Mounted { mount, .. }) => fstat(mount),
+            Self::Image(Mounted { mount, .. }, _) => fstat(mount),
         };
         Ok(stat.step("look at the workspace")?.st_dev)
     }
@@ -61,7 +70,7 @@ impl Workspace {
             | OpenTreeFlags::AT_EMPTY_PATH;
         let mount = match self {
             Self::Directory => open_tree(CWD.as_fd(), "", flags).step("take the workspace")?,
-            Self::Image(Mounted { mount, device: _ }) => return Ok(mount),
+            Self::Image(Mounted { mount, device: _ }, _) => return Ok(mount),
         };
         let harmless = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         sys::set_mount(&mount, u64::from(harmless.bits()), false).step("restrict the workspace")?;
@@ -73,15 +82,24 @@ impl Workspace {
 pub struct Watched(OwnedFd);
 
 impl Workspace {
-    /// Keeps what has to be watched, once PID 1 has the rest.
-    pub fn watched(self) -> Option<Watched> {
-        let Mounted { mount, device } = match self {
-            Self::Directory => return None,
-            Self::Image(mounted) => mounted,
+    /// Keeps what has to be watched, once PID 1 has the rest and the mounting is done.
+    pub fn watched(self) -> Result<Option<Watched>, SetupError> {
+        let (mount, settling) = match self {
+            Self::Directory => return Ok(None),
+            Self::Image(Mounted { mount, device: _ }, settling) => (mount, settling),
         };
-        // On a file system that can't, files are kept in memory twice.
-        let _ = device.bypass_cache();
-        Some(Watched(mount))
+        let ended = loop {
+            match waitpid(Some(settling), WaitOptions::empty()) {
+                Err(Errno::INTR) => {}
+                ended => break ended.step("wait for the workspace")?,
+            }
+        };
+        let is_settled = ended.is_some_and(|(_, status)| status.exit_status() == Some(0));
+        if is_settled {
+            Ok(Some(Watched(mount)))
+        } else {
+            Err(SetupError::check("the workspace's barriers could not be switched on"))
+        }
     }
 }
 
