@@ -423,7 +423,12 @@ fn each_port_that_is_none_is_named() {
         "[templates.default]\nports = [0, 65536, 80, 80]\n[templates.many]\nports = [{}]",
         many.join(", ")
     );
-    insta::assert_snapshot!(error_of(&text), @"");
+    insta::assert_snapshot!(error_of(&text), @"
+    issuebox.toml:2: templates.default.ports must be from 1 to 65535, not 0
+    issuebox.toml:2: templates.default.ports must be from 1 to 65535, not 65536
+    issuebox.toml:2: templates.default.ports lists 80 twice
+    issuebox.toml:4: templates.many.ports lists more than 16
+    ");
 }
 
 #[test]
