@@ -271,24 +271,24 @@ pub fn launcher() -> PathBuf {
     }
 }
 
-/// The hostile program, compiled once.
+/// The hostile program, compiled once by each run.
 pub fn hostile_program() -> &'static Path {
-    static PROGRAM: OnceLock<(PathBuf, Option<tempfile::TempDir>)> = OnceLock::new();
-    let (path, _dir) = PROGRAM.get_or_init(|| {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
         if let Some(dir) = std::env::var_os(PROGRAMS) {
-            return (Path::new(&dir).join("escape"), None);
+            return Path::new(&dir).join("escape");
         }
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("escape");
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let (path, new) = (dir.join("escape"), dir.join(format!("escape-{}", std::process::id())));
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/escape/inside/main.c");
         let compiled = Command::new("cc")
             .args(["-std=gnu11", "-O1", "-Wall", "-Werror", "-static", "-pthread", "-o"])
-            .arg(&path)
+            .arg(&new)
             .args([source, "-lutil", "-lrt"])
             .output()
             .expect("a C compiler");
         assert!(compiled.status.success(), "{compiled:?}");
-        (path, Some(dir))
-    });
-    path
+        fs::rename(new, &path).expect("renamed");
+        path
+    })
 }
