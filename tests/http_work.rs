@@ -9,6 +9,8 @@ use futures_util::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+const WAIT: Duration = Duration::from_secs(10);
+
 async fn exec(server: &TestServer, body: Value) -> Answer {
     server.post("/v1/sandboxes/claude-issue-1/exec", body).await
 }
@@ -279,4 +281,25 @@ async fn archives_pass_through_whole_or_break_off() {
     let broken = put(reqwest::Body::wrap_stream(futures_util::stream::iter(broken)));
     assert!(broken.send().await.is_err(), "the client went away");
     assert_eq!(server.provider.file(b"d.tar").map(|file| file.len()), Some(body.len()));
+}
+
+#[tokio::test]
+async fn an_archive_under_way_ends_with_the_server_and_with_its_reader() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let path = format!("/v1/sandboxes/{id}/files/archive?path=forever");
+    let begin = async || {
+        let mut answer = server.request(Method::GET, &path).send().await.expect("an answer");
+        let first = answer.chunk().await.expect("it begins");
+        assert_eq!(first.as_deref(), Some(&b"begun"[..]));
+        answer
+    };
+    let dropped = || tokio::time::timeout(WAIT, server.provider.dropped.notified());
+    drop(begin().await);
+    dropped().await.expect("nobody reads it any more");
+    let mut answer = begin().await;
+    server.closing.send_replace(true);
+    let end = tokio::time::timeout(WAIT, answer.chunk()).await.expect("it ends");
+    assert!(end.is_err(), "and is not taken for a whole one: {end:?}");
+    dropped().await.expect("nobody writes it any more");
 }

@@ -270,9 +270,22 @@ async fn get(client: &Client, args: GetArgs) -> anyhow::Result<()> {
     }
     match &args.to {
         Some(path) => {
-            let cannot = || format!("{} cannot be written", path.display());
-            let mut file = std::fs::File::create(path).with_context(cannot)?;
-            client.download(call, &mut file).await
+            // What is there stays until all of the new one has come; a device or pipe is written to.
+            if path.symlink_metadata().is_ok_and(|there| !there.is_file()) {
+                let cannot = || format!("{} cannot be written", path.display());
+                let mut file = std::fs::File::create(path).with_context(cannot)?;
+                return client.download(call, &mut file).await;
+            }
+            let mut beside = path.clone().into_os_string();
+            beside.push(format!(".part-{}", std::process::id()));
+            let cannot = || format!("{} cannot be written", beside.display());
+            let mut file = std::fs::File::create_new(&beside).with_context(cannot)?;
+            let come = client.download(call, &mut file).await;
+            let placed = come.and_then(|()| Ok(std::fs::rename(&beside, path)?));
+            if placed.is_err() {
+                let _ = std::fs::remove_file(&beside);
+            }
+            placed
         }
         None => {
             let out = io::stdout();

@@ -352,9 +352,18 @@ impl SandboxProvider for MemoryProvider {
         path: WorkspacePath,
     ) -> Result<ChunkReceiver, WorkError> {
         self.work()?;
+        let (tx, chunks) = mpsc::channel(2);
+        if path.as_bytes() == b"forever" {
+            let dropped = Arc::clone(&self.dropped);
+            tokio::spawn(async move {
+                let _ = tx.send(Ok(Bytes::from_static(b"begun"))).await;
+                tx.closed().await;
+                dropped.notify_one();
+            });
+            return Ok(chunks);
+        }
         let name = [path.as_bytes(), b".tar"].concat();
         let content = self.file(&name).ok_or(WorkError::NoSuchFile)?;
-        let (tx, chunks) = mpsc::channel(2);
         tx.try_send(Ok(content)).expect("there is room");
         Ok(chunks)
     }

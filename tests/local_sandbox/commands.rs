@@ -229,3 +229,13 @@ async fn too_many_processes_are_refused_and_the_sandbox_goes_on() {
     until("the end of the command", || processes_with(&mark).is_empty()).await;
     assert_eq!(sandbox.sh("echo still here").await, "still here\n");
 }
+
+#[tokio::test]
+async fn standard_streams_are_opened_again_by_their_names() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("names").await;
+    let mut command = request(&["sh", "-c", "cat /dev/stdin > /dev/stdout; echo no > /dev/stderr"]);
+    command.stdin = "yes\n".into();
+    let ended = sandbox.run(command).await;
+    assert_eq!((ended.code, &*ended.stdout, &*ended.stderr), (0, "yes\n", "no\n"));
+}

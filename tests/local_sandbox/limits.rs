@@ -4,12 +4,15 @@
 //! left is tried instead.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use issuebox::clock::{SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalProvider};
-use issuebox::sandbox::{CreateSpec, ProviderError, SandboxProvider, Strike};
+use issuebox::sandbox::{
+    CreateSpec, ProviderError, SandboxProvider, Strike, WorkError, WorkspacePath,
+};
 use issuebox::types::Resources;
 use tokio::sync::mpsc::Receiver;
 
@@ -93,6 +96,21 @@ async fn no_file_becomes_longer_than_the_disk() {
     assert_ne!(ended.code, 0, "{ended:?}");
     let size: u64 = sandbox.sh("stat -c %s f").await.trim().parse().expect("a size");
     assert!(size <= 16 << 20, "{size}");
+    // In an archive it is refused, and whoever unpacks it survives to say so.
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_ustar();
+    header.set_size(20_000_000);
+    header.set_mode(0o644);
+    archive.append_data(&mut header, "long", std::io::repeat(0).take(20_000_000)).expect("packed");
+    let (sender, chunks) = tokio::sync::mpsc::channel(1);
+    sender.send(Ok(archive.into_inner().expect("packed").into())).await.expect("there is room");
+    drop(sender);
+    let place = WorkspacePath::parse(b"").expect("a path");
+    let unpacked = local.provider.unpack_directory(sandbox.target.clone(), place, chunks).await;
+    assert!(
+        matches!(&unpacked, Err(WorkError::Refused(why)) if why.contains("long")),
+        "{unpacked:?}"
+    );
     let ended = sandbox.run(request(&["sh", "-c", "ulimit -n; ulimit -c"])).await;
     assert!(ended.stdout.ends_with("\n0\n"), "no core files: {ended:?}");
     let open_files: u64 = ended.stdout.lines().next().expect("one").parse().expect("a number");

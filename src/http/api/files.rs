@@ -24,12 +24,13 @@ use super::exec::{work, work_to_read};
 use crate::http::Shared;
 use crate::http::auth::Caller;
 use crate::http::body;
+use crate::http::ending::Ending;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::http::wire::{Failed, Success};
 use crate::sandbox::{FileEntry, FileKind, FilePart, WorkspacePath, Written};
 
-use transfer::{Upload, pieces};
+use transfer::{Upload, pieces, under};
 
 /// Levels of directories that a list goes down at most.
 const DEPTH_MAX: u64 = 32;
@@ -180,6 +181,7 @@ pub async fn read(
     let work = work_to_read(&shared, &caller, &id, at_most).await?;
     let part = range::asked(request.headers());
     let content = work.provider.read_file(work.target, path, part).await?;
+    let ending = Ending::new(&shared, &caller);
     let (len, range) = (content.range.end - content.range.start, content.range.clone());
     let mut answer = HttpResponse::Ok();
     if part != FilePart::Whole {
@@ -193,7 +195,7 @@ pub async fn read(
         // A session's cookie opens this in a browser, where a page of the sandbox must not run.
         .insert_header((header::CONTENT_DISPOSITION, "attachment"))
         .insert_header((header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"))
-        .body(SizedStream::new(len, pieces(content))))
+        .body(SizedStream::new(len, under(pieces(content), work.at_work, ending))))
 }
 
 /// Writes a file whole; directories above it are made.

@@ -23,9 +23,8 @@ pub async fn pack(link: &Arc<Link>, path: &WorkspacePath) -> Result<ChunkReceive
     let mut call = link.call(|id| Request::Files { id, work }, &ends([&writer])).await?;
     drop(writer);
     let mut reader = Receiver::from_owned_fd(reader).map_err(broken)?;
-    // A directory that can't be archived is said to be so before anything has been sent.
-    let first = tokio::time::timeout(TREE_WAIT, piece(&mut reader)).await;
-    let first = first.map_err(|_| broken("the archive took too long"))??;
+    // What can't be archived within its first 64 KiB is said to be so before anything is sent.
+    let first = piece(&mut reader).await?;
     if first.is_empty() {
         done(&mut call).await?;
     }
@@ -46,16 +45,22 @@ pub async fn pack(link: &Arc<Link>, path: &WorkspacePath) -> Result<ChunkReceive
             if sender.send(result).await.is_err() || is_last {
                 return;
             }
-            next = piece(&mut reader).await;
+            next = tokio::select! {
+                biased;
+                () = sender.closed() => return,
+                next = piece(&mut reader) => next,
+            };
         }
     });
     Ok(chunks)
 }
 
-/// What can be read of a pipe at once; nothing at its end.
+/// What can be read of a pipe at once; nothing at its end. What writes it is a process of the
+/// sandbox, which any other may have stopped.
 async fn piece(pipe: &mut Receiver) -> Result<Bytes, WorkError> {
     let mut piece = BytesMut::with_capacity(CHUNK_LEN_MAX);
-    pipe.read_buf(&mut piece).await.map_err(broken)?;
+    let read = tokio::time::timeout(TREE_WAIT, pipe.read_buf(&mut piece)).await;
+    read.map_err(|_| broken("nothing more came of the archive"))?.map_err(broken)?;
     Ok(piece.freeze())
 }
 
@@ -75,8 +80,9 @@ pub async fn unpack(
     let mut writer = Sender::from_owned_fd(writer).map_err(broken)?;
     while let Some(chunk) = archive.recv().await {
         let chunk = chunk.map_err(|why| broken(format!("the archive broke off: {why}")))?;
+        let written = tokio::time::timeout(TREE_WAIT, writer.write_all(&chunk)).await;
         // It reads no more: its answer says why.
-        if writer.write_all(&chunk).await.is_err() {
+        if written.map_err(|_| broken("nothing more was read of the archive"))?.is_err() {
             break;
         }
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rustix::fs::{Mode, fchmod};
 use rustix::io::{Errno, ioctl_fionread};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -44,6 +45,11 @@ pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, W
     check(command, cwd.as_deref(), env)?;
     let ((stdin, stdin_writer), (stdout_reader, stdout), (stderr_reader, stderr)) =
         (pipe()?, pipe()?, pipe()?);
+    // Commands open them again by name, as /dev/stdout, and are not the user who made them. Nobody
+    // else has a name for them.
+    for end in [&stdin, &stdout, &stderr] {
+        fchmod(end, Mode::from_raw_mode(0o666)).map_err(broken)?;
+    }
     let order = |id| Request::Exec {
         id,
         argv: request.command.iter().map(|text| text.clone().into_bytes()).collect(),

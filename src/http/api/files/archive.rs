@@ -6,11 +6,13 @@ use futures_util::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::read_query;
-use super::transfer::Upload;
+use super::transfer::{Upload, under};
+use crate::engine::Work;
 use crate::http::Shared;
 use crate::http::api::exec::{work, work_to_read};
 use crate::http::auth::Caller;
 use crate::http::body;
+use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::wire::Failed;
@@ -48,13 +50,15 @@ pub async fn pack(
 ) -> Result<HttpResponse, ApiError> {
     let (path, at_most) = read_query(Query::parse(request.query_string()))?;
     let work = work_to_read(&shared, &caller, &id, at_most).await?;
-    let chunks = work.provider.pack_directory(work.target, path).await?;
+    let Work { provider, target, at_work, .. } = work;
+    let chunks = provider.pack_directory(target, path).await?;
     let chunks = ReceiverStream::new(chunks).map(|chunk| {
         chunk.map_err(|why| {
             tracing::warn!(error = %why, "an archive of a workspace broke off");
             std::io::Error::other(why)
         })
     });
+    let chunks = under(chunks, at_work, Ending::new(&shared, &caller));
     Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "application/x-tar"))
         .insert_header((header::CONTENT_DISPOSITION, "attachment"))

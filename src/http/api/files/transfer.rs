@@ -4,6 +4,7 @@
 //! with the file, so a body that breaks off, is too slow or too large, or whose request is
 //! dropped, must end it with an error instead: [`Upload`] keeps a place in the channel for that.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::error::PayloadError;
@@ -12,7 +13,9 @@ use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
+use crate::engine::AtWork;
 use crate::http::body;
+use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::sandbox::{ChunkReceiver, FileContent};
 
@@ -21,9 +24,26 @@ const UPLOAD_PACE_MIN: u64 = 1024;
 /// Pieces of a file that wait for the provider at most.
 const PIECES_MAX: usize = 8;
 
-/// The pieces of a file or of a range of it, as many bytes as were there when it was opened: a file that grows while it
-/// is read must not break the answer's framing. One that shrinks ends the connection, so that
-/// the client knows.
+/// Pieces under way: as long as there are any the sandbox is at work, and they break off where the
+/// server ends, or what asked for them.
+pub(super) fn under(
+    pieces: impl Stream<Item = Result<Bytes, std::io::Error>>,
+    at_work: Arc<AtWork>,
+    ending: Ending,
+) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
+    let under_way = Some((Box::pin(pieces), ending, at_work));
+    stream::unfold(under_way, |under_way| async move {
+        let (mut pieces, mut ending, at_work) = under_way?;
+        tokio::select! {
+            biased;
+            piece = pieces.next() => Some((piece?, Some((pieces, ending, at_work)))),
+            ended = ending.come() => Some((Err(std::io::Error::other(ended.told())), None)),
+        }
+    })
+}
+
+/// The pieces of a file or of a range of it, as many bytes as were there when it was opened: a file
+/// that grows while it is read is cut there, and one that got shorter breaks off.
 pub(super) fn pieces(content: FileContent) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
     let len = content.range.end - content.range.start;
     stream::unfold((content.chunks, len), |(mut chunks, left)| async move {

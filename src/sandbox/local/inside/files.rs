@@ -78,6 +78,7 @@ impl From<Errno> for Failure {
             Errno::NOTDIR | Errno::ISDIR | Errno::NXIO => Trouble::WrongKind,
             Errno::ACCESS
             | Errno::PERM
+            | Errno::FBIG
             | Errno::NOSPC
             | Errno::DQUOT
             | Errno::ROFS

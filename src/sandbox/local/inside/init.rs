@@ -345,6 +345,8 @@ impl Init<'_> {
             Err(errno) => self.fail(id, errno.into()),
             Ok(Fork::Parent(pid)) => self.workers.push(Worker { id, pid }),
             Ok(Fork::Child) => {
+                // A file that becomes too long is an error to be told, not the worker's end.
+                sys::survive_long_files();
                 // Nothing may unwind into the loop: this process must not go on as PID 1.
                 let done = catch_unwind(AssertUnwindSafe(|| match work(&self.files) {
                     Ok(flag) => self.say(&Answer::Done { id, flag }),

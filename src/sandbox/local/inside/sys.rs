@@ -120,6 +120,12 @@ pub fn reset_signals() {
     }
 }
 
+/// Has a write beyond the longest file fail with `EFBIG`, instead of ending this process.
+pub fn survive_long_files() {
+    // SAFETY: no handler of ours is replaced, since there is none.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Sends a signal to every process in this pid namespace but this one.
 pub fn signal_everyone(signal: Signal) {
     // SAFETY: -1 means "all that may be signalled"; this process is PID 1 of its namespace, which

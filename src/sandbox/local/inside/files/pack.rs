@@ -34,7 +34,11 @@ impl Files {
 /// Writes what is in a directory as an archive.
 pub(super) fn pack(directory: &OwnedFd, out: impl Write) -> Result<(), Failure> {
     let mut out = BufWriter::with_capacity(BUFFER_LEN, out);
-    entries(&mut out, directory, b"", LEVELS_MAX)?;
+    if let Err(failure) = entries(&mut out, directory, b"", LEVELS_MAX) {
+        // What has not been sent yet never is: where that is all, the reason is the whole answer.
+        drop(out.into_parts());
+        return Err(failure);
+    }
     // Two blocks of zeros are the end.
     out.write_all(&[0; 2 * BLOCK_LEN as usize])?;
     Ok(out.flush()?)

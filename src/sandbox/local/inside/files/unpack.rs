@@ -135,10 +135,9 @@ struct Tree {
 
 impl Tree {
     fn take<R: Read>(&mut self, name: &[u8], entry: &mut Entry<'_, R>) -> Result<(), Failure> {
-        check_extensions(entry)?;
         let kind = entry.header().entry_type();
         match kind {
-            // It is about the archive, not about a file.
+            // It is about the archive, not about a file; left out without being read.
             EntryType::XGlobalHeader => {
                 return if entry.size() > BETWEEN_LEN_MAX {
                     Err(wrong("its headers are longer than 1 MiB"))
@@ -146,6 +145,11 @@ impl Tree {
                     Ok(())
                 };
             }
+            // One that is an entry of its own, as of a header of an old form, would be read whole.
+            EntryType::XHeader => return Err(wrong("its extended header is not one")),
+            _ => check_extensions(entry)?,
+        }
+        match kind {
             // Before there was a type for directories they ended in a slash.
             EntryType::Regular if name.ends_with(b"/") => {
                 return self.directory(&clean(name)?, entry.header().mode()?);

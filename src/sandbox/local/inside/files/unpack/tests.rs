@@ -219,6 +219,21 @@ fn what_is_kept_in_memory_is_bounded() {
     let long = entry(EntryType::GNULongName, b"././@LongLink", b"", &name);
     let failed = place.take(&archive(&[long, file("f", "x")])).expect_err("too long");
     assert!(failed.contains("longer than 1 MiB"), "{failed}");
+    // Nothing of these is read but the header, which is all that there is.
+    let huge = 900 * 1024 * 1024;
+    for (kind, is_old, why) in [
+        (EntryType::XGlobalHeader, false, "longer than 1 MiB"),
+        (EntryType::XGlobalHeader, true, "longer than 1 MiB"),
+        (EntryType::XHeader, true, "not one"),
+    ] {
+        let mut header = if is_old { Header::new_old() } else { Header::new_ustar() };
+        header.set_entry_type(kind);
+        header.set_size(huge);
+        header.set_mode(0o644);
+        header.set_cksum();
+        let failed = place.take(header.as_bytes()).expect_err("it is not read");
+        assert!(failed.contains(why), "{kind:?}: {failed}");
+    }
 }
 
 /// So many entries without a file that holds them all.
