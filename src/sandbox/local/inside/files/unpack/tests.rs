@@ -219,7 +219,6 @@ fn what_is_kept_in_memory_is_bounded() {
     let long = entry(EntryType::GNULongName, b"././@LongLink", b"", &name);
     let failed = place.take(&archive(&[long, file("f", "x")])).expect_err("too long");
     assert!(failed.contains("longer than 1 MiB"), "{failed}");
-    // Nothing of these is read but the header, which is all that there is.
     let huge = 900 * 1024 * 1024;
     for (kind, is_old, why) in [
         (EntryType::XGlobalHeader, false, "longer than 1 MiB"),
@@ -231,8 +230,11 @@ fn what_is_kept_in_memory_is_bounded() {
         header.set_size(huge);
         header.set_mode(0o644);
         header.set_cksum();
-        let failed = place.take(header.as_bytes()).expect_err("it is not read");
+        let mut content = io::repeat(0).take(64 << 20);
+        let archive = header.as_bytes().chain(&mut content);
+        let failed = unpack(place.open(), archive).expect_err("it is refused").message;
         assert!(failed.contains(why), "{kind:?}: {failed}");
+        assert!(content.limit() > 63 << 20, "{kind:?}: nothing of it is read");
     }
 }
 
