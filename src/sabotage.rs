@@ -78,10 +78,16 @@ pub(crate) enum Bug {
     PrivilegesGained,
     /// Nothing in a sandbox is kept from any system call.
     CallsNotFiltered,
+    /// One of the filters of system calls is left out.
+    FilterMissing,
     /// A sandbox of a server that runs as root is the host's root.
     HostRootInside,
+    /// A sandbox of a server that runs as root has the group of the host's root.
+    HostGroupInside,
     /// The host's programs can be changed from inside.
     ProgramsWritable,
+    /// Set-uid programs of the host's count inside.
+    SetUidHonoured,
     /// The root of what a sandbox sees can be changed from inside.
     RootWritable,
     /// PID 1 can be looked into.

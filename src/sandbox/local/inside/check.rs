@@ -63,7 +63,7 @@ fn status_trouble(status: &str) -> Option<String> {
     let filtered = value("Seccomp") == Some("2");
     // Kernels before 5.9 do not count.
     let filters = value("Seccomp_filters").map_or(Ok(FILTERS), str::parse);
-    if !filtered || filters.is_ok_and(|count| count < FILTERS) {
+    if !filtered || !filters.is_ok_and(|count| count >= FILTERS) {
         return Some("system calls are not filtered".into());
     }
     let ids = [INNER_ID; 4].map(|id| id.to_string()).join("\t");
@@ -148,6 +148,7 @@ mod tests {
             ("Seccomp:\t2", "Seccomp:\t1"),
             ("Seccomp:\t2\n", ""),
             ("Seccomp_filters:\t3", "Seccomp_filters:\t2"),
+            ("Seccomp_filters:\t3", "Seccomp_filters:\tmany"),
             ("Uid:\t1000", "Uid:\t0"),
             ("Gid:\t1000", "Gid:\t0"),
         ] {

@@ -184,6 +184,7 @@ fn show(root: BorrowedFd<'_>, path: &str) -> Result<(), SetupError> {
         let mount = copy(CWD, &format!("/{path}"), true).step(&step())?;
         let mut flags = READ_ONLY | NO_SUID | NO_DEV;
         flags.set(READ_ONLY, !on(Bug::ProgramsWritable));
+        flags.set(NO_SUID, !on(Bug::SetUidHonoured));
         sys::set_mount(&mount, bits(flags), true).step(&step())?;
         attach(&mount, root, path, kind.is_dir()).step(&step())
     } else {
