@@ -12,7 +12,7 @@ use super::output::{Shape, Shown};
 use super::table;
 use super::target::Target;
 use super::trouble::tell_troubles;
-use super::wire::{self, Limit};
+use super::wire::{self, Endpoint, Limit};
 
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
@@ -34,6 +34,13 @@ pub(super) async fn run(session: &mut Session<'_>, args: GetArgs) -> anyhow::Res
             if let Ok(answer) = session.client.call(limits).await {
                 let limits: Vec<Limit> = wire::read(answer.data())?;
                 session.screen.line(&table::limits(&session.screen, &limits))?;
+            }
+            let ports = Call::get(&["sandboxes", &sandbox.id, "ports"]);
+            if let Ok(answer) = session.client.call(ports).await {
+                let endpoints: Vec<Endpoint> = wire::read(answer.data())?;
+                if !endpoints.is_empty() {
+                    session.screen.line(&table::endpoints(&session.screen, &endpoints))?;
+                }
             }
             tell_troubles(&session.client).await;
         }

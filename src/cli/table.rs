@@ -7,7 +7,7 @@ use crate::types::{Timestamp, inert};
 
 use super::files::Entry;
 use super::output::{Screen, Width};
-use super::wire::{Delivery, Hold, Limit, Sandbox};
+use super::wire::{Delivery, Endpoint, Hold, Limit, Sandbox};
 
 /// Longest title or reason in a table that is not shown on a terminal, in characters.
 const TITLE_LEN_MAX: usize = 48;
@@ -179,6 +179,16 @@ pub(super) fn sheet(screen: &Screen, sandbox: &Sandbox, now: Timestamp) -> Strin
 pub(super) fn limits(screen: &Screen, limits: &[Limit]) -> String {
     let words: Vec<String> = limits.iter().map(Limit::words).collect();
     format!("{} {}", screen.faint(&format!("{:<10}", "limits")), inert(&words.join(", ")))
+}
+
+/// A row of the sheet: the servers in a sandbox that can be reached, and whether they are there.
+pub(super) fn endpoints(screen: &Screen, endpoints: &[Endpoint]) -> String {
+    let word = |one: &Endpoint| match &one.state {
+        Some(state) => format!("{} {state}", one.port),
+        None => one.port.to_string(),
+    };
+    let words: Vec<String> = endpoints.iter().map(word).collect();
+    format!("{} {}", screen.faint(&format!("{:<10}", "endpoints")), inert(&words.join(", ")))
 }
 
 /// One line about one sandbox, for verbs that act.

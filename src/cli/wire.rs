@@ -68,6 +68,13 @@ impl Limit {
     }
 }
 
+/// A server in a sandbox, by its port.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct Endpoint {
+    pub port: u16,
+    pub state: Option<String>,
+}
+
 /// Why a sandbox is *failed*, or what stands in the way of its delete.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -6,7 +6,7 @@
 //! look, since this starts a stopped sandbox.
 //!
 //! After it, binary messages are bytes of the terminal, both ways, cut anywhere; text messages are
-//! JSON ([`frames`]). The client begins with `start`.
+//! JSON (`terminal/frames.rs`). The client begins with `start`.
 
 mod bridge;
 mod frames;
