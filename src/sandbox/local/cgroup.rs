@@ -242,7 +242,7 @@ fn switch_on(dir: &Path, controller: Controller) -> io::Result<()> {
         written => return written,
     }
     let own = std::process::id().to_string();
-    if fs::read_to_string(dir.join("cgroup.procs"))?.lines().any(|pid| pid != own) {
+    if !files::is_alone(&fs::read_to_string(dir.join("cgroup.procs"))?, &own) {
         return Err(io::Error::other(
             "other processes are in the server's control group: start it in one of its own, as \
              systemd does with Delegate=yes",

@@ -78,6 +78,12 @@ pub fn count(text: &str, word: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
+/// Whether a group, by its `cgroup.procs`, holds nobody but the process with this number: only then
+/// may it go into a leaf of its own, since the group could not have controllers with others in it.
+pub fn is_alone(procs: &str, own: &str) -> bool {
+    procs.lines().all(|pid| pid == own)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +115,15 @@ mod tests {
             (Pids, Second, 1.0, "pids.max=64"),
         ] {
             assert_eq!(written(controller, version, cpu), expected);
+        }
+    }
+
+    #[test]
+    fn a_server_is_alone_only_where_no_other_process_is() {
+        for (procs, expected) in
+            [("7\n", true), ("", true), ("7\n8\n", false), ("8\n", false), ("77\n", false)]
+        {
+            assert_eq!(is_alone(procs, "7"), expected, "{procs:?}");
         }
     }
 

@@ -37,11 +37,12 @@ fn a_controller_that_refuses_is_named_with_its_reason() {
 }
 
 #[test]
-fn in_version_2_a_server_that_is_not_alone_has_no_limits() {
+fn in_version_2_a_controller_is_switched_on_once() {
     let root = tempfile::tempdir().expect("a directory");
     let switch = root.path().join("cgroup.subtree_control");
-    stands_in(root.path(), &[("cgroup.subtree_control", "cpu"), ("cgroup.procs", "1\n2\n")]);
+    stands_in(root.path(), &[("cgroup.subtree_control", "cpu")]);
     assert!(switch_on(root.path(), Controller::Cpu).is_ok(), "it is on already");
+    assert_eq!(read(&switch), "cpu", "it was left alone");
     assert!(switch_on(root.path(), Controller::Pids).is_ok(), "nothing is in the way");
     assert_eq!(read(&switch), "+pids");
     assert_eq!(base_of(&root.path().join(SERVER_LEAF)), root.path());
