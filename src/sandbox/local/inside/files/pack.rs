@@ -3,6 +3,11 @@
 //! Links are archived as links and never followed; sockets, FIFOs and devices are left out. Owners
 //! are left out too: nobody outside has the sandbox's users. Names are bytes; what has no room in a
 //! header comes before it, as GNU tar does it.
+//!
+//! Commands may be at work meanwhile. What is gone or something else by the time it is opened is
+//! left out; a file that grew is cut at the length it had, and one that got shorter is filled up
+//! with zeros. What its owner may not read is not left out: the archive ends with an error that
+//! names it, since nobody would notice that it is missing.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -76,11 +81,8 @@ fn entry(
     name: &[u8],
     path: &[u8],
 ) -> Result<Option<OwnedFd>, Failure> {
-    let stat = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => stat,
-        // Gone meanwhile: as if it had never been seen.
-        Err(Errno::NOENT) => return Ok(None),
-        Err(errno) => return Err(errno.into()),
+    let Some(stat) = still(statat(directory, name, AtFlags::SYMLINK_NOFOLLOW))? else {
+        return Ok(None);
     };
     let open = |flags: OFlags| {
         let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -88,13 +90,14 @@ fn entry(
     };
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => {
-            let below = open(OFlags::DIRECTORY)?;
+            let Some(below) = still(open(OFlags::DIRECTORY))? else { return Ok(None) };
             let path = [path, b"/"].concat();
             head(out, &path, &fstat(&below)?, EntryType::Directory, 0, None)?;
             Ok(Some(below))
         }
         FileType::RegularFile => {
-            let file = open(OFlags::NONBLOCK | OFlags::NOCTTY)?;
+            let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+            let Some(file) = still(open(flags))? else { return Ok(None) };
             let stat = fstat(&file)?;
             if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
                 return Ok(None);
@@ -103,7 +106,9 @@ fn entry(
             Ok(None)
         }
         FileType::Symlink => {
-            let target = readlinkat(directory, name, Vec::new())?;
+            let Some(target) = still(readlinkat(directory, name, Vec::new()))? else {
+                return Ok(None);
+            };
             head(out, path, &stat, EntryType::Symlink, 0, Some(target.as_bytes()))?;
             Ok(None)
         }
@@ -115,14 +120,28 @@ fn entry(
     }
 }
 
-fn content(out: &mut impl Write, path: &[u8], file: OwnedFd, stat: &Stat) -> Result<(), Failure> {
+/// What was found by a name; none where that is gone meanwhile, or is of another kind: as if it had
+/// never been seen.
+fn still<T>(found: Result<T, Errno>) -> Result<Option<T>, Errno> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        // A link where a file was, a file where a directory was, a socket, and no link any more.
+        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::INVAL) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+pub(super) fn content(
+    out: &mut impl Write,
+    path: &[u8],
+    file: OwnedFd,
+    stat: &Stat,
+) -> Result<(), Failure> {
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     head(out, path, stat, EntryType::Regular, size, None)?;
     // No more than its header says, however fast it grows.
     let copied = std::io::copy(&mut File::from(file).take(size), out)?;
-    if copied < size {
-        return Err(Failure::new(Trouble::Refused, "it became shorter while it was read"));
-    }
+    std::io::copy(&mut std::io::repeat(0).take(size - copied), out)?;
     fill_up(out, size)
 }
 

@@ -16,6 +16,7 @@
 //! - What is kept in memory is bounded, whatever the archive says.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -65,7 +66,7 @@ pub(super) fn unpack(directory: OwnedFd, from: impl Read) -> Result<(), Failure>
     let mut tree = Tree {
         root: directory,
         temporary: format!(".issuebox-unpack-{}", std::process::id()),
-        closed: Vec::new(),
+        closed: BTreeMap::new(),
         closed_len: 0,
     };
     let mut last = b"the beginning".to_vec();
@@ -127,8 +128,9 @@ struct Tree {
     root: OwnedFd,
     /// The name that a new file has until it takes its place.
     temporary: String,
-    /// Directories that nothing could be put into with the permissions they are to have.
-    closed: Vec<(Vec<u8>, Mode)>,
+    /// Directories that nothing could be put into with the permissions they are to have, by path:
+    /// what is said last of one counts.
+    closed: BTreeMap<Vec<u8>, Mode>,
     /// How long their paths are together, in bytes.
     closed_len: usize,
 }
@@ -193,13 +195,17 @@ impl Tree {
         let mode = Mode::from_raw_mode(mode & 0o777);
         if mode.contains(Mode::RWXU) {
             fchmod(self.open_directory(path)?, mode)?;
+            if self.closed.remove(path).is_some() {
+                self.closed_len -= path.len();
+            }
         } else {
             drop(self.open_directory(path)?);
-            self.closed_len += path.len();
+            if self.closed.insert(path.to_vec(), mode).is_none() {
+                self.closed_len += path.len();
+            }
             if self.closed_len > CLOSED_LEN_MAX {
                 return Err(wrong("too many directories that their owner may not write to"));
             }
-            self.closed.push((path.to_vec(), mode));
         }
         Ok(())
     }
@@ -251,7 +257,8 @@ impl Tree {
         link().map_err(of_target)
     }
 
-    /// Gives directories the permissions they are to have, from below upwards.
+    /// Gives directories the permissions they are to have, from below upwards: what is in a
+    /// directory comes after it in the order of paths.
     fn close(&mut self) -> Result<(), Failure> {
         for (path, mode) in std::mem::take(&mut self.closed).into_iter().rev() {
             let closed = self.open_directory(&path).and_then(|directory| fchmod(directory, mode));

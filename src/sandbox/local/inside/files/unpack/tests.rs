@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use tar::Header;
 
-use super::super::pack::pack;
+use super::super::pack::{content, pack};
 use super::*;
 
 /// A directory to unpack into, and around it what must not be touched.
@@ -272,17 +272,22 @@ fn an_archive_of_a_million_entries_is_refused_by_their_number_and_not_read_furth
 #[test]
 fn names_of_closed_directories_are_kept_up_to_a_bound() {
     let place = Place::new();
-    let name = ["d".repeat(200).as_str(); 20].join("/");
-    let long = entry(EntryType::GNULongName, b"././@LongLink", b"", name.as_bytes());
-    let mut header = Header::new_ustar();
-    header.set_entry_type(EntryType::Directory);
-    header.set_size(0);
-    header.set_mode(0o500);
-    let one = [long, finished(header, b"")].concat();
-    let mut many = Endless { entry: &one, left: ENTRIES_MAX, at: 0 };
-    let failed = unpack(place.open(), &mut many).expect_err("too many");
-    assert!(failed.message.ends_with("too many directories that their owner may not write to"));
-    assert!(many.left > ENTRIES_MAX - CLOSED_LEN_MAX / name.len() - 2, "{}", many.left);
+    let above = ["d".repeat(200).as_str(); 20].join("/");
+    let name = |number: usize| format!("{above}/{number:05}");
+    let fit = CLOSED_LEN_MAX / name(0).len();
+    let mut many = Vec::new();
+    for number in 0..=fit {
+        let name = name(number);
+        many.extend(entry(EntryType::GNULongName, b"././@LongLink", b"", name.as_bytes()));
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::Directory);
+        header.set_size(0);
+        header.set_mode(0o500);
+        many.extend(finished(header, b""));
+    }
+    let failed = place.take(&many).expect_err("too many");
+    let expected = "too many directories that their owner may not write to";
+    assert_eq!(failed, format!("{:?}: {expected}", name(fit)), "only the last is too many");
 }
 
 #[test]
@@ -463,4 +468,69 @@ fn told_by(archive: &[u8]) -> Vec<String> {
         format!("{path:?} {link:?} {kind:?} {mode:o} {} {time:?}", entry.size())
     };
     archive.entries().expect("an archive").map(tell).collect()
+}
+
+#[test]
+fn a_workspace_in_use_is_packed_whatever_becomes_of_its_files() {
+    let (from, to) = (Place::new(), Place::new());
+    fs::write(from.path("stays"), "here").expect("written");
+    let changing = from.path("changing");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                fs::write(&changing, "x").expect("written");
+                fs::remove_file(&changing).expect("removed");
+                fs::create_dir(&changing).expect("made");
+                fs::remove_dir(&changing).expect("removed");
+                symlink("stays", &changing).expect("made");
+                fs::remove_file(&changing).expect("removed");
+            }
+        });
+        let packed = (0..1000).try_for_each(|_| pack(&from.open(), std::io::sink()));
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        packed.expect("packed");
+    });
+
+    // As if the first had been longer, and the second shorter, when they were opened.
+    let mut archive = Vec::new();
+    for (name, now, len) in [("shrunk", "abc", 600), ("grown", "abcdef", 2)] {
+        fs::write(from.path(name), now).expect("written");
+        let file = OwnedFd::from(fs::File::open(from.path(name)).expect("opened"));
+        let mut stat = rustix::fs::fstat(&file).expect("asked");
+        stat.st_size = len;
+        content(&mut archive, name.as_bytes(), file, &stat).expect("written");
+    }
+    archive.resize(archive.len() + 1024, 0);
+    assert_eq!(to.take(&archive), Ok(()));
+    let shrunk = [&b"abc"[..], &[0; 597]].concat();
+    assert_eq!(fs::read(to.path("shrunk")).expect("there"), shrunk);
+    assert_eq!(fs::read(to.path("grown")).expect("there"), b"ab");
+}
+
+#[test]
+fn what_is_said_last_of_a_directory_counts_whatever_the_order() {
+    let place = Place::new();
+    let directory = |name: &str, mode: u32| {
+        let mut header = Header::new_ustar();
+        header.set_path(name).expect("fits");
+        header.set_entry_type(EntryType::Directory);
+        header.set_size(0);
+        header.set_mode(mode);
+        finished(header, b"")
+    };
+    let entries = [
+        directory("a/b/", 0o055),
+        directory("a/", 0o044),
+        directory("twice/", 0o500),
+        directory("twice/", 0o555),
+        directory("opened/", 0o500),
+        directory("opened/", 0o750),
+    ];
+    assert_eq!(place.take(&archive(&entries)), Ok(()));
+    for (name, expected) in [("a", 0o044), ("twice", 0o555), ("opened", 0o750)] {
+        assert_eq!(mode(&place.path(name)), expected, "{name}");
+    }
+    fs::set_permissions(place.path("a"), PermissionsExt::from_mode(0o700)).expect("set");
+    assert_eq!(mode(&place.path("a/b")), 0o055);
 }
