@@ -29,15 +29,16 @@ const PIECES_MAX: usize = 8;
 pub(super) fn under(
     pieces: impl Stream<Item = Result<Bytes, std::io::Error>>,
     at_work: Arc<AtWork>,
-    ending: Ending,
+    mut ending: Ending,
 ) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
-    let under_way = Some((Box::pin(pieces), ending, at_work));
+    let ended = Box::pin(async move { ending.come().await });
+    let under_way = Some((Box::pin(pieces), ended, at_work));
     stream::unfold(under_way, |under_way| async move {
-        let (mut pieces, mut ending, at_work) = under_way?;
+        let (mut pieces, mut ended, at_work) = under_way?;
         tokio::select! {
             biased;
-            piece = pieces.next() => Some((piece?, Some((pieces, ending, at_work)))),
-            ended = ending.come() => Some((Err(std::io::Error::other(ended.told())), None)),
+            ended = &mut ended => Some((Err(std::io::Error::other(ended.told())), None)),
+            piece = pieces.next() => Some((piece?, Some((pieces, ended, at_work)))),
         }
     })
 }
