@@ -64,6 +64,7 @@ pub use auth::{LiveToken, TokenHash};
 pub use feed::Feed;
 pub use login_links::LoginLinks;
 pub use server::build;
+pub use sessions::SESSION_COOKIE;
 
 use shared::Shared;
 

@@ -17,6 +17,8 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 
+use crate::http::SESSION_COOKIE;
+
 use super::Session;
 use super::client::{Call, Client, WebSocket};
 use super::failure::Failure;
@@ -30,6 +32,14 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Longest message, in bytes: what the server takes.
 const MESSAGE_LEN_MAX: usize = 64 * 1024;
+
+/// How often the server hears of us, whatever comes: it hangs up after four of its own pings.
+const PING_EVERY: Duration = Duration::from_secs(15);
+
+/// A name of this machine's loopback (RFC 6761, section 6.3) that the server is not reached by.
+/// Browsers keep cookies for a host and not for a port: under another name than the server's they
+/// send a sandbox nothing of ours, and take nothing of a sandbox's for ours.
+const NAME: &str = "sandbox.localhost";
 
 /// Most connections at a time; further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 256;
@@ -84,6 +94,7 @@ pub(super) async fn run(
         let address = listener.local_addr()?;
         let line = format!("{address} leads to port {} of {}", ports.there, sandbox.name);
         session.screen.line(&line)?;
+        session.screen.line(&format!("  in a browser: http://{NAME}:{}/", address.port()))?;
         listeners.push((listener, ports.there));
     }
     let client = &session.client;
@@ -115,7 +126,12 @@ async fn carry(client: &Client, sandbox: &str, port: u16, mut stream: TcpStream)
             let (reader, writer) = stream.split();
             tokio::select! {
                 () = back(source, writer) => {}
-                () = there(sink, reader) => {}
+                is_ours = there(sink, reader) => if is_ours {
+                    eprintln!(
+                        "port {port}: a browser sent this server's own cookie along and was not let \
+                         through; open http://{NAME}:… instead, which has cookies of its own"
+                    );
+                },
             }
         }
         Err(failure) => eprintln!("port {port}: {failure}"),
@@ -150,20 +166,41 @@ async fn open(client: &Client, sandbox: &str, port: u16) -> Result<WebSocket, Fa
     client.web_socket(call, PROTOCOL).await
 }
 
-/// Sends what comes in here, then its end. Returns where that can't be sent: the server has gone.
-async fn there(mut sink: SplitSink<WebSocket, Message>, mut reader: ReadHalf<'_>) {
+/// Sends what comes in here, then its end, and a ping now and then: what comes back may wait for
+/// somebody here, and with it our answers to the server's pings. Returns where that can't be sent
+/// because the server has gone, or, true, where it holds our session: the sandbox must not see that.
+async fn there(mut sink: SplitSink<WebSocket, Message>, mut reader: ReadHalf<'_>) -> bool {
     let mut buffer = vec![0; MESSAGE_LEN_MAX];
+    let mut tail = Vec::new();
+    let mut has_ended = false;
+    let mut pings = tokio::time::interval(PING_EVERY);
     loop {
-        // What broke off has ended, as far as the server can be told.
-        let len = reader.read(&mut buffer).await.unwrap_or(0);
-        if sink.send(Message::binary(buffer[..len].to_vec())).await.is_err() {
-            return;
-        }
-        if len == 0 {
-            // The other direction decides about the end.
-            std::future::pending::<()>().await;
+        let message = tokio::select! {
+            // What broke off has ended, as far as the server can be told.
+            read = reader.read(&mut buffer), if !has_ended => {
+                let piece = &buffer[..read.unwrap_or(0)];
+                has_ended = piece.is_empty();
+                if holds_session(&mut tail, piece) {
+                    return true;
+                }
+                Message::binary(piece.to_vec())
+            }
+            _ = pings.tick() => Message::Ping(Vec::new().into()),
+        };
+        if sink.send(message).await.is_err() {
+            return false;
         }
     }
+}
+
+/// Whether our session's cookie is in what was sent, also where it was cut; `tail` is the end of what
+/// came before.
+fn holds_session(tail: &mut Vec<u8>, piece: &[u8]) -> bool {
+    let own = format!("{SESSION_COOKIE}=").into_bytes();
+    tail.extend_from_slice(piece);
+    let holds = tail.windows(own.len()).any(|window| window == own);
+    tail.drain(..tail.len().saturating_sub(own.len() - 1));
+    holds
 }
 
 /// Hands out what comes from the sandbox. Returns once the server closes: both directions have ended.
@@ -184,6 +221,19 @@ async fn back(mut source: SplitStream<WebSocket>, mut writer: WriteHalf<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn our_session_is_found_however_it_is_cut() {
+        let sent = b"GET / HTTP/1.1\r\ncookie: a=b; issuebox_session=secret\r\n\r\n";
+        for at in 0..sent.len() {
+            let mut tail = Vec::new();
+            let (head, rest) = sent.split_at(at);
+            assert!(holds_session(&mut tail, head) || holds_session(&mut tail, rest), "{at}");
+        }
+        let mut tail = Vec::new();
+        assert!(!holds_session(&mut tail, b"cookie: issuebox_session"));
+        assert!(!holds_session(&mut tail, b"s=1"));
+    }
 
     #[test]
     fn a_port_is_the_same_here_unless_another_is_named() {

@@ -117,7 +117,7 @@ fn allowed(item: &PathItem) -> HeaderValue {
 }
 
 /// Whether a path is one of a server in a sandbox, however long.
-fn is_below_port(path: &str) -> bool {
+pub fn is_below_port(path: &str) -> bool {
     let mut parts = path.split('/').skip(1);
     parts.next() == Some("v1")
         && parts.next() == Some("sandboxes")

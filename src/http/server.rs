@@ -1,11 +1,16 @@
 //! From the edge's parts to a server on a listener.
 
 use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::dev::Server;
 use actix_web::middleware::from_fn;
 use actix_web::{App, HttpRequest, HttpServer, web};
+use rustix::net::sockopt::{
+    set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
+};
 use utoipa_actix_web::AppExt;
 
 use super::around::around;
@@ -46,9 +51,28 @@ pub fn build(edge: Edge, listener: TcpListener) -> std::io::Result<Server> {
         .client_disconnect_timeout(limits.linger)
         // Else a caller that went away is not noticed while its command runs.
         .h1_allow_half_closed(false)
+        .on_connect(|connection, _| {
+            if let Some(stream) = connection.downcast_ref::<actix_web::rt::net::TcpStream>() {
+                notice_dead_peers(stream);
+            }
+        })
         .listen(listener)?
         .run();
     Ok(server)
+}
+
+/// Has the kernel ask a silent peer whether it is still there. Else one that went without a word,
+/// with its network or its power, keeps what goes on and says nothing, and its sandbox at work.
+fn notice_dead_peers(stream: &impl AsFd) {
+    let set = || {
+        set_socket_keepalive(stream, true)?;
+        set_tcp_keepidle(stream, Duration::from_secs(60))?;
+        set_tcp_keepintvl(stream, Duration::from_secs(15))?;
+        set_tcp_keepcnt(stream, 4)
+    };
+    if let Err(error) = set() {
+        tracing::debug!(%error, "a connection's peer will not be missed");
+    }
 }
 
 /// A path whose parts are not text.

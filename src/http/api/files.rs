@@ -8,7 +8,7 @@
 pub mod archive;
 pub mod changes;
 mod range;
-mod transfer;
+pub mod transfer;
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! Servers in a sandbox: everything under `/v1/sandboxes/{id}/ports/{port}/`.
 //!
 //! What comes there goes to the server that listens on that port of the sandbox's own loopback, if
-//! the sandbox's template lists it: any method, bodies both ways as they come, and other protocols
-//! after an upgrade, such as WebSocket. Without the slash at its end the path is a tunnel that
+//! the sandbox's template lists it: any method, bodies both ways as they come, and WebSockets. Without the slash at its end the path is a tunnel that
 //! carries bytes and knows nothing of HTTP.
 //!
 //! # What a hostile answer can do
@@ -10,7 +9,8 @@
 //! Content-Security-Policy of our own, `sandbox`, without `allow-same-origin`: whatever the document
 //! is, its origin is none, it is nobody's session, and it can't read or call this API. Cookies don't
 //! pass a session's requests in either direction. What needs more than to be looked at, such as
-//! pages that load parts of themselves with a session, is reached by `issuebox port-forward`.
+//! pages that load parts of themselves with a session, is reached by `issuebox port-forward`, under
+//! a name of its own: a browser sends cookies to every port of a host.
 
 mod forward;
 mod headers;

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::net::sockopt::{
-    socket_acceptconn, socket_domain, socket_error, socket_protocol, socket_type,
+    set_socket_linger, socket_acceptconn, socket_domain, socket_error, socket_protocol, socket_type,
 };
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketType, ipproto, recv, send, shutdown,
@@ -50,6 +50,7 @@ async fn connect_by(link: &Arc<Link>, port: u16, v6: bool) -> Result<Connection,
         return Err(broken("the sandbox handed out something other than a TCP connection"));
     }
     let connection = Connection(watched(socket).map_err(broken)?);
+    connection.never_linger();
     let connected = tokio::time::timeout(CONNECT_WAIT, connection.0.writable()).await;
     // Not ready in time: its queue of connections is full.
     drop(connected.map_err(|_| WorkError::NotListening)?.map_err(broken)?);
@@ -70,6 +71,20 @@ fn is_connection(socket: &OwnedFd) -> rustix::io::Result<bool> {
 
 /// A connection to a server in a sandbox.
 pub struct Connection(AsyncFd<OwnedFd>);
+
+impl Connection {
+    /// Has closing it wait for nothing: PID 1 could have asked for that, and may again.
+    fn never_linger(&self) {
+        // Fails on what is no socket any more, which closes at once.
+        let _ = set_socket_linger(self.0.get_ref(), None);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.never_linger();
+    }
+}
 
 impl AsyncRead for Connection {
     fn poll_read(

@@ -177,13 +177,14 @@ async fn shake_hands(
             }
             Some(Answer::Ready) => ready = Some(listener(setup.reach, &mut beside)?),
             Some(Answer::SetupFailed { step, errno }) => return Err(LaunchError { step, errno }),
+            // It may be while PID 1 is still on its way, and is told again when it is news.
+            Some(Answer::DiskFull) => {}
             Some(
                 Answer::Started { .. }
                 | Answer::Exited { .. }
                 | Answer::Opened { .. }
                 | Answer::Done { .. }
-                | Answer::Failed { .. }
-                | Answer::DiskFull,
+                | Answer::Failed { .. },
             )
             | None => {
                 return Err(LaunchError { step: "hear from the launcher".into(), errno: 0 });

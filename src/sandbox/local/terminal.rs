@@ -17,13 +17,15 @@ use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat, major, minor};
 use rustix::io::Errno;
-use rustix::termios::{SpecialCodeIndex, Winsize, tcgetattr, tcsetwinsize};
+use rustix::process::Signal;
+use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::exec::{Command, KILL_WAIT, check, variables};
 use super::frame::{Answer, Request};
 use super::link::{Link, broken, nonsense, pipe};
+use super::watched::signal_foreground;
 use crate::sandbox::{
     Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, TerminalSize,
     WorkError,
@@ -148,13 +150,9 @@ impl Device {
         let _ = tcsetwinsize(&self.master, Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 });
     }
 
-    /// Types the character that the terminal takes for this; 0 says that it takes none.
-    fn press(&self, key: SpecialCodeIndex) {
-        if let Ok(modes) = tcgetattr(&self.master)
-            && modes.special_codes[key] != 0
-        {
-            let _ = rustix::io::write(&self.master, &[modes.special_codes[key]]);
-        }
+    /// Sends a signal to whoever is in front, whatever is still typed and not read.
+    fn signal(&self, signal: Signal) {
+        signal_foreground(&self.master, signal);
     }
 }
 
@@ -308,10 +306,10 @@ impl Attendant {
         match control {
             TerminalControl::Resize(size) => self.device.resize(size),
             TerminalControl::Signal(TerminalSignal::Interrupt) => {
-                self.device.press(SpecialCodeIndex::VINTR);
+                self.device.signal(Signal::INT);
             }
             TerminalControl::Signal(TerminalSignal::Quit) => {
-                self.device.press(SpecialCodeIndex::VQUIT);
+                self.device.signal(Signal::QUIT);
             }
             TerminalControl::Signal(TerminalSignal::Kill) => self.command.kill().await,
         }

@@ -26,7 +26,7 @@ const PIECES_MAX: usize = 8;
 
 /// Pieces under way: as long as there are any the sandbox is at work, and they break off where the
 /// server ends, or what asked for them.
-pub(super) fn under(
+pub fn under(
     pieces: impl Stream<Item = Result<Bytes, std::io::Error>>,
     at_work: Arc<AtWork>,
     mut ending: Ending,

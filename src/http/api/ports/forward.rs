@@ -1,6 +1,8 @@
 //! Requests and bytes on their way to a server in a sandbox and back.
 
-use std::pin::Pin;
+use std::cell::Cell;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,9 +16,11 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, split};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
 use super::headers::Head;
 use crate::engine::AtWork;
+use crate::http::api::files::transfer;
 use crate::http::ending::Ending;
 use crate::http::error::{ApiError, Code};
 use crate::sandbox::Stream;
@@ -44,7 +48,7 @@ pub async fn forward(
     mut head: Head,
     payload: web::Payload,
     stream: Box<dyn Stream>,
-    under: Under,
+    mut under: Under,
 ) -> Result<HttpResponse, ApiError> {
     let closed = |error: hyper::Error| {
         ApiError::new(Code::PortClosed, format!("what listens there gave no answer: {error}"))
@@ -66,16 +70,32 @@ pub async fn forward(
         Some(_) => (None, Some(payload)),
         None => (Some(payload), None),
     };
+    let moved = Rc::new(Cell::new(Instant::now()));
+    let last_piece = Rc::clone(&moved);
     let body = futures_util::stream::iter(body).flatten();
-    let body = StreamBody::new(body.map(|piece| piece.map(Frame::data)));
+    let body = StreamBody::new(body.map(move |piece| {
+        last_piece.set(Instant::now());
+        piece.map(Frame::data)
+    }));
     let request = std::mem::take(&mut head.request).map(|()| body);
-    let answered = tokio::time::timeout(ANSWER_WAIT, sender.send_request(request)).await;
-    let mut answer = answered
-        .map_err(|_| {
-            let secs = ANSWER_WAIT.as_secs();
-            ApiError::new(Code::PortClosed, format!("no answer came within {secs} seconds"))
-        })?
-        .map_err(closed)?;
+    let mut sending = pin!(sender.send_request(request));
+    let mut answer = loop {
+        let until = moved.get() + ANSWER_WAIT;
+        tokio::select! {
+            biased;
+            ended = under.ending.come() => return Err(ended.error()),
+            answered = &mut sending => break answered.map_err(closed)?,
+            // A long body counts from its last piece.
+            () = sleep_until(until) => {
+                if moved.get() + ANSWER_WAIT > until {
+                    continue;
+                }
+                let secs = ANSWER_WAIT.as_secs();
+                let message = format!("no answer came within {secs} seconds");
+                return Err(ApiError::new(Code::PortClosed, message));
+            }
+        }
+    };
     let status = StatusCode::from_u16(answer.status().as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
     let mut back = HttpResponse::build(status);
     for (name, value) in head.come_back(answer.headers()) {
@@ -86,6 +106,10 @@ pub async fn forward(
             let stream = hyper::upgrade::on(&mut answer).await.map_err(closed)?;
             let bytes = join(payload, Box::new(TokioIo::new(stream)), under);
             Ok(back.upgrade(to).streaming(bytes))
+        }
+        (StatusCode::SWITCHING_PROTOCOLS, _, _) => {
+            let message = "what listens there switched to a protocol that nobody asked for";
+            Err(ApiError::new(Code::PortClosed, message))
         }
         _ => Ok(with_body(back, answer.into_body(), under)),
     }
@@ -98,14 +122,9 @@ fn with_body(
     under: Under,
 ) -> HttpResponse {
     let len = hyper::body::Body::size_hint(&body).exact();
-    let Under { at_work, mut ending } = under;
+    let Under { at_work, ending } = under;
     let pieces = body.into_data_stream().map(|piece| piece.map_err(std::io::Error::other));
-    let ended = Box::pin(async move { ending.come().await });
-    // Kept as long as there are pieces.
-    let pieces = pieces.take_until(ended).map(move |piece| {
-        let _ = &at_work;
-        piece
-    });
+    let pieces = transfer::under(pieces, at_work, ending);
     match len {
         Some(len) => back.no_chunking(len).streaming(pieces),
         None => back.streaming(pieces),

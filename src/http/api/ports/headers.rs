@@ -6,6 +6,7 @@ use hyper::header::{HeaderName, HeaderValue};
 
 use crate::http::Shared;
 use crate::http::auth::{self, Caller, FORM_TOKEN_HEADER};
+use crate::http::sessions::SESSION_COOKIE;
 
 /// Headers of one connection, not of what goes over it (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [&str; 8] = [
@@ -20,8 +21,11 @@ const HOP_BY_HOP: [&str; 8] = [
 ];
 
 /// What a sandbox must not tell a browser about our address, beside its cookies.
-const OURS_TO_SAY: [&str; 8] = [
+const OURS_TO_SAY: [&str; 10] = [
     "alt-svc",
+    // A browser would ask for a password to this address, and send it here from then on.
+    "authentication-info",
+    "www-authenticate",
     "clear-site-data",
     "nel",
     "public-key-pins",
@@ -30,6 +34,9 @@ const OURS_TO_SAY: [&str; 8] = [
     "service-worker-allowed",
     "strict-transport-security",
 ];
+
+/// What proxies before us take for orders: to serve a file of theirs, or another place of ours.
+const TO_PROXIES: [&str; 3] = ["x-accel-", "x-sendfile", "x-lighttpd-"];
 
 /// Takes the origin from a document, and with it all that is kept for ours.
 pub const SANDBOX: &str = "sandbox allow-downloads allow-forms allow-modals allow-popups \
@@ -48,13 +55,28 @@ pub struct Head {
     with_cookies: bool,
 }
 
-/// What a request asks to be upgraded to.
+/// Whether an answer may be kept by caches that many use.
+fn is_shared(value: &HeaderValue) -> bool {
+    let value = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
+    value.contains("public") || value.contains("s-maxage")
+}
+
+/// The cookies but our own.
+fn other_cookies(value: &[u8]) -> Vec<u8> {
+    let own = format!("{SESSION_COOKIE}=");
+    let is_other = |pair: &&[u8]| !pair.trim_ascii().starts_with(own.as_bytes());
+    value.split(|byte| *byte == b';').filter(is_other).collect::<Vec<_>>().join(&b';')
+}
+
+/// What a request asks to be upgraded to: a WebSocket, or nothing that is known here. Anything else
+/// is an offer that may be declined (RFC 9110, section 7.8), as some clients make with every request.
 pub fn upgrade(headers: &HeaderMap) -> Option<&str> {
     let connection = headers.get_all(header::CONNECTION).filter_map(|value| value.to_str().ok());
     let is_asked = connection
         .flat_map(|value| value.split(','))
         .any(|option| option.trim().eq_ignore_ascii_case("upgrade"));
-    headers.get(header::UPGRADE)?.to_str().ok().filter(|_| is_asked)
+    let to = headers.get(header::UPGRADE)?.to_str().ok()?;
+    (is_asked && to.eq_ignore_ascii_case("websocket")).then_some("websocket")
 }
 
 impl Head {
@@ -77,7 +99,10 @@ impl Head {
                 word => !HOP_BY_HOP.contains(&word) && !word.starts_with("x-forwarded-"),
             };
             if is_kept && !named.iter().any(|option| option.eq_ignore_ascii_case(word)) {
-                append(on.headers_mut(), word, value.as_bytes());
+                match word {
+                    "cookie" => append(on.headers_mut(), word, &other_cookies(value.as_bytes())),
+                    word => append(on.headers_mut(), word, value.as_bytes()),
+                }
             }
         }
         let base = auth::base_url(shared, request);
@@ -108,7 +133,13 @@ impl Head {
             let is_kept = match word {
                 "set-cookie" => self.with_cookies,
                 "upgrade" | "content-length" => false,
-                word => !HOP_BY_HOP.contains(&word) && !OURS_TO_SAY.contains(&word),
+                // What it answers is for this caller, whatever it says of it to caches between.
+                "cache-control" => !is_shared(value),
+                word => {
+                    !HOP_BY_HOP.contains(&word)
+                        && !OURS_TO_SAY.contains(&word)
+                        && !TO_PROXIES.iter().any(|start| word.starts_with(start))
+                }
             };
             if is_kept {
                 let value = match (word, value.to_str()) {
@@ -199,6 +230,9 @@ mod tests {
             ("clear-site-data", "*"),
             ("service-worker-allowed", "/"),
             ("strict-transport-security", "max-age=1"),
+            ("www-authenticate", "Basic realm=\"the admin token\""),
+            ("x-accel-redirect", "/private"),
+            ("cache-control", "public, max-age=9"),
             ("connection", "close"),
             ("content-security-policy", "sandbox allow-same-origin"),
             ("x-own", "1"),
@@ -226,5 +260,15 @@ mod tests {
         };
         assert_eq!(of("keep-alive, Upgrade", "websocket"), Some("websocket".into()));
         assert_eq!(of("keep-alive", "websocket"), None);
+        assert_eq!(of("upgrade, http2-settings", "h2c"), None, "an offer, declined");
+    }
+
+    #[test]
+    fn our_cookie_stays_here() {
+        let of =
+            |cookies: &str| String::from_utf8(other_cookies(cookies.as_bytes())).expect("text");
+        assert_eq!(of("a=b; issuebox_session=x; c=d"), "a=b; c=d");
+        assert_eq!(of("issuebox_session=x"), "");
+        assert_eq!(of("not_issuebox_session=x"), "not_issuebox_session=x");
     }
 }

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use actix_ws::{
-    AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason, MessageStream,
+    AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason, Closed, MessageStream,
     ProtocolError, Session,
 };
 use bytes::Bytes;
@@ -39,8 +39,8 @@ pub struct Bridge {
 
 /// What ended it.
 enum End {
-    /// The command ended, with this exit code.
-    Exited(i32),
+    /// The command ended, and that has been said.
+    Exited,
     /// The client hung up, or is silent for too long: there is nobody to tell.
     Gone,
     /// The server, the session or the token ended.
@@ -79,14 +79,17 @@ impl Bridge {
 async fn tell(mut socket: Session, end: End) {
     let (text, code) = match end {
         End::Gone => return,
-        End::Exited(code) => (frames::exit(code), CloseCode::Normal),
-        End::Ended(ended) => (frames::error(&ended.error()), CloseCode::Away),
-        End::Wrong(error) => (frames::error(&error), CloseCode::Policy),
+        End::Exited => (None, CloseCode::Normal),
+        End::Ended(ended) => (Some(frames::error(&ended.error())), CloseCode::Away),
+        End::Wrong(error) => (Some(frames::error(&error)), CloseCode::Policy),
     };
-    // Where it fails the client has gone.
-    if socket.text(text).await.is_ok() {
-        let _gone = socket.close(Some(CloseReason { code, description: None })).await;
+    if let Some(text) = text
+        && socket.text(text).await.is_err()
+    {
+        return;
     }
+    // Where it fails the client has gone.
+    let _gone = socket.close(Some(CloseReason { code, description: None })).await;
 }
 
 async fn serve(
@@ -129,7 +132,13 @@ async fn show(mut socket: Session, mut events: mpsc::Receiver<TerminalEvent>) ->
                     return End::Gone;
                 }
             }
-            TerminalEvent::Exit { code } => return End::Exited(code),
+            // At the client's pace too: it may still be reading what came before.
+            TerminalEvent::Exit { code } => {
+                return match socket.text(frames::exit(code)).await {
+                    Ok(()) => End::Exited,
+                    Err(Closed) => End::Gone,
+                };
+            }
         }
     }
     End::Wrong(exec::went_away())

@@ -56,6 +56,7 @@ pub(super) fn launch() -> ExitCode {
             Ok(socket) => socket,
             Err(_) => return ExitCode::from(2),
         };
+    sys::default_signals();
     // While there is nothing else to do yet.
     let filters = Filters::build();
     let ended = receive_setup(&socket).and_then(|order| match order {
@@ -188,7 +189,8 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
 /// Waits until the server has gone (true) or PID 1 has ended (false), and tells when the workspace
 /// has become full. Nothing wakes a process for that, so it is looked at once in a while.
 fn watch(socket: &OwnedFd, pidfd: &OwnedFd, workspace: Option<&Watched>) -> bool {
-    let mut was_full = false;
+    // One that starts full is told by nobody's doing: who starts it may mean to make room.
+    let mut was_full = workspace.is_some_and(Watched::is_full);
     loop {
         // No event is asked of the socket: what arrives on it is for PID 1. A hang-up always shows.
         let mut polled =

@@ -120,6 +120,15 @@ pub fn reset_signals() {
     }
 }
 
+/// Has every signal do what it does by default. Who started the server may have had some ignored,
+/// as a shell does for what it runs in the background, and that is inherited over executions.
+pub fn default_signals() {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: no handler of ours is replaced, since there is none. What cannot be set stays.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// Has a write beyond the longest file fail with `EFBIG`, instead of ending this process.
 pub fn survive_long_files() {
     // SAFETY: no handler of ours is replaced, since there is none.

@@ -1,6 +1,7 @@
 //! From a destination to a connection: judged, resolved once, and connected to what was judged.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::io::ErrorKind;
+use std::net::{IpAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -111,18 +112,13 @@ async fn resolve(resolver: &dyn Resolve, name: &str) -> Result<Vec<IpAddr>, Stri
 struct ThisMachine;
 
 impl Surroundings for ThisMachine {
-    /// Asks for the way to the address, which begins at the address itself where it is one's own.
-    /// Nothing is sent.
+    /// Tries to listen there, which works on one's own addresses alone, also on a second one of an
+    /// interface. Where that can't be tried the address counts as one's own.
     fn is_own(&self, address: IpAddr) -> bool {
-        let any: IpAddr = match address {
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let way = UdpSocket::bind((any, 0)).and_then(|socket| {
-            socket.connect((address, 9))?;
-            socket.local_addr()
-        });
-        address.is_loopback() || way.is_ok_and(|from| from.ip() == address)
+        match UdpSocket::bind((address, 0)) {
+            Ok(_closed_again) => true,
+            Err(error) => error.kind() != ErrorKind::AddrNotAvailable,
+        }
     }
 }
 
@@ -145,6 +141,8 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
