@@ -8,7 +8,7 @@
 pub mod archive;
 pub mod changes;
 mod range;
-pub mod transfer;
+pub(in crate::http::api) mod transfer;
 
 use std::time::Duration;
 
