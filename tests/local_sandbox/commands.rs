@@ -239,3 +239,34 @@ async fn standard_streams_are_opened_again_by_their_names() {
     let ended = sandbox.run(command).await;
     assert_eq!((ended.code, &*ended.stdout, &*ended.stderr), (0, "yes\n", "no\n"));
 }
+
+#[tokio::test]
+async fn a_command_hears_signals_that_whoever_started_the_server_had_ignored() {
+    // As a shell does for what it runs in the background. Written by a process of its own, so that
+    // no fork of another test holds the file open for writing while it is executed.
+    let script =
+        "printf '#!/bin/sh\\ntrap \"\" INT QUIT HUP\\nexec %s \"$@\"\\n' \"$1\" > $2; chmod 700 $2";
+    let Some(local) = Local::with(|config| {
+        let path = config.dir.with_extension("launcher");
+        let written = std::process::Command::new("sh")
+            .args(["-c", script, "sh"])
+            .args([&config.launcher, &path])
+            .status();
+        assert!(written.expect("sh is there").success());
+        config.launcher = path;
+    })
+    .await
+    else {
+        return;
+    };
+    let sandbox = local.sandbox("signals").await;
+    for (signal, code) in [("INT", 130), ("QUIT", 131), ("HUP", 129)] {
+        let ended =
+            sandbox.run(request(&["sh", "-c", &format!("kill -{signal} $$; echo on")])).await;
+        assert_eq!((ended.code, &*ended.stdout), (code, ""), "{signal}");
+    }
+    drop(sandbox);
+    let launcher = local.dir.path().with_extension("launcher");
+    drop(local);
+    std::fs::remove_file(launcher).expect("it was there");
+}

@@ -1,8 +1,8 @@
 //! Servers in a sandbox: everything under `/v1/sandboxes/{id}/ports/{port}/`.
 //!
 //! What comes there goes to the server that listens on that port of the sandbox's own loopback, if
-//! the sandbox's template lists it: any method, bodies both ways as they come, and WebSockets. Without the slash at its end the path is a tunnel that
-//! carries bytes and knows nothing of HTTP.
+//! the sandbox's template lists it: any method, bodies both ways as they come, and WebSockets.
+//! Without the slash at its end the path is a tunnel that carries bytes and knows nothing of HTTP.
 //!
 //! # What a hostile answer can do
 //! It is from our address, so a browser must not take it for ours. Every answer has a
