@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
@@ -23,19 +24,26 @@ pub trait Resolve: fmt::Debug + Send + Sync {
 
 /// The resolver of the system that the server runs on.
 #[derive(Debug)]
-pub struct SystemResolver(Semaphore);
+pub struct SystemResolver(Arc<Semaphore>);
 
 impl Default for SystemResolver {
     fn default() -> Self {
-        Self(Semaphore::new(LOOKUPS_MAX))
+        Self(Arc::new(Semaphore::new(LOOKUPS_MAX)))
     }
 }
 
 #[async_trait]
 impl Resolve for SystemResolver {
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        let _place = self.0.acquire().await.map_err(io::Error::other)?;
-        // A port is asked for and not needed.
-        Ok(tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip()).collect())
+        let place = Arc::clone(&self.0).acquire_owned().await.map_err(io::Error::other)?;
+        let name = name.to_owned();
+        let look_up = move || {
+            // Kept by the thread: it goes on where nobody waits any more.
+            let _place = place;
+            // A port is asked for and not needed.
+            let addresses = (name.as_str(), 0).to_socket_addrs()?;
+            Ok(addresses.map(|address| address.ip()).collect())
+        };
+        tokio::task::spawn_blocking(look_up).await.map_err(io::Error::other)?
     }
 }
