@@ -24,7 +24,8 @@
 //! # Losing power
 //! The image has a journal and is written with barriers, so what a program in it has synced is there
 //! afterwards, as on the host. Only the mounting itself does without them: it writes the journal's
-//! head and waits for the disk four times, and where that is lost the file system is as it was before.
+//! head and waits for the disk four times, and where that is lost the file system is as it was before;
+//! not where a journal has to be replayed.
 //! They are switched on while the rest of the sandbox is set up ([`settle`]); accepted race: what is
 //! synced in its first milliseconds can be lost with the power.
 
@@ -104,7 +105,10 @@ pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, ImageError> {
         .and_then(|()| fsconfig_set_flag(context, "discard"))
         // Zeroing tables that were never used would fill the file with them.
         .and_then(|()| fsconfig_set_flag(context, "noinit_itable"))
-        .and_then(|()| fsconfig_set_flag(context, "nobarrier"))
+        .and_then(|()| match needs_recovery(image) {
+            true => Ok(()),
+            false => fsconfig_set_flag(context, "nobarrier"),
+        })
         .and_then(|()| fsconfig_create(context))
         .step("mount the workspace's image")?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
@@ -112,6 +116,20 @@ pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, ImageError> {
         .step("mount the workspace's image")?;
     give_to(&mount, owner).step("give the workspace to its user")?;
     Ok(Mounted { mount, device })
+}
+
+/// Whether the image was cut off by a power failure and its journal has to be replayed, which the
+/// disk must then have before the journal says that it has been: bit 2 of the superblock's
+/// `s_feature_incompat` (the kernel's `Documentation/filesystems/ext4/super.rst`). Where that can't be
+/// read it counts as so.
+fn needs_recovery(image: &OwnedFd) -> bool {
+    const INCOMPAT_AT: u64 = 1024 + 0x60;
+    const RECOVER: u32 = 0x4;
+    let mut bytes = [0; 4];
+    match rustix::io::pread(image, &mut bytes, INCOMPAT_AT) {
+        Ok(4) => u32::from_le_bytes(bytes) & RECOVER != 0,
+        Ok(_) | Err(_) => true,
+    }
 }
 
 /// Does the rest of mounting, which waits for the disk: a sandbox can be set up meanwhile.
@@ -168,4 +186,27 @@ pub fn is_full(mount: impl AsFd) -> Result<bool, Errno> {
     let stat = fstatfs(mount)?;
     let block = u64::try_from(stat.f_bsize).unwrap_or(0);
     Ok(stat.f_bavail.saturating_mul(block) < FULL_BELOW || stat.f_ffree == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, SeekFrom, Write};
+
+    use super::*;
+
+    #[test]
+    fn an_image_that_was_cut_off_says_so_in_its_superblock() {
+        let mut file = tempfile::tempfile().expect("a file");
+        let is_cut_off =
+            |file: &std::fs::File| needs_recovery(&file.try_clone().expect("copied").into());
+        assert!(is_cut_off(&file), "there is no superblock");
+        file.set_len(4096).expect("room");
+        let mut say = |bits: u8| {
+            file.seek(SeekFrom::Start(1024 + 0x60)).expect("there");
+            file.write_all(&[bits]).expect("written");
+            is_cut_off(&file)
+        };
+        // Extents and a type in directories' entries, without and with a journal to be replayed.
+        assert!(!say(0x42) && say(0x46));
+    }
 }
