@@ -7,14 +7,14 @@
 use std::fs;
 use std::io::{self, BufRead};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use issuebox::sandbox::local::Resolve;
-use issuebox::sandbox::{ExecRequest, SandboxProvider};
+use issuebox::sandbox::{ExecRequest, SandboxProvider, WorkspacePath};
 use issuebox::types::{AllowedHost, Network, Resources};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -277,7 +277,7 @@ END"
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a Rust toolchain that can be linked or copied; run by .ci/run"]
+#[ignore = "needs a Rust toolchain, which is copied; run by .ci/run"]
 async fn cargo_builds_with_a_crate_from_an_allowed_registry() {
     let Some(local) = local().await else { return };
     let site = Site::new().await;
@@ -295,8 +295,7 @@ async fn cargo_builds_with_a_crate_from_an_allowed_registry() {
         ),
     );
     let sandbox = sandbox(&local, "cargo", only(&site)).await;
-    let workspace = local.dir.path().join("objects/cargo/workspace");
-    bring_rust(&site, &workspace);
+    bring_rust(&site, &sandbox).await;
     let script = "export PATH=/workspace/rust/bin:$PATH
         mkdir -p app/src .cargo; cd app
         printf '[package]\\nname = \"app\"\\nversion = \"0.1.0\"\\nedition = \"2021\"\\n[dependencies]\\nleft = \"1\"\\n' > Cargo.toml
@@ -313,15 +312,34 @@ async fn cargo_builds_with_a_crate_from_an_allowed_registry() {
     assert_eq!(ended.stdout, "it is built\n", "{ended:?}");
 }
 
-/// Puts this machine's toolchain into a workspace: as links where that is possible, since it is large.
-fn bring_rust(site: &Site, workspace: &Path) {
-    let (from, to) = (site.run("rustc --print sysroot"), workspace.join("rust"));
-    let to = to.display();
-    site.run(&format!(
-        "mkdir -p {to}/lib/rustlib; host=$(rustc -vV | sed -n 's/^host: //p')
-         for way in -al -a; do cp $way {from}/bin {to}/ && cp $way {from}/lib/*.so* {to}/lib/ \
-             && cp $way {from}/lib/rustlib/$host {to}/lib/rustlib/ && break; done"
-    ));
+/// Puts this machine's toolchain into a workspace, as anybody would bring tools along: as an archive.
+async fn bring_rust(site: &Site, sandbox: &Sandbox<'_>) {
+    let root = site.run("rustc --print sysroot");
+    let host = site.run("rustc -vV | sed -n 's/^host: //p'");
+    let script = format!(
+        "cd {root} && exec tar --hard-dereference -c bin/cargo bin/rustc lib/*.so* lib/rustlib/{host}"
+    );
+    let mut tar = tokio::process::Command::new("sh")
+        .args(["-c", &script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("sh is there");
+    let mut archive = tar.stdout.take().expect("a pipe");
+    let (sender, chunks) = tokio::sync::mpsc::channel(4);
+    let sending = async move {
+        loop {
+            let mut piece = bytes::BytesMut::with_capacity(256 * 1024);
+            if archive.read_buf(&mut piece).await.expect("read") == 0 {
+                return;
+            }
+            sender.send(Ok(piece.freeze())).await.expect("taken");
+        }
+    };
+    let place = WorkspacePath::parse(b"rust").expect("a path");
+    let taking = sandbox.provider.unpack_directory(sandbox.target.clone(), place, chunks);
+    let ((), taken) = futures_util::future::join(sending, taking).await;
+    taken.expect("unpacked");
+    assert!(tar.wait().await.expect("waited").success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
