@@ -24,7 +24,7 @@ const PINGS_MAX: u32 = 4;
 ///
 /// # Errors
 /// 426 where it does not.
-pub fn check_offer(request: &HttpRequest, protocol: &str) -> Result<(), ApiError> {
+fn check_offer(request: &HttpRequest, protocol: &str) -> Result<(), ApiError> {
     let offered = request.headers().get_all(header::SEC_WEBSOCKET_PROTOCOL);
     let mut offered = offered.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
     match offered.any(|offer| offer.trim() == protocol) {

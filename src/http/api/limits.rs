@@ -4,7 +4,7 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::sandboxes::stored;
+use super::sandboxes::load;
 use crate::http::Shared;
 use crate::http::auth::Caller;
 use crate::http::error::ApiError;
@@ -55,8 +55,7 @@ pub async fn limits(
     path: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
-    let sandbox = stored(&shared, &caller.account, &sandbox_ref(&path)).await?;
-    let sandbox = sandbox.ok_or_else(ApiError::sandbox_not_found)?;
+    let sandbox = load(&shared, &caller.account, &sandbox_ref(&path)).await?;
     let limits = Limits::of(&shared, &sandbox).await.each();
     let limits: Vec<LimitBody> = limits.into_iter().map(LimitBody::from).collect();
     Ok(HttpResponse::Ok().json(Success::about(&sandbox, limits)))

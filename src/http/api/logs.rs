@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 use utoipa::ToSchema;
 
-use super::sandboxes::stored;
+use super::sandboxes::load;
 use crate::http::Shared;
 use crate::http::auth::Caller;
 use crate::http::ending::Ending;
@@ -93,8 +93,7 @@ pub async fn logs(
     let lines = usize::try_from(lines).expect("at most 10,000");
     let follows = query.flag("follow")?;
     query.finish()?;
-    let sandbox = stored(&shared, &caller.account, &sandbox_ref(&path)).await?;
-    let sandbox = sandbox.ok_or_else(ApiError::sandbox_not_found)?;
+    let sandbox = load(&shared, &caller.account, &sandbox_ref(&path)).await?;
     let resumed = request.headers().get("last-event-id").and_then(|value| value.to_str().ok());
     let resumed: Option<u64> = resumed.filter(|_| follows).and_then(|value| value.parse().ok());
     let (logs, id) = (shared.edge.logs.clone(), sandbox.id.clone());

@@ -36,7 +36,7 @@ use crate::sandbox::{Stream, Target, WorkError};
 use crate::types::{Phase, Sandbox};
 
 use super::exec::work_where_it_runs;
-use super::sandboxes::stored;
+use super::sandboxes::load;
 use forward::Under;
 use headers::Head;
 
@@ -50,8 +50,8 @@ const LOOK_WAIT: Duration = Duration::from_secs(2);
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = EndpointState)]
 pub struct EndpointState {
-    #[serde(flatten)]
     /// Which one, and where it is reached.
+    #[serde(flatten)]
     pub endpoint: EndpointBody,
     /// `listening` or `closed`; null where that could not be told.
     pub state: Option<&'static str>,
@@ -76,8 +76,7 @@ pub async fn list(
     id: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
-    let sandbox = stored(&shared, &caller.account, &sandbox_ref(&id)).await?;
-    let sandbox = sandbox.ok_or_else(ApiError::sandbox_not_found)?;
+    let sandbox = load(&shared, &caller.account, &sandbox_ref(&id)).await?;
     let states = states(&shared, &sandbox).await;
     Ok(HttpResponse::Ok().json(Success::about(&sandbox, states)))
 }
@@ -154,7 +153,7 @@ pub async fn any(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let (id, port, _) = place.into_inner();
-    if headers::upgrade(request.headers()).is_some() {
+    if headers::opens_websocket(request.headers()) {
         check_origin(&shared, &caller, &request)?;
     }
     let (stream, port, work) = connected(&shared, &caller, &id, &port).await?;

@@ -214,11 +214,23 @@ async fn find(
     Ok(stored.map(|sandbox| Bytes::from(wire::answer_json(&sandbox))))
 }
 
+/// The sandbox that is meant.
+///
+/// # Errors
+/// 404 where there is none, 503 where the store cannot be read.
+pub async fn load(
+    shared: &Shared,
+    account: &AccountName,
+    of: &SandboxRef,
+) -> Result<Sandbox, ApiError> {
+    stored(shared, account, of).await?.ok_or_else(ApiError::sandbox_not_found)
+}
+
 /// A sandbox as it is stored, also a deleted one.
 ///
 /// # Errors
 /// 503 where the store cannot be read.
-pub async fn stored(
+async fn stored(
     shared: &Shared,
     account: &AccountName,
     of: &SandboxRef,

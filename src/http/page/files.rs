@@ -13,6 +13,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use crate::engine::Work;
 use crate::http::Shared;
 use crate::http::api::exec::work_to_read;
+use crate::http::api::sandboxes::load;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
@@ -21,7 +22,6 @@ use crate::types::{Phase, Sandbox, Timestamp, inert};
 
 use super::ansi::Painter;
 use super::error::{PageError, advice};
-use super::sandbox::load;
 use super::shell::{Frame, Section};
 use super::time::since;
 use super::visitor::Visitor;

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::http::Shared;
 use crate::http::api::logs::read;
+use crate::http::api::sandboxes::load;
 use crate::http::ending::Ending;
 use crate::http::shared::sandbox_ref;
 use crate::http::sse::HEARTBEAT;
@@ -16,7 +17,6 @@ use crate::logs::{Entry, Follower, Stream};
 use super::ansi::Painter;
 use super::console::{self, END, NOTHING, OUTPUT_LEN_MAX, mark_error};
 use super::error::PageError;
-use super::sandbox::load;
 use super::shell::{Frame, Section};
 use super::text::shown;
 use super::visitor::Visitor;

@@ -10,15 +10,13 @@ use maud::{Markup, html};
 use crate::engine::SandboxRef;
 use crate::http::Shared;
 use crate::http::api::ports::{self, EndpointState};
-use crate::http::api::sandboxes::{bounded, stored};
+use crate::http::api::sandboxes::{bounded, load};
 use crate::http::error::{ApiError, Code};
 use crate::http::limits::Limits;
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::store::{Page, PageAsk};
-use crate::types::{
-    AccountName, FailureCode, Hold, HoldScope, Phase, Sandbox, TimelineEntry, Timestamp,
-};
+use crate::types::{FailureCode, Hold, HoldScope, Phase, Sandbox, TimelineEntry, Timestamp};
 
 use super::error::PageError;
 use super::exec;
@@ -91,18 +89,6 @@ pub async fn command(
     let sandbox = load(&shared, &visitor.caller.account, &sandbox_ref(&id)).await?;
     let shown = action.carry_out(&shared, &visitor, &sandbox, reason).await?;
     Ok(super::see(&format!("/sandboxes/{shown}?done={}", action.as_str())))
-}
-
-/// The sandbox that is meant.
-///
-/// # Errors
-/// 404 where there is none, 503 where the store cannot be read.
-pub async fn load(
-    shared: &Shared,
-    account: &AccountName,
-    of: &SandboxRef,
-) -> Result<Sandbox, ApiError> {
-    stored(shared, account, of).await?.ok_or_else(ApiError::sandbox_not_found)
 }
 
 /// The holds that cover a sandbox.

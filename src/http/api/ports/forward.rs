@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, split};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::headers::Head;
+use super::headers::{Head, WEBSOCKET};
 use crate::engine::AtWork;
 use crate::http::api::files::transfer;
 use crate::http::ending::Ending;
@@ -66,9 +66,9 @@ pub async fn forward(
         }
     });
     // An upgraded request has no body; what comes behind it is for after the answer.
-    let (body, upgraded) = match head.upgrade {
-        Some(_) => (None, Some(payload)),
-        None => (Some(payload), None),
+    let (body, upgraded) = match head.opens_websocket {
+        true => (None, Some(payload)),
+        false => (Some(payload), None),
     };
     let moved = Rc::new(Cell::new(Instant::now()));
     let last_piece = Rc::clone(&moved);
@@ -101,13 +101,13 @@ pub async fn forward(
     for (name, value) in head.come_back(answer.headers()) {
         back.append_header((name, value));
     }
-    match (status, upgraded, head.upgrade) {
-        (StatusCode::SWITCHING_PROTOCOLS, Some(payload), Some(to)) => {
+    match (status, upgraded) {
+        (StatusCode::SWITCHING_PROTOCOLS, Some(payload)) => {
             let stream = hyper::upgrade::on(&mut answer).await.map_err(closed)?;
             let bytes = join(payload, Box::new(TokioIo::new(stream)), under);
-            Ok(back.upgrade(to).streaming(bytes))
+            Ok(back.upgrade(WEBSOCKET).streaming(bytes))
         }
-        (StatusCode::SWITCHING_PROTOCOLS, _, _) => {
+        (StatusCode::SWITCHING_PROTOCOLS, None) => {
             let message = "what listens there switched to a protocol that nobody asked for";
             Err(ApiError::new(Code::PortClosed, message))
         }

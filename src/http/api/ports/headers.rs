@@ -42,12 +42,15 @@ const TO_PROXIES: [&str; 3] = ["x-accel-", "x-sendfile", "x-lighttpd-"];
 pub const SANDBOX: &str = "sandbox allow-downloads allow-forms allow-modals allow-popups \
                            allow-scripts";
 
+/// What alone is upgraded to.
+pub const WEBSOCKET: &str = "websocket";
+
 /// What is asked of the server in the sandbox.
 pub struct Head {
     /// The request, without its body.
     pub request: hyper::Request<()>,
-    /// What it is asked to be upgraded to.
-    pub upgrade: Option<String>,
+    /// Whether it asks to be upgraded to a WebSocket.
+    pub opens_websocket: bool,
     /// The path that stands for the server's root.
     prefix: String,
     port: u16,
@@ -68,15 +71,13 @@ fn other_cookies(value: &[u8]) -> Vec<u8> {
     value.split(|byte| *byte == b';').filter(is_other).collect::<Vec<_>>().join(&b';')
 }
 
-/// What a request asks to be upgraded to: a WebSocket, or nothing that is known here. Anything else
-/// is an offer that may be declined (RFC 9110, section 7.8), as some clients make with every request.
-pub fn upgrade(headers: &HeaderMap) -> Option<&str> {
-    let connection = headers.get_all(header::CONNECTION).filter_map(|value| value.to_str().ok());
-    let is_asked = connection
-        .flat_map(|value| value.split(','))
-        .any(|option| option.trim().eq_ignore_ascii_case("upgrade"));
-    let to = headers.get(header::UPGRADE)?.to_str().ok()?;
-    (is_asked && to.eq_ignore_ascii_case("websocket")).then_some("websocket")
+/// Whether a request asks to be upgraded to a WebSocket. Anything else that it may ask to become is an
+/// offer that may be declined (RFC 9110, section 7.8), as some clients make with every request.
+pub fn opens_websocket(headers: &HeaderMap) -> bool {
+    let is_asked = |option: &String| option.eq_ignore_ascii_case("upgrade");
+    let to = headers.get(header::UPGRADE).map(|value| value.as_bytes());
+    to.is_some_and(|to| to.eq_ignore_ascii_case(WEBSOCKET.as_bytes()))
+        && connection_options(headers).iter().any(is_asked)
 }
 
 impl Head {
@@ -84,7 +85,7 @@ impl Head {
     pub fn of(shared: &Shared, caller: &Caller, request: &HttpRequest, port: u16) -> Self {
         let (prefix, tail) = split(request.uri().path());
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
-        let upgrade = upgrade(request.headers()).map(str::to_owned);
+        let opens_websocket = opens_websocket(request.headers());
         let with_cookies = caller.session.is_none();
         let mut on = hyper::Request::new(());
         // What actix-web read as a path and a method is one here too.
@@ -118,11 +119,11 @@ impl Head {
         ] {
             append(on.headers_mut(), name, value.as_bytes());
         }
-        if let Some(to) = &upgrade {
-            append(on.headers_mut(), "upgrade", to.as_bytes());
+        if opens_websocket {
+            append(on.headers_mut(), "upgrade", WEBSOCKET.as_bytes());
             append(on.headers_mut(), "connection", b"upgrade");
         }
-        Self { request: on, upgrade, prefix, port, with_cookies }
+        Self { request: on, opens_websocket, prefix, port, with_cookies }
     }
 
     /// What of an answer's head comes back, in its order.
@@ -194,7 +195,13 @@ mod tests {
 
     fn head(with_cookies: bool) -> Head {
         let prefix = "/v1/sandboxes/x/ports/3000".to_owned();
-        Head { request: hyper::Request::new(()), upgrade: None, prefix, port: 3000, with_cookies }
+        Head {
+            request: hyper::Request::new(()),
+            opens_websocket: false,
+            prefix,
+            port: 3000,
+            with_cookies,
+        }
     }
 
     #[test]
@@ -256,11 +263,11 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONNECTION, connection.parse().expect("a value"));
             headers.insert(header::UPGRADE, to.parse().expect("a value"));
-            upgrade(&headers).map(str::to_owned)
+            opens_websocket(&headers)
         };
-        assert_eq!(of("keep-alive, Upgrade", "websocket"), Some("websocket".into()));
-        assert_eq!(of("keep-alive", "websocket"), None);
-        assert_eq!(of("upgrade, http2-settings", "h2c"), None, "an offer, declined");
+        assert!(of("keep-alive, Upgrade", "websocket"));
+        assert!(!of("keep-alive", "websocket"));
+        assert!(!of("upgrade, http2-settings", "h2c"), "an offer, declined");
     }
 
     #[test]
