@@ -205,6 +205,8 @@ pub struct Providers {
 pub struct Local {
     /// `require_limits`: refuse sandboxes whose limits this machine can't enforce.
     pub require_limits: bool,
+    /// `warm_pool`: how many sandboxes are kept up that nobody has asked for yet.
+    pub warm_pool: usize,
 }
 
 /// `[providers.simulated]`: where it keeps its objects, and its faults.

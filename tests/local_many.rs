@@ -113,6 +113,7 @@ async fn a_thousand_one_after_the_other_leave_nothing() {
     for number in 0..3 {
         round(number).await;
     }
+    until("one that waits", || local.provider.waiting() == 1).await;
     let before = census(local.dir.path(), &host_ids);
     let begin = Instant::now();
     for number in 0..ROUNDS {
@@ -168,6 +169,7 @@ async fn two_hundred_at_once_are_small_and_not_harmed_by_two_that_run_wild() {
     let sandbox = Sandbox { provider: &local.provider, target: target(&warm) };
     sandbox.sh("true").await;
     delete(&local.provider, &warm).await;
+    until("one that waits", || local.provider.waiting() == 1).await;
     let before = census(local.dir.path(), &host_ids);
     let begin = Instant::now();
     let made: Result<Vec<Object>, _> = join_all((0..AT_ONCE).map(make)).await.into_iter().collect();

@@ -28,3 +28,5 @@ mod seccomp;
 mod terminal;
 #[path = "local_sandbox/tools.rs"]
 mod tools;
+#[path = "local_sandbox/warm.rs"]
+mod warm;

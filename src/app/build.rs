@@ -193,9 +193,9 @@ fn open_providers(
     // What an earlier configuration made stays reachable.
     let dir = config.server.data.join("local");
     if needed("local") || dir.exists() {
-        let require_limits = config.providers.local.require_limits;
+        let crate::config::Local { require_limits, warm_pool } = config.providers.local;
         let server = Some(address);
-        let local = LocalConfig { require_limits, server, ..LocalConfig::new(dir) };
+        let local = LocalConfig { require_limits, warm_pool, server, ..LocalConfig::new(dir) };
         let provider = LocalProvider::open(local, Arc::clone(clock), Arc::clone(ids))?;
         providers.insert(ProviderName::trusted("local"), Arc::new(provider));
     }

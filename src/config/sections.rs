@@ -357,12 +357,17 @@ fn ports(r: &mut Reader, key: &str) -> Vec<u16> {
     ports
 }
 
+/// Most sandboxes that wait to be asked for: each of another make, and few have many.
+const WARM_MAX: u64 = 16;
+
 fn providers(r: &mut Reader) -> Providers {
     r.parsed("providers.local.isolation", (), |text| match text {
         "namespaces" => Ok(()),
         _ => Err("must be namespaces (anything less is not available yet)".to_owned()),
     });
     let require_limits = r.flag("providers.local.require_limits", false);
+    let warm_pool = r.number("providers.local.warm_pool", 1, 0..=WARM_MAX);
+    let warm_pool = usize::try_from(warm_pool).expect("it is in bounds");
     let key = |name: &str| format!("providers.simulated.{name}");
     let mut delay =
         |name: &str| Duration::from_millis(r.number(&key(name), 0, 0..=SECONDS_MAX * 1000));
@@ -371,7 +376,7 @@ fn providers(r: &mut Reader) -> Providers {
     let delete_delay = delay("delete_delay_ms");
     let dir = r.path(&key("dir"), Some(PathBuf::from("./simulated")));
     Providers {
-        local: Local { require_limits },
+        local: Local { require_limits, warm_pool },
         simulated: Simulated {
             dir: dir.expect("it has a default"),
             create_delay,

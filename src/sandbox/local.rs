@@ -44,6 +44,7 @@ mod objects;
 mod packet;
 mod proxy;
 mod remove;
+mod shown;
 mod spawner;
 mod terminal;
 mod watched;
@@ -91,6 +92,9 @@ pub struct LocalConfig {
     pub home_mb: u32,
     /// Size of each sandbox's `/dev/shm`, in MiB.
     pub shm_mb: u32,
+    /// How many sandboxes are kept up that nobody has asked for yet, each of another make (resources
+    /// and network): a create that wants one like it has it at once. Each takes some 3 MB of memory.
+    pub warm_pool: usize,
     /// How long processes are given between being asked to end and being killed.
     pub stop_grace: Duration,
     /// Refuse every sandbox whose limits this machine can't enforce for it as a whole.
@@ -112,6 +116,7 @@ impl LocalConfig {
             tmp_mb: 1024,
             home_mb: 1024,
             shm_mb: 256,
+            warm_pool: 1,
             stop_grace: Duration::from_secs(2),
             require_limits: false,
             resolver: Arc::new(SystemResolver::default()),
@@ -153,6 +158,11 @@ impl LocalProvider {
         ids: Arc<dyn IdSource>,
     ) -> Result<Self, OpenError> {
         Ok(Self { objects: Objects::open(config, clock, ids)? })
+    }
+
+    /// How many sandboxes are up that nobody has asked for yet.
+    pub fn waiting(&self) -> usize {
+        self.objects.waiting()
     }
 
     /// The limits of a template that are not enforced here for a sandbox as a whole, in words with

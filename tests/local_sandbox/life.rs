@@ -134,7 +134,8 @@ async fn a_create_that_is_dropped_leaves_nothing_running() {
         assert!(matches!(other, Err(ProviderError::Present(_))), "{other:?}");
         local.provider.delete(call(&target(&object))).await.expect("deleted");
     }
-    assert_eq!(std::fs::read_dir(local.dir.path().join("making")).expect("there").count(), 0);
+    let making = || std::fs::read_dir(local.dir.path().join("making")).expect("there").count();
+    until("none but what waits", || making() == local.provider.waiting()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -73,7 +73,8 @@ fn try_local(dir: &Path, require_limits: bool) -> anyhow::Result<Tried> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build().context("no runtime")?;
     let tried = runtime.block_on(async {
-        let config = LocalConfig { require_limits, ..LocalConfig::new(dir.to_owned()) };
+        let config =
+            LocalConfig { require_limits, warm_pool: 0, ..LocalConfig::new(dir.to_owned()) };
         let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds))?;
         let health = provider.health().await;
         let limit = |(limit, how): &(&str, &str)| format!("{limit} {how}");

@@ -3,7 +3,8 @@
 //! ```text
 //! <dir>/lock                  held by the one server that uses this directory
 //! <dir>/identity              who this directory is, made once
-//! <dir>/making/<id>/          on its way to being an object; nobody's, removed at the next start
+//! <dir>/making/<id>/          on its way to being an object; nobody's, removed at the next start.
+//!                             What runs in it is a sandbox that waits to be asked for
 //! <dir>/objects/<name>/       an object, and with it the name
 //!         record.json         whose it is; never changed
 //!         made                there once it has been up: without it the object is half made
@@ -26,6 +27,7 @@
 
 mod layout;
 mod network;
+mod unnamed;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -36,17 +38,17 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 pub use self::layout::Workspace;
+pub use self::unnamed::{Naming, Unnamed};
 
-use self::layout::lay_out;
 use self::network::NetworkRow;
 use super::image::{self, IMAGE, Templates};
 use super::remove;
-use crate::sandbox::{CreateSpec, Labels};
+use crate::sandbox::Labels;
 use crate::types::{ExternalId, Network, ObjectName, Resources, SandboxId};
 
 /// Longest object name, in bytes. With the incarnation it stays below a file name's 255.
@@ -120,16 +122,6 @@ impl Stored {
     pub fn sandbox(&self) -> Option<&SandboxId> {
         self.owned.as_ref().map(|owned| &owned.labels.sandbox)
     }
-}
-
-/// What came of making an object.
-pub enum Making {
-    /// It is new.
-    Made(Box<Stored>),
-    /// The name is taken.
-    Taken,
-    /// It was no longer wanted when everything was ready; nothing is left.
-    Unwanted,
 }
 
 /// The directory of a provider.
@@ -243,61 +235,9 @@ impl Disk {
         Ok(found)
     }
 
-    /// Makes a new object and gives it its name, unless it is no longer `wanted` by then. The name
-    /// is durable only after [`Disk::sync_new`].
-    ///
-    /// # Errors
-    /// What the file system answers; nothing is left then but what the next start clears.
-    pub fn make(
-        &self,
-        spec: &CreateSpec,
-        incarnation: &str,
-        wanted: impl FnOnce() -> bool,
-    ) -> io::Result<Making> {
-        let making = self.dir.join("making").join(incarnation);
-        let external_id = ExternalId::trusted(format!("{}@{incarnation}", spec.name));
-        let host_id = self.host_ids.as_ref().map(|ids| ids.take(incarnation)).transpose()?;
-        let owned = Owned {
-            labels: spec.labels.clone(),
-            host_id,
-            resources: spec.template.resources.clone(),
-            network: spec.template.network.clone(),
-        };
-        let give_up = |made: io::Result<Making>| {
-            self.release_host_id(host_id);
-            // What can't be removed now is at the next start.
-            let _ = fs::remove_dir_all(&making);
-            made
-        };
-        if let Err(error) = lay_out(&making, &external_id, &owned, self.images.as_ref().ok()) {
-            return give_up(Err(error));
-        }
-        if !wanted() {
-            return give_up(Ok(Making::Unwanted));
-        }
-        let object = self.object_dir(&spec.name);
-        match renameat_with(CWD, &making, CWD, &object, RenameFlags::NOREPLACE) {
-            Ok(()) => {}
-            Err(Errno::EXIST | Errno::NOTEMPTY) => return give_up(Ok(Making::Taken)),
-            Err(errno) => return give_up(Err(errno.into())),
-        }
-        Ok(Making::Made(Box::new(Stored {
-            name: spec.name.clone(),
-            external_id,
-            place: Place::Objects,
-            made: false,
-            workspace: Workspace::of(self.images.as_ref().ok()),
-            owned: Some(owned),
-        })))
-    }
-
     /// Makes a new object's name and its empty workspace durable.
     pub fn sync_new(&self, name: &ObjectName) -> io::Result<()> {
-        match File::open(self.object_dir(name).join(IMAGE)) {
-            Ok(image) => image.sync_all()?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
+        sync_image(&self.object_dir(name))?;
         self.sync_names()
     }
 
@@ -478,6 +418,15 @@ fn names(path: &Path) -> io::Result<Vec<String>> {
     }
     names.sort_unstable();
     Ok(names)
+}
+
+/// Has the image in an object's directory reach the disk, where there is one.
+fn sync_image(object: &Path) -> io::Result<()> {
+    match File::open(object.join(IMAGE)) {
+        Ok(image) => image.sync_all(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Makes a directory that only the server's user may enter, where there is none.

@@ -5,9 +5,11 @@
 //! been launched ends with its socket, what is on the disk is whole at every moment, and the lock
 //! file keeps the next turn from overtaking processes that are still ending.
 
-mod recovery;
-
 mod limited;
+mod recovery;
+mod starting;
+mod trial;
+mod warm;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,15 +18,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedMutexGuard, mpsc, watch};
 
-use super::cgroup::{Cgroups, Group};
-use super::disk::{Disk, Lock, Making, Place, Stored};
-use super::frame::{Reach, Setup};
-use super::health::{self, BAD_FOR, GOOD_FOR};
-use super::launching::{LaunchError, launch};
+use self::starting::{Make, Starter, Up};
+use self::warm::Warm;
+use super::cgroup::Cgroups;
+use super::disk::{Disk, Lock, Naming, Place, Stored};
 use super::limits;
 use super::link::Link;
 use super::proxy::{self, Proxies};
@@ -32,22 +32,15 @@ use super::spawner::Spawner;
 use super::{LocalConfig, OpenError};
 use crate::clock::{Clock, IdSource};
 use crate::sandbox::{CreateSpec, Object, ProviderError, Strike, Target, WorkError};
-use crate::types::{ExternalId, ObjectName, ObjectState, Resources, Timestamp};
+use crate::types::{ExternalId, ObjectName, ObjectState, Timestamp};
 
 /// How long a delete waits for the removal that it has begun. Most trees are gone by then, and
 /// the caller's next look finds them absent.
 const REMOVAL_WAIT: Duration = Duration::from_secs(1);
 
-/// How long the look whether sandboxes can be made may take.
-const PROBE_WAIT: Duration = Duration::from_millis(1_800);
-
 /// How long the server's end waits for the control groups of its sandboxes to become empty, which
 /// takes them milliseconds.
 const GROUPS_WAIT: Duration = Duration::from_millis(500);
-
-/// What the trial may use.
-const PROBE_RESOURCES: Resources =
-    Resources { cpu: 1.0, memory_mb: 64, processes: 16, disk_mb: 16 };
 
 /// Names whose turns are remembered before those that nobody takes are forgotten.
 const TURNS_LEN: usize = 1_024;
@@ -64,13 +57,13 @@ pub struct Objects {
     config: LocalConfig,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
-    spawner: Spawner,
+    starter: Arc<Starter>,
+    warm: Arc<Warm>,
     runtime: Handle,
     links: Mutex<HashMap<ObjectName, Arc<Link>>>,
     turns: Mutex<HashMap<ObjectName, Arc<tokio::sync::Mutex<()>>>>,
     removals: Arc<Mutex<HashMap<ExternalId, Removal>>>,
     last_look: tokio::sync::Mutex<LastLook>,
-    cgroups: Cgroups,
     proxies: Proxies,
     /// What is told, and who hears it, until somebody does.
     strikes: (mpsc::Sender<Strike>, Mutex<Option<mpsc::Receiver<Strike>>>),
@@ -82,7 +75,8 @@ impl Drop for Objects {
         for link in locked(&self.links).values() {
             link.cut();
         }
-        self.cgroups.clear_within(GROUPS_WAIT);
+        self.warm.close();
+        self.starter.cgroups.clear_within(GROUPS_WAIT);
     }
 }
 
@@ -106,18 +100,25 @@ impl Objects {
         let (sender, strikes) = mpsc::channel(limits::STRIKES_LEN);
         let trashed = disk.trashed().map_err(failed)?;
         let proxies = Proxies::new(Arc::clone(&config.resolver), config.server);
+        let runtime = Handle::current();
+        let starter = Starter::new(config.clone(), cgroups, spawner, Arc::clone(&ids));
+        let starter = Arc::new(starter);
+        let warm = {
+            let (disk, starter, ids) = (Arc::clone(&disk), Arc::clone(&starter), Arc::clone(&ids));
+            Arc::new(Warm::new(config.warm_pool, disk, starter, ids, runtime.clone()))
+        };
         let objects = Arc::new_cyclic(|itself| Self {
             disk,
             config,
             clock,
             ids,
-            spawner,
-            runtime: Handle::current(),
+            starter,
+            warm,
+            runtime,
             links: Mutex::default(),
             turns: Mutex::default(),
             removals: Arc::default(),
             last_look: tokio::sync::Mutex::new(None),
-            cgroups,
             proxies,
             strikes: (sender, Mutex::new(Some(strikes))),
             itself: Weak::clone(itself),
@@ -170,15 +171,34 @@ impl Objects {
             )));
         }
         let _turn = self.turn(&spec.name).await;
-        let (stored, is_new) = self.find_or_make(spec).await?;
+        let make = Make {
+            resources: spec.template.resources.clone(),
+            reach: proxy::reach(&spec.template.network),
+        };
+        let creating = self.warm.creating();
+        let created = self.create_like(spec, &make).await;
+        drop(creating);
+        if created.is_ok() {
+            self.warm.keep(make);
+        }
+        created
+    }
+
+    async fn create_like(&self, spec: CreateSpec, make: &Make) -> Result<Object, ProviderError> {
+        let (stored, came) = self.find_or_make(spec, make).await?;
+        let (is_new, up) = match came {
+            Came::Before => (false, None),
+            Came::Cold => (true, None),
+            Came::Warm(up) => (true, Some(up)),
+        };
         // What runs at a moment is not there after a power failure: the object's name need not be
         // durable before something runs, but before that is told.
         let brought_up = if stored.made {
-            self.bring_up(&stored).await
+            self.bring_up(&stored, up).await
         } else {
             let name = stored.name.clone();
             let named = self.blocking(move |disk| disk.sync_new(&name));
-            tokio::try_join!(self.bring_up(&stored), named).map(|(object, ())| object)
+            tokio::try_join!(self.bring_up(&stored, up), named).map(|(object, ())| object)
         };
         if brought_up.is_err() && is_new {
             // It was made for this call and nothing has run in it: leave nothing behind.
@@ -191,7 +211,7 @@ impl Objects {
     pub async fn start(&self, target: &Target) -> Result<Object, ProviderError> {
         let (_turn, stored) = self.take(target).await?;
         match stored.place {
-            Place::Objects => self.bring_up(&stored).await,
+            Place::Objects => self.bring_up(&stored, None).await,
             Place::Trash => Err(ProviderError::Refused("it is being deleted".into())),
         }
     }
@@ -232,62 +252,9 @@ impl Objects {
         }
     }
 
-    /// Why sandboxes can't be made here; `None` where they can.
-    pub async fn trouble(&self) -> Option<String> {
-        let mut last = self.last_look.lock().await;
-        if let Some((at, trouble)) = &*last {
-            let good_for = if trouble.is_some() { BAD_FOR } else { GOOD_FOR };
-            if at.elapsed() < good_for {
-                return trouble.clone();
-            }
-        }
-        match tokio::time::timeout(PROBE_WAIT, self.probe()).await {
-            Ok(trouble) => {
-                *last = Some((Instant::now(), trouble.clone()));
-                trouble
-            }
-            Err(_) => Some("a sandbox made as a trial was not ready in time".into()),
-        }
-    }
-
-    /// Makes a sandbox to see whether that works, and ends it.
-    async fn probe(&self) -> Option<String> {
-        let made = self.disk.make_probe(&self.ids.request_id(), PROBE_RESOURCES.disk_mb);
-        let probe = match made.and_then(|probe| Ok((probe.open()?, probe))) {
-            Ok((directory, probe)) => {
-                let setup = self.setup(probe.host_id, &PROBE_RESOURCES, Reach::Loopback);
-                let group = match self.group(&ObjectName::trusted("trial"), &PROBE_RESOURCES) {
-                    Ok(group) => group,
-                    Err(error) => return Some(error.to_string()),
-                };
-                (launch(&self.spawner, &setup, &directory, &group).await, probe)
-            }
-            Err(error) => return Some(format!("the directory of local sandboxes fails: {error}")),
-        };
-        match probe.0 {
-            Ok(arrived) => {
-                drop(arrived.socket);
-                arrived.launcher.ended().await;
-                self.refused(probe.1.workspace())
-            }
-            Err(error) => Some(health::explain(&error)),
-        }
-    }
-
-    fn setup(&self, host_id: Option<u32>, resources: &Resources, reach: Reach) -> Setup {
-        let LocalConfig { tmp_mb, home_mb, shm_mb, .. } = self.config;
-        let (processes_max, file_mb_max, data_mb_max) = (0, 0, None);
-        let setup = Setup {
-            host_id,
-            processes_max,
-            file_mb_max,
-            data_mb_max,
-            tmp_mb,
-            home_mb,
-            shm_mb,
-            reach,
-        };
-        limits::ask(&self.cgroups, resources, setup)
+    /// How many sandboxes wait to be asked for.
+    pub fn waiting(&self) -> usize {
+        self.warm.len()
     }
 
     /// The limits that strike in sandboxes, for whoever asks first.
@@ -319,10 +286,14 @@ impl Objects {
         Ok((turn, stored))
     }
 
-    /// The object of this name and sandbox; says whether it is new.
-    async fn find_or_make(&self, spec: CreateSpec) -> Result<(Stored, bool), ProviderError> {
+    /// The object of this name and sandbox, and how it came to be there.
+    async fn find_or_make(
+        &self,
+        spec: CreateSpec,
+        make: &Make,
+    ) -> Result<(Stored, Came), ProviderError> {
         let incarnation = self.ids.request_id();
-        let clock = Arc::clone(&self.clock);
+        let (clock, warm, make) = (Arc::clone(&self.clock), Arc::clone(&self.warm), make.clone());
         let abandoned = Abandoned::default();
         let is_abandoned = Arc::clone(&abandoned.0);
         let found = self
@@ -330,37 +301,43 @@ impl Objects {
                 if let Some(stored) = disk.trashed()?.into_iter().find(|s| s.name == spec.name) {
                     return Ok(Found::Other(stored));
                 }
-                // Turns make a second look needless but for a directory that somebody else puts here.
-                for _ in 0..2 {
-                    if let Some(stored) = disk.object(&spec.name)? {
+                let existing = || {
+                    let stored = disk.object(&spec.name)?;
+                    Ok::<_, io::Error>(stored.map(|stored| {
                         let is_same = stored.sandbox() == Some(&spec.labels.sandbox);
-                        return Ok(if is_same {
-                            Found::Same(stored)
-                        } else {
-                            Found::Other(stored)
-                        });
-                    }
-                    let is_wanted =
-                        || !is_abandoned.load(Ordering::Relaxed) && clock.now() < spec.deadline;
-                    match disk.make(&spec, &incarnation, is_wanted)? {
-                        Making::Made(stored) => return Ok(Found::Made(*stored)),
-                        Making::Unwanted => break,
-                        Making::Taken => {}
-                    }
+                        if is_same { Found::Same(stored) } else { Found::Other(stored) }
+                    }))
+                };
+                if let Some(found) = existing()? {
+                    return Ok(found);
                 }
-                Ok(Found::Nothing)
+                let is_wanted =
+                    || !is_abandoned.load(Ordering::Relaxed) && clock.now() < spec.deadline;
+                let (naming, up) = match warm.take(&make) {
+                    Some(ready) => warm.name(ready, &spec, is_wanted)?,
+                    None => {
+                        let mut directory = disk.lay_out(incarnation, make.resources.disk_mb)?;
+                        (directory.name(&spec, is_wanted)?, None)
+                    }
+                };
+                match naming {
+                    Naming::Named(stored) => Ok(Found::Made(*stored, up)),
+                    Naming::Unwanted => Ok(Found::Nothing),
+                    // Turns leave only a directory that somebody else has put here.
+                    Naming::Taken => Ok(existing()?.unwrap_or(Found::Nothing)),
+                }
             })
             .await?;
         match found {
-            Found::Same(stored) => Ok((stored, false)),
-            Found::Made(stored) => Ok((stored, true)),
+            Found::Same(stored) => Ok((stored, Came::Before)),
+            Found::Made(stored, up) => Ok((stored, up.map_or(Came::Cold, Came::Warm))),
             Found::Other(stored) => Err(ProviderError::Present(Box::new(self.object(&stored)))),
             Found::Nothing => Err(ProviderError::unavailable("the deadline had passed")),
         }
     }
 
-    /// Brings an object up, unless it is.
-    async fn bring_up(&self, stored: &Stored) -> Result<Object, ProviderError> {
+    /// Brings an object up, unless it is; `up` is what runs in it already and is not in service yet.
+    async fn bring_up(&self, stored: &Stored, up: Option<Up>) -> Result<Object, ProviderError> {
         let Some(owned) = &stored.owned else {
             return Err(ProviderError::Present(Box::new(self.object(stored))));
         };
@@ -377,15 +354,20 @@ impl Objects {
                     .into(),
             ));
         }
-        let name = stored.name.clone();
-        let directory = self.blocking(move |disk| disk.open_object(&name)).await?;
         if let Some(refused) = self.refused(stored.workspace) {
             return Err(ProviderError::Refused(refused));
         }
-        let setup = self.setup(owned.host_id, &owned.resources, proxy::reach(&owned.network));
-        let group = self.group(&stored.name, &owned.resources)?;
-        let mut arrived =
-            launch(&self.spawner, &setup, &directory, &group).await.map_err(refusal)?;
+        let Up { mut arrived, group } = match up {
+            Some(up) => up,
+            None => {
+                let name = stored.name.clone();
+                let directory = self.blocking(move |disk| disk.open_object(&name)).await?;
+                let (resources, reach) = (owned.resources.clone(), proxy::reach(&owned.network));
+                let make = Make { resources, reach };
+                let label = stored.name.as_str();
+                self.starter.start(label, &directory, owned.host_id, &make).await?
+            }
+        };
 
         let target = Target {
             external_id: stored.external_id.clone(),
@@ -423,7 +405,7 @@ impl Objects {
         let trashed = match stored.place {
             Place::Trash => stored,
             Place::Objects => {
-                let move_it = move |disk: &Disk| {
+                let move_it = move |disk: &Arc<Disk>| {
                     let nothing_runs: Lock = disk.lock(&stored)?;
                     disk.trash(&stored, &nothing_runs)
                 };
@@ -455,14 +437,6 @@ impl Objects {
             let _ = tell.send(Some(ended));
         });
         removal
-    }
-
-    /// A control group for a sandbox. A few system calls, none of which waits.
-    fn group(&self, name: &ObjectName, resources: &Resources) -> Result<Arc<Group>, ProviderError> {
-        let failed =
-            |error| ProviderError::Broken(format!("no control group could be made: {error}"));
-        let name = format!("{name}-{}", self.ids.request_id());
-        self.cgroups.make(&name, resources).map(Arc::new).map_err(failed)
     }
 
     fn link_of(&self, name: &ObjectName) -> Option<Arc<Link>> {
@@ -505,12 +479,12 @@ impl Objects {
     /// Does what blocks on a thread where that is allowed.
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Disk) -> io::Result<T> + Send + 'static,
+        work: impl FnOnce(&Arc<Disk>) -> io::Result<T> + Send + 'static,
     ) -> Result<T, ProviderError> {
         let disk = Arc::clone(&self.disk);
         match self.runtime.spawn_blocking(move || work(&disk)).await {
             Ok(done) => done.map_err(disk_failed),
-            Err(_) => Err(ProviderError::unavailable("the server is ending")),
+            Err(_) => Err(ending()),
         }
     }
 }
@@ -519,12 +493,22 @@ impl Objects {
 enum Found {
     /// It is there, with the same sandbox.
     Same(Stored),
-    /// It is new.
-    Made(Stored),
+    /// It is new, and something runs in it already.
+    Made(Stored, Option<Up>),
     /// Another is there.
     Other(Stored),
     /// Nothing is, and nothing was made.
     Nothing,
+}
+
+/// How an object came to be there.
+enum Came {
+    /// It was before.
+    Before,
+    /// It was made, and is yet to be started.
+    Cold,
+    /// It was made of what was up already.
+    Warm(Up),
 }
 
 /// Tells work on another thread that whoever asked for it has gone.
@@ -537,15 +521,9 @@ impl Drop for Abandoned {
     }
 }
 
-/// What a failed launch means to whoever asked: nothing runs, and whether trying again may help.
-fn refusal(error: LaunchError) -> ProviderError {
-    let message = health::explain(&error);
-    match error.errno() {
-        Some(
-            Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::IO | Errno::INTR,
-        ) => ProviderError::Broken(message),
-        _ => ProviderError::Refused(message),
-    }
+/// What a thread that no longer runs means.
+fn ending() -> ProviderError {
+    ProviderError::unavailable("the server is ending")
 }
 
 fn disk_failed(error: io::Error) -> ProviderError {

@@ -1,13 +1,12 @@
-//! What is put into a new directory: the record, the lock, and the workspace.
+//! What is put into a new directory: the lock and the workspace, then the record.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::network::NetworkRow;
-use super::{Disk, Owned, Row, private_dir, sync_dir, write_durably};
+use super::{Owned, Row, private_dir, sync_dir, write_durably};
 use crate::sandbox::local::image::{IMAGE, Templates};
 use crate::types::ExternalId;
 
@@ -21,67 +20,14 @@ pub enum Workspace {
 }
 
 impl Workspace {
-    /// What a new one is.
-    pub(super) fn of(images: Option<&Templates>) -> Self {
-        images.map_or(Self::Directory, |_| Self::Image)
-    }
-
     /// What the one in an object's directory is.
     pub(super) fn found(object: &Path) -> Self {
         if object.join(IMAGE).exists() { Self::Image } else { Self::Directory }
     }
 }
 
-impl Disk {
-    /// A directory like an object's that has no name, to try out whether a sandbox with so much
-    /// disk can be made.
-    pub fn make_probe(&self, incarnation: &str, disk_mb: u64) -> io::Result<Probe<'_>> {
-        let path = self.dir.join("making").join(incarnation);
-        let host_id = self.host_ids.as_ref().map(|ids| ids.take(incarnation)).transpose()?;
-        let probe = Probe { disk: self, path, host_id };
-        private_dir(&probe.path)?;
-        lay_out_places(&probe.path, host_id, disk_mb, self.images.as_ref().ok())?;
-        Ok(probe)
-    }
-}
-
-/// A directory to try a sandbox out in; removed when dropped.
-pub struct Probe<'a> {
-    disk: &'a Disk,
-    path: PathBuf,
-    /// The host uid and gid of the sandbox.
-    pub host_id: Option<u32>,
-}
-
-impl Probe<'_> {
-    /// What its workspace is.
-    pub fn workspace(&self) -> Workspace {
-        Workspace::found(&self.path)
-    }
-
-    /// Opens the directory.
-    pub fn open(&self) -> io::Result<OwnedFd> {
-        File::open(&self.path).map(OwnedFd::from)
-    }
-}
-
-impl Drop for Probe<'_> {
-    fn drop(&mut self) {
-        // Nothing ever ran in it but PID 1; what can't be removed now is at the next start.
-        let _ = fs::remove_dir_all(&self.path);
-        self.disk.release_host_id(self.host_id);
-    }
-}
-
-/// Fills the directory of a new object.
-pub(super) fn lay_out(
-    path: &Path,
-    external_id: &ExternalId,
-    owned: &Owned,
-    images: Option<&Templates>,
-) -> io::Result<()> {
-    private_dir(path)?;
-    lay_out_places(path, owned.host_id, owned.resources.disk_mb, images)?;
+/// Writes the record of an object, and returns once it has reached the disk.
+pub(super) fn record(path: &Path, external_id: &ExternalId, owned: &Owned) -> io::Result<()> {
     let labels = owned.labels.to_pairs().map(|(key, value)| (key.to_string(), value));
     let row = Row {
         external_id: external_id.to_string(),
@@ -97,13 +43,14 @@ pub(super) fn lay_out(
     sync_dir(path)
 }
 
-/// Makes the lock and the workspace. An image is given to its user by the launcher that mounts it.
-fn lay_out_places(
+/// Makes the directory with the lock and the workspace. An image is given to its user by the launcher that mounts it.
+pub(super) fn lay_out(
     path: &Path,
     host_id: Option<u32>,
     disk_mb: u64,
     images: Option<&Templates>,
 ) -> io::Result<()> {
+    private_dir(path)?;
     File::create(path.join("lock"))?;
     if let Some(images) = images {
         return images.copy(disk_mb, &path.join(IMAGE));

@@ -25,6 +25,7 @@ use rustix::mount::{
 use rustix::process::{fchdir, pivot_root};
 
 use super::super::frame::{Reach, Setup};
+use super::super::shown::{PROGRAMS, RUNTIME_SETTINGS, SETTINGS};
 use super::workspace::Workspace;
 use super::{HOME, SetupError, Step, WORKSPACE, network, sys};
 use crate::sabotage::{Bug, on};
@@ -32,37 +33,8 @@ use crate::sabotage::{Bug, on};
 /// Where the new root is built; nothing but a directory that every system has.
 const BUILD_AT: &str = "/tmp";
 
-/// The host's program directories. Links among them (`/bin` → `usr/bin`) are made again as links.
-const PROGRAMS: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
-
 /// Devices that hand out or swallow bytes and know nothing of the host.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-
-/// What programs need of the host's `/etc`, none of it secret: the linker's cache, certificates,
-/// the names behind `/etc/alternatives`, numbers and names of protocols, the time zone, and the
-/// settings of language runtimes that Debian keeps there.
-const SETTINGS: [&str; 17] = [
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "ca-certificates",
-    "pki/tls/certs",
-    "pki/ca-trust/extracted",
-    "crypto-policies",
-    "alternatives",
-    "protocols",
-    "services",
-    "mime.types",
-    "localtime",
-    "timezone",
-    "os-release",
-    "terminfo",
-];
-
-/// Directories in the host's `/etc` that begin like this are a language runtime's settings.
-const RUNTIME_SETTINGS: [&str; 3] = ["java-", "python3", "perl"];
 
 /// The sandbox's own `/etc`.
 const OWN_SETTINGS: [(&str, &str); 6] = [

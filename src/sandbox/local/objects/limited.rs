@@ -8,7 +8,7 @@ use crate::sandbox::{LimitsInForce, Target};
 impl Objects {
     /// How each limit holds.
     pub fn limits(&self) -> Vec<(&'static str, &'static str)> {
-        limits::holds(&self.cgroups, self.disk.why_no_images())
+        limits::holds(&self.starter.cgroups, self.disk.why_no_images())
     }
 
     /// The limits of one object and how each holds for it; `None` where there is none.
@@ -18,7 +18,7 @@ impl Objects {
         let is_meant = stored.external_id == target.external_id;
         let owned =
             stored.owned.filter(|owned| is_meant && owned.labels.sandbox == target.expected)?;
-        let holds = limits::holds(&self.cgroups, self.why_no_image(stored.workspace));
+        let holds = limits::holds(&self.starter.cgroups, self.why_no_image(stored.workspace));
         Some(LimitsInForce { resources: owned.resources, holds })
     }
 
@@ -32,7 +32,7 @@ impl Objects {
 
     /// Which limits are not enforced for a sandbox as a whole, and why.
     pub fn limits_not_enforced(&self) -> Option<String> {
-        limits::not_enforced(&self.cgroups, self.disk.why_no_images())
+        limits::not_enforced(&self.starter.cgroups, self.disk.why_no_images())
     }
 
     /// Why sandboxes are refused although they could be made.
@@ -40,7 +40,7 @@ impl Objects {
         if !self.config.require_limits {
             return None;
         }
-        let missing = limits::not_enforced(&self.cgroups, self.why_no_image(workspace))?;
+        let missing = limits::not_enforced(&self.starter.cgroups, self.why_no_image(workspace))?;
         Some(format!("providers.local.require_limits is set, but here {missing}"))
     }
 }

@@ -1,0 +1,114 @@
+//! A directory like an object's that has no name yet and is nobody's: a sandbox can already run in it.
+//!
+//! Its record and its name come last, in that order. What is dropped before has never been.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use super::layout::{lay_out, record};
+use super::{Disk, Owned, Place, Stored, Workspace};
+use crate::sandbox::CreateSpec;
+use crate::types::ExternalId;
+
+/// A directory to make an object of, or to try a sandbox out in; removed when dropped.
+pub struct Unnamed {
+    disk: Arc<Disk>,
+    incarnation: String,
+    path: PathBuf,
+    is_named: bool,
+    /// The host uid and gid of the sandbox; `None` where it runs as the server's own user.
+    pub host_id: Option<u32>,
+}
+
+/// What came of giving a directory its name.
+pub enum Naming {
+    /// It is an object now.
+    Named(Box<Stored>),
+    /// The name is taken.
+    Taken,
+    /// It was no longer wanted when everything was ready.
+    Unwanted,
+}
+
+impl Disk {
+    /// Makes a directory for an object of this incarnation with so much disk.
+    ///
+    /// # Errors
+    /// What the file system answers; nothing is left then but what the next start clears.
+    pub fn lay_out(self: &Arc<Self>, incarnation: String, disk_mb: u64) -> io::Result<Unnamed> {
+        let path = self.dir.join("making").join(&incarnation);
+        let host_id = self.host_ids.as_ref().map(|ids| ids.take(&incarnation)).transpose()?;
+        let disk = Arc::clone(self);
+        let made = Unnamed { disk, incarnation, path, is_named: false, host_id };
+        lay_out(&made.path, host_id, disk_mb, self.images.as_ref().ok())?;
+        Ok(made)
+    }
+}
+
+impl Unnamed {
+    /// Writes whose it is and gives it its name, unless it is no longer `wanted` by then. The name is
+    /// durable only after [`Disk::sync_new`].
+    ///
+    /// # Errors
+    /// What the file system answers; it has no name then.
+    pub fn name(&mut self, spec: &CreateSpec, wanted: impl FnOnce() -> bool) -> io::Result<Naming> {
+        let external_id = ExternalId::trusted(format!("{}@{}", spec.name, self.incarnation));
+        let owned = Owned {
+            labels: spec.labels.clone(),
+            host_id: self.host_id,
+            resources: spec.template.resources.clone(),
+            network: spec.template.network.clone(),
+        };
+        let workspace = self.workspace();
+        record(&self.path, &external_id, &owned)?;
+        if !wanted() {
+            return Ok(Naming::Unwanted);
+        }
+        let object = self.disk.object_dir(&spec.name);
+        match renameat_with(CWD, &self.path, CWD, &object, RenameFlags::NOREPLACE) {
+            Ok(()) => self.is_named = true,
+            Err(Errno::EXIST | Errno::NOTEMPTY) => return Ok(Naming::Taken),
+            Err(errno) => return Err(errno.into()),
+        }
+        Ok(Naming::Named(Box::new(Stored {
+            name: spec.name.clone(),
+            external_id,
+            place: Place::Objects,
+            made: false,
+            workspace,
+            owned: Some(owned),
+        })))
+    }
+
+    /// What its workspace is.
+    pub fn workspace(&self) -> Workspace {
+        Workspace::found(&self.path)
+    }
+
+    /// Opens the directory, for its launcher.
+    pub fn open(&self) -> io::Result<OwnedFd> {
+        File::open(&self.path).map(OwnedFd::from)
+    }
+
+    /// Has an empty workspace reach the disk, so that naming it has less to wait for.
+    pub fn sync(&self) -> io::Result<()> {
+        super::sync_image(&self.path)
+    }
+}
+
+impl Drop for Unnamed {
+    fn drop(&mut self) {
+        if self.is_named {
+            return;
+        }
+        // Nothing ever ran in it but PID 1; what can't be removed now is at the next start.
+        let _ = fs::remove_dir_all(&self.path);
+        self.disk.release_host_id(self.host_id);
+    }
+}

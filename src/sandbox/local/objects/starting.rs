@@ -1,0 +1,115 @@
+//! Starting a sandbox in a directory: its limits, its control group, its launcher.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::clock::IdSource;
+use crate::sandbox::ProviderError;
+use crate::sandbox::local::LocalConfig;
+use crate::sandbox::local::cgroup::{Cgroups, Group};
+use crate::sandbox::local::frame::{Reach, Setup};
+use crate::sandbox::local::health;
+use crate::sandbox::local::launching::{Arrived, LaunchError, launch};
+use crate::sandbox::local::limits;
+use crate::sandbox::local::spawner::Spawner;
+use crate::types::Resources;
+
+/// What sandboxes of one make are started with. Whose they are does not come into it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Make {
+    /// What it may use.
+    pub resources: Resources,
+    /// What network it sees.
+    pub reach: Reach,
+}
+
+/// A sandbox that is ready, with its control group.
+pub struct Up {
+    /// The sandbox.
+    pub arrived: Arrived,
+    /// Its control group, which goes after the last of its processes.
+    pub group: Arc<Group>,
+}
+
+impl Up {
+    /// Ends it, and returns once nothing of it runs any more.
+    pub async fn end(self) {
+        let Self { arrived: Arrived { socket, launcher, .. }, group } = self;
+        drop(socket);
+        launcher.ended().await;
+        drop(group);
+    }
+}
+
+/// Starts sandboxes.
+pub struct Starter {
+    config: LocalConfig,
+    /// The control groups that can be made here.
+    pub cgroups: Cgroups,
+    spawner: Spawner,
+    ids: Arc<dyn IdSource>,
+}
+
+impl Starter {
+    /// One that starts sandboxes as configured.
+    pub fn new(
+        config: LocalConfig,
+        cgroups: Cgroups,
+        spawner: Spawner,
+        ids: Arc<dyn IdSource>,
+    ) -> Self {
+        Self { config, cgroups, spawner, ids }
+    }
+
+    /// Starts a sandbox in a directory, as this host uid and gid. A `label` begins the name of its
+    /// control group.
+    ///
+    /// # Errors
+    /// [`ProviderError::Broken`] where trying again may help, else [`ProviderError::Refused`]; nothing
+    /// runs then.
+    pub async fn start(
+        &self,
+        label: &str,
+        directory: &OwnedFd,
+        host_id: Option<u32>,
+        make: &Make,
+    ) -> Result<Up, ProviderError> {
+        let failed =
+            |error| ProviderError::Broken(format!("no control group could be made: {error}"));
+        // A few system calls, none of which waits.
+        let name = format!("{label}-{}", self.ids.request_id());
+        let group = self.cgroups.make(&name, &make.resources).map(Arc::new).map_err(failed)?;
+        let setup = self.setup(host_id, make);
+        let arrived = launch(&self.spawner, &setup, directory, &group).await.map_err(refusal)?;
+        Ok(Up { arrived, group })
+    }
+
+    fn setup(&self, host_id: Option<u32>, make: &Make) -> Setup {
+        let LocalConfig { tmp_mb, home_mb, shm_mb, .. } = self.config;
+        let (processes_max, file_mb_max, data_mb_max) = (0, 0, None);
+        let setup = Setup {
+            host_id,
+            processes_max,
+            file_mb_max,
+            data_mb_max,
+            tmp_mb,
+            home_mb,
+            shm_mb,
+            reach: make.reach,
+        };
+        limits::ask(&self.cgroups, &make.resources, setup)
+    }
+}
+
+/// What a failed launch means to whoever asked: nothing runs, and whether trying again may help.
+fn refusal(error: LaunchError) -> ProviderError {
+    let message = health::explain(&error);
+    match error.errno() {
+        Some(
+            Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::IO | Errno::INTR,
+        ) => ProviderError::Broken(message),
+        _ => ProviderError::Refused(message),
+    }
+}

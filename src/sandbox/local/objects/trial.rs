@@ -1,0 +1,57 @@
+//! Whether sandboxes can be made here, found out by making one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::starting::Make;
+use super::{Disk, Objects};
+use crate::sandbox::ProviderError;
+use crate::sandbox::local::frame::Reach;
+use crate::sandbox::local::health::{BAD_FOR, GOOD_FOR};
+use crate::types::Resources;
+
+/// How long the look may take.
+const WAIT: Duration = Duration::from_millis(1_800);
+
+/// What the trial may use.
+const MAKE: Make = Make {
+    resources: Resources { cpu: 1.0, memory_mb: 64, processes: 16, disk_mb: 16 },
+    reach: Reach::Loopback,
+};
+
+impl Objects {
+    /// Why sandboxes can't be made here; `None` where they can.
+    pub async fn trouble(&self) -> Option<String> {
+        let mut last = self.last_look.lock().await;
+        if let Some((at, trouble)) = &*last {
+            let good_for = if trouble.is_some() { BAD_FOR } else { GOOD_FOR };
+            if at.elapsed() < good_for {
+                return trouble.clone();
+            }
+        }
+        match tokio::time::timeout(WAIT, self.probe()).await {
+            Ok(found) => {
+                let trouble = found.err().map(|error| match error {
+                    ProviderError::Refused(message) | ProviderError::Broken(message) => message,
+                    other => other.to_string(),
+                });
+                *last = Some((Instant::now(), trouble.clone()));
+                trouble
+            }
+            Err(_) => Some("a sandbox made as a trial was not ready in time".into()),
+        }
+    }
+
+    /// Makes a sandbox, and ends it.
+    async fn probe(&self) -> Result<(), ProviderError> {
+        let id = self.ids.request_id();
+        let lay_out = move |disk: &Arc<Disk>| {
+            let directory = disk.lay_out(id, MAKE.resources.disk_mb)?;
+            Ok((directory.open()?, directory))
+        };
+        let (opened, directory) = self.blocking(lay_out).await?;
+        let up = self.starter.start("trial", &opened, directory.host_id, &MAKE).await?;
+        up.end().await;
+        self.refused(directory.workspace()).map_or(Ok(()), |why| Err(ProviderError::Refused(why)))
+    }
+}

@@ -1,0 +1,212 @@
+//! Sandboxes that are up before anybody asks for them: the warm pool.
+//!
+//! Setting a sandbox up needs to know nothing of whose it will be. So once a new one has been given
+//! away, another of the same make is started for nobody: in a directory without a name, with all its
+//! limits, and checked from inside like any other. A create that wants one like it writes its record,
+//! gives the directory its name, and has a sandbox.
+//!
+//! # Guarantees
+//! - **Nobody's until it is named.** It is no object before: no list shows it, and it ends and goes
+//!   with the server.
+//! - **Given away once**, and nothing has ever run in it but PID 1.
+//! - **Nothing waits for it.** Where none like it is up, a create starts its own. Others are started
+//!   only while no create is under way, one at a time.
+//! - **As if started now.** One that was started before the host's settings changed is not given away
+//!   ([`Seen`]); nor is one that shares the host's network, whose settings change by themselves.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use super::starting::{Make, Starter, Up};
+use crate::clock::IdSource;
+use crate::sandbox::local::disk::{Disk, Naming, Unnamed};
+use crate::sandbox::local::frame::Reach;
+use crate::sandbox::local::shown::Seen;
+use crate::sandbox::{CreateSpec, ProviderError};
+
+/// A sandbox that is up and nobody's.
+pub struct Ready {
+    make: Make,
+    seen: Seen,
+    directory: Unnamed,
+    up: Up,
+}
+
+impl Ready {
+    /// Whether it is what a create would start now, and nothing has ended it.
+    fn is_as_new(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut polled = [PollFd::new(self.up.arrived.socket.get_ref(), PollFlags::empty())];
+        matches!(poll(&mut polled, Some(&now)), Ok(0)) && self.seen == Seen::now()
+    }
+
+    /// Ends it; then its directory goes, which takes a few system calls.
+    async fn end(self) {
+        let Self { directory, up, .. } = self;
+        up.end().await;
+        drop(directory);
+    }
+}
+
+/// Where sandboxes wait to be asked for.
+pub struct Warm {
+    /// How many wait at most, each of another make.
+    most: usize,
+    disk: Arc<Disk>,
+    starter: Arc<Starter>,
+    ids: Arc<dyn IdSource>,
+    runtime: Handle,
+    pool: Mutex<Pool>,
+}
+
+#[derive(Default)]
+struct Pool {
+    /// The one that was made last comes last.
+    ready: Vec<Ready>,
+    /// Creates that are under way.
+    creates: usize,
+    /// What starts the next one.
+    starting: Option<AbortHandle>,
+    is_closed: bool,
+}
+
+/// A create that is under way.
+pub struct Creating<'a>(&'a Warm);
+
+impl Drop for Creating<'_> {
+    fn drop(&mut self) {
+        self.0.pool().creates -= 1;
+    }
+}
+
+impl Warm {
+    /// An empty pool of at most so many.
+    pub fn new(
+        most: usize,
+        disk: Arc<Disk>,
+        starter: Arc<Starter>,
+        ids: Arc<dyn IdSource>,
+        runtime: Handle,
+    ) -> Self {
+        Self { most, disk, starter, ids, runtime, pool: Mutex::default() }
+    }
+
+    /// Notes that a create is under way.
+    pub fn creating(&self) -> Creating<'_> {
+        self.pool().creates += 1;
+        Creating(self)
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.pool().ready.len()
+    }
+
+    /// One of this make, for whoever will name it.
+    pub fn take(&self, make: &Make) -> Option<Ready> {
+        loop {
+            let ready = {
+                let waiting = &mut self.pool().ready;
+                waiting.iter().position(|ready| ready.make == *make).map(|at| waiting.remove(at))?
+            };
+            if ready.is_as_new() {
+                return Some(ready);
+            }
+            self.runtime.spawn(ready.end());
+        }
+    }
+
+    /// Makes one an object, and gives it away; it waits again where that was not to be.
+    ///
+    /// # Errors
+    /// What the file system answers; it ends then.
+    pub fn name(
+        &self,
+        mut ready: Ready,
+        spec: &CreateSpec,
+        wanted: impl FnOnce() -> bool,
+    ) -> io::Result<(Naming, Option<Up>)> {
+        match ready.directory.name(spec, wanted) {
+            Ok(named @ Naming::Named(_)) => Ok((named, Some(ready.up))),
+            Ok(not @ (Naming::Taken | Naming::Unwanted)) => {
+                self.put(ready);
+                Ok((not, None))
+            }
+            Err(error) => {
+                self.runtime.spawn(ready.end());
+                Err(error)
+            }
+        }
+    }
+
+    fn put(&self, ready: Ready) {
+        let too_many = {
+            let mut pool = self.pool();
+            pool.ready.push(ready);
+            let most = if pool.is_closed { 0 } else { self.most };
+            let excess = pool.ready.len().saturating_sub(most);
+            pool.ready.drain(..excess).collect::<Vec<_>>()
+        };
+        for ready in too_many {
+            self.runtime.spawn(ready.end());
+        }
+    }
+
+    /// Sees to it that one of this make waits, unless creates are under way: the last of them asks
+    /// again.
+    pub fn keep(self: &Arc<Self>, make: Make) {
+        if self.most == 0 || make.reach == Reach::Host {
+            return;
+        }
+        let mut pool = self.pool();
+        let is_there = pool.ready.iter().any(|ready| ready.make == make);
+        if is_there || pool.is_closed || pool.creates > 0 || pool.starting.is_some() {
+            return;
+        }
+        let warm = Arc::clone(self);
+        let starting = self.runtime.spawn(async move {
+            let started = warm.start(make).await;
+            warm.pool().starting = None;
+            match started {
+                Ok(ready) => warm.put(ready),
+                // Whoever asks for one starts it, and is told.
+                Err(error) => tracing::debug!(%error, "no sandbox could be started ahead"),
+            }
+        });
+        pool.starting = Some(starting.abort_handle());
+    }
+
+    async fn start(&self, make: Make) -> Result<Ready, ProviderError> {
+        let seen = Seen::now();
+        let (disk, id) = (Arc::clone(&self.disk), self.ids.request_id());
+        let disk_mb = make.resources.disk_mb;
+        let laid_out = self.runtime.spawn_blocking(move || {
+            let directory = disk.lay_out(id, disk_mb)?;
+            directory.sync()?;
+            Ok((directory.open()?, directory))
+        });
+        let laid_out = laid_out.await.map_err(|_| super::ending())?;
+        let (opened, directory) = laid_out.map_err(super::disk_failed)?;
+        let up = self.starter.start("warm", &opened, directory.host_id, &make).await?;
+        Ok(Ready { make, seen, directory, up })
+    }
+
+    /// Ends all that wait, and keeps none any more.
+    pub fn close(&self) {
+        let mut pool = self.pool();
+        pool.is_closed = true;
+        pool.ready.clear();
+        if let Some(starting) = pool.starting.take() {
+            starting.abort();
+        }
+    }
+
+    /// The pool, also where a thread panicked under it: it is whole between statements.
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

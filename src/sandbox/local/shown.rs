@@ -1,0 +1,85 @@
+//! What of the host's files sandboxes are shown, and whether that has changed.
+
+use std::fs::{Metadata, symlink_metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The host's program directories. Links among them (`/bin` → `usr/bin`) are made again as links.
+pub const PROGRAMS: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// What programs need of the host's `/etc`, none of it secret: the linker's cache, certificates,
+/// the names behind `/etc/alternatives`, numbers and names of protocols, the time zone, and the
+/// settings of language runtimes that Debian keeps there.
+pub const SETTINGS: [&str; 17] = [
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ca-certificates",
+    "pki/tls/certs",
+    "pki/ca-trust/extracted",
+    "crypto-policies",
+    "alternatives",
+    "protocols",
+    "services",
+    "mime.types",
+    "localtime",
+    "timezone",
+    "os-release",
+    "terminfo",
+];
+
+/// Directories in the host's `/etc` that begin like this are a language runtime's settings.
+pub const RUNTIME_SETTINGS: [&str; 3] = ["java-", "python3", "perl"];
+
+/// What the host shows at one moment. A sandbox is shown each file as it was when it was started: one
+/// that has been put in its place since is another. Directories it sees as they are.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Seen(Vec<Option<Version>>);
+
+/// Device, number and last change of a file; a directory's last change is left out.
+type Version = (u64, u64, Option<(i64, i64)>);
+
+impl Seen {
+    /// What it shows now: some thirty looks at names that the kernel has in memory.
+    pub fn now() -> Self {
+        Self::below(Path::new("/"))
+    }
+
+    fn below(root: &Path) -> Self {
+        let version = |at: Metadata| {
+            let change = (!at.is_dir()).then(|| (at.ctime(), at.ctime_nsec()));
+            (at.dev(), at.ino(), change)
+        };
+        let look = |path: &Path| symlink_metadata(root.join(path)).ok().map(version);
+        let programs = PROGRAMS.iter().map(|path| look(Path::new(path)));
+        let settings = SETTINGS.iter().map(|name| look(&Path::new("etc").join(name)));
+        Self(programs.chain(settings).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_replaced_is_news_and_one_more_in_a_directory_is_not() {
+        let root = tempfile::tempdir().expect("a directory");
+        let at = |path: &str| root.path().join(path);
+        let seen = || Seen::below(root.path());
+        fs::create_dir_all(at("etc/ssl/certs")).expect("made");
+        fs::write(at("etc/localtime"), "noon").expect("written");
+        let before = seen();
+        fs::write(at("etc/ssl/certs/one.pem"), "one more").expect("written");
+        assert_eq!(seen(), before);
+        fs::write(at("etc/new"), "noon").expect("written");
+        fs::rename(at("etc/new"), at("etc/localtime")).expect("replaced");
+        let after = seen();
+        assert_ne!(after, before);
+        fs::create_dir(at("usr")).expect("made");
+        assert_ne!(seen(), after);
+    }
+}
