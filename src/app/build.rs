@@ -197,6 +197,11 @@ fn open_providers(
         let server = Some(address);
         let local = LocalConfig { require_limits, warm_pool, server, ..LocalConfig::new(dir) };
         let provider = LocalProvider::open(local, Arc::clone(clock), Arc::clone(ids))?;
+        // Most sandboxes are made from it, the first of them too.
+        let default = config.templates.get(&TemplateName::trusted("default"));
+        if let Some(template) = default.filter(|t| t.provider.as_str() == "local") {
+            provider.keep_warm(template);
+        }
         providers.insert(ProviderName::trusted("local"), Arc::new(provider));
     }
     for template in config.templates.values() {

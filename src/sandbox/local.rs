@@ -64,7 +64,7 @@ use super::{
     TargetCall, Terminal, TerminalRequest, Traits, Uniqueness, WorkError, WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
-use crate::types::InstanceId;
+use crate::types::{InstanceId, Template};
 use objects::Objects;
 
 pub use inside::run_hidden_command;
@@ -158,6 +158,11 @@ impl LocalProvider {
         ids: Arc<dyn IdSource>,
     ) -> Result<Self, OpenError> {
         Ok(Self { objects: Objects::open(config, clock, ids)? })
+    }
+
+    /// Starts a sandbox for whoever asks first for one like this, unless one waits already.
+    pub fn keep_warm(&self, template: &Template) {
+        self.objects.keep_warm(&template.resources, &template.network);
     }
 
     /// How many sandboxes are up that nobody has asked for yet.

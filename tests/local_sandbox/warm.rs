@@ -145,10 +145,14 @@ async fn none_waits_where_none_is_to_and_nothing_is_left_of_one() {
 
     let Local { dir, provider } = local;
     drop(provider);
-    let open =
-        || LocalProvider::open(config(dir.path()), Arc::new(SystemClock), Arc::new(SystemIds));
-    until("the directory", || open().is_ok()).await;
-    let local = Local { provider: open().expect("it was"), dir };
+    let mut opened = None;
+    until("the directory", || {
+        let config = config(dir.path());
+        opened = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds)).ok();
+        opened.is_some()
+    })
+    .await;
+    let local = Local { provider: opened.expect("it is"), dir };
     make(&local, "third").await;
     waits(&local).await;
     let directories = unnamed(local.dir.path());

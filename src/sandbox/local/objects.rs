@@ -32,7 +32,7 @@ use super::spawner::Spawner;
 use super::{LocalConfig, OpenError};
 use crate::clock::{Clock, IdSource};
 use crate::sandbox::{CreateSpec, Object, ProviderError, Strike, Target, WorkError};
-use crate::types::{ExternalId, ObjectName, ObjectState, Timestamp};
+use crate::types::{ExternalId, Network, ObjectName, ObjectState, Resources, Timestamp};
 
 /// How long a delete waits for the removal that it has begun. Most trees are gone by then, and
 /// the caller's next look finds them absent.
@@ -250,6 +250,11 @@ impl Objects {
             // It goes on; or its thread has ended, and the next delete begins again.
             Ok(Err(_)) | Err(_) => Ok(()),
         }
+    }
+
+    /// Sees to it that a sandbox like this waits.
+    pub fn keep_warm(&self, resources: &Resources, network: &Network) {
+        self.warm.keep(Make { resources: resources.clone(), reach: proxy::reach(network) });
     }
 
     /// How many sandboxes wait to be asked for.

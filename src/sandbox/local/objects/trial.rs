@@ -22,6 +22,7 @@ const MAKE: Make = Make {
 impl Objects {
     /// Why sandboxes can't be made here; `None` where they can.
     pub async fn trouble(&self) -> Option<String> {
+        self.warm.refresh();
         let mut last = self.last_look.lock().await;
         if let Some((at, trouble)) = &*last {
             let good_for = if trouble.is_some() { BAD_FOR } else { GOOD_FOR };

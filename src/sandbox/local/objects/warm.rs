@@ -12,7 +12,8 @@
 //! - **Nothing waits for it.** Where none like it is up, a create starts its own. Others are started
 //!   only while no create is under way, one at a time.
 //! - **As if started now.** One that was started before the host's settings changed is not given away
-//!   ([`Seen`]); nor is one that shares the host's network, whose settings change by themselves.
+//!   ([`Seen`]), and is replaced when somebody asks for the provider's health. None waits that shares
+//!   the host's network, whose settings change by themselves.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,6 +117,16 @@ impl Warm {
             if ready.is_as_new() {
                 return Some(ready);
             }
+            self.runtime.spawn(ready.end());
+        }
+    }
+
+    /// Replaces what would not be given away any more.
+    pub fn refresh(self: &Arc<Self>) {
+        let stale: Vec<Ready> =
+            self.pool().ready.extract_if(.., |ready| !ready.is_as_new()).collect();
+        for ready in stale {
+            self.keep(ready.make.clone());
             self.runtime.spawn(ready.end());
         }
     }
