@@ -28,5 +28,7 @@ mod seccomp;
 mod terminal;
 #[path = "local_sandbox/tools.rs"]
 mod tools;
+#[path = "local_sandbox/uploads.rs"]
+mod uploads;
 #[path = "local_sandbox/warm.rs"]
 mod warm;

@@ -175,7 +175,7 @@ impl Sandbox<'_> {
         self.write_bytes(path, content).await.expect("written");
     }
 
-    async fn write_bytes(&self, path: &[u8], content: Bytes) -> Result<Written, WorkError> {
+    pub async fn write_bytes(&self, path: &[u8], content: Bytes) -> Result<Written, WorkError> {
         let (sender, chunks) = mpsc::channel(1);
         tokio::spawn(async move { sender.send(Ok(content)).await });
         let path = WorkspacePath::parse(path).expect("a path");

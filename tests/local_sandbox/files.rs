@@ -198,7 +198,7 @@ async fn archive_of(sandbox: &Sandbox<'_>, path: &[u8]) -> Result<Vec<u8>, WorkE
     Ok(bytes)
 }
 
-async fn unpack(sandbox: &Sandbox<'_>, path: &[u8], archive: Vec<u8>) -> Result<(), WorkError> {
+pub async fn unpack(sandbox: &Sandbox<'_>, path: &[u8], archive: Vec<u8>) -> Result<(), WorkError> {
     let (sender, chunks) = tokio::sync::mpsc::channel(1);
     tokio::spawn(async move {
         for piece in archive.chunks(50_000) {

@@ -2,7 +2,8 @@
 //!
 //! PID 1 opens; the server reads and writes through what was opened. It believes nothing about it:
 //! a file must be regular and on the workspace's own device, so that a hostile PID 1 can't have
-//! the server block on a FIFO or write with its own rights into the likes of `/proc`.
+//! the server block on a FIFO or write with its own rights into the likes of `/proc`. Since the
+//! limit on a file's length holds for the sandbox's processes only, the server keeps to it by itself.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -151,8 +152,11 @@ pub async fn write(
     let mut write = Write { link: Arc::clone(link), id: call.id, is_over: false };
     let (file, _) = opened(&mut call).await?;
     let mut file = tokio::fs::File::from_std(file);
+    let mut room = link.file_mb_max.saturating_mul(1 << 20);
     while let Some(chunk) = content.recv().await {
         let chunk = chunk.map_err(|why| broken(format!("the content broke off: {why}")))?;
+        let len = chunk.len() as u64;
+        room = room.checked_sub(len).ok_or_else(|| too_long(link.file_mb_max))?;
         file.write_all(&chunk).await.map_err(no_room)?;
     }
     file.flush().await.map_err(no_room)?;
@@ -163,6 +167,10 @@ pub async fn write(
         (Answer::Done { flag: false, .. }, _) => Ok(Written::Created),
         _ => Err(broken("the sandbox gave an answer that makes no sense")),
     }
+}
+
+fn too_long(mb_max: u64) -> WorkError {
+    WorkError::Refused(format!("a file may not be longer than {mb_max} MB, the disk limit"))
 }
 
 fn no_room(error: std::io::Error) -> WorkError {

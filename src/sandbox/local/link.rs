@@ -47,6 +47,8 @@ pub struct Link {
     pub target: Target,
     /// The device that the workspace is on: files that PID 1 opens must be on it.
     pub device: u64,
+    /// The longest file that a command could write, in MiB.
+    pub file_mb_max: u64,
     socket: AsyncFd<OwnedFd>,
     waiting: Mutex<Waiting>,
     next_id: AtomicU64,
@@ -60,6 +62,7 @@ impl Link {
     pub fn new(
         arrived: Arrived,
         target: Target,
+        file_mb_max: u64,
         on_gone: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Arc<Self> {
         let Arrived { socket, launcher, pidfd, device, listener: _ } = arrived;
@@ -67,6 +70,7 @@ impl Link {
         let link = Arc::new(Self {
             target,
             device,
+            file_mb_max,
             socket,
             waiting: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),

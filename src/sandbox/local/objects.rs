@@ -381,7 +381,7 @@ impl Objects {
         let (itself, name) = (Weak::clone(&self.itself), stored.name.clone());
         let proxy = self.proxies.start(arrived.listener.take(), &owned.network);
         let kept = (Arc::clone(&group), proxy);
-        let link = Link::new(arrived, target, move |link| {
+        let link = Link::new(arrived, target, owned.resources.disk_mb, move |link| {
             drop(kept);
             if let Some(objects) = itself.upgrade() {
                 let mut links = locked(&objects.links);

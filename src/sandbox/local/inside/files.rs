@@ -21,6 +21,7 @@ use rustix::fs::{
     renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::super::frame::Trouble;
 use super::super::listing::{ENTRY_NAMES_MAX, Entry, LEVELS_MAX};
@@ -94,9 +95,18 @@ impl From<Errno> for Failure {
         let message = match errno {
             Errno::XDEV => "it leads out of the workspace".into(),
             Errno::LOOP => "it leads through a link that is not followed".into(),
+            Errno::FBIG => too_long(),
             other => explain(other),
         };
         Self { kind, message }
+    }
+}
+
+/// That a file would become longer than what this process may write.
+fn too_long() -> String {
+    match getrlimit(Resource::Fsize).current {
+        Some(max) => format!("a file may not be longer than {} MB, the disk limit", max >> 20),
+        None => explain(Errno::FBIG),
     }
 }
 
