@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::files::{CHUNK_LEN_MAX, CHUNKS_LEN, TREE_WAIT};
 use super::frame::{Answer, FileWork, Request};
-use super::link::{Call, Link, broken, ends, pipe};
+use super::link::{Call, Link, Reply, broken, ends, pipe};
 use crate::sandbox::{ChunkReceiver, WorkError, WorkspacePath};
 
 /// Reads a directory as an archive.
@@ -78,10 +78,17 @@ pub async fn unpack(
     let mut call = link.call(|id| Request::Files { id, work }, &ends([&reader])).await?;
     drop(reader);
     let mut writer = Sender::from_owned_fd(writer).map_err(broken)?;
-    while let Some(chunk) = archive.recv().await {
+    loop {
+        let chunk = tokio::select! {
+            biased;
+            // It reads no more, whatever would still come.
+            answer = call.answer_at_last() => return is_done(answer),
+            chunk = archive.recv() => chunk,
+        };
+        let Some(chunk) = chunk else { break };
         let chunk = chunk.map_err(|why| broken(format!("the archive broke off: {why}")))?;
         let written = tokio::time::timeout(TREE_WAIT, writer.write_all(&chunk)).await;
-        // It reads no more: its answer says why.
+        // Its answer says why.
         if written.map_err(|_| broken("nothing more was read of the archive"))?.is_err() {
             break;
         }
@@ -91,7 +98,11 @@ pub async fn unpack(
 }
 
 async fn done(call: &mut Call) -> Result<(), WorkError> {
-    match call.answer_within(TREE_WAIT).await? {
+    is_done(call.answer_within(TREE_WAIT).await)
+}
+
+fn is_done(answer: Result<Reply, WorkError>) -> Result<(), WorkError> {
+    match answer? {
         (Answer::Done { .. }, _) => Ok(()),
         _ => Err(broken("the sandbox gave an answer that makes no sense")),
     }

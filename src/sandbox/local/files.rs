@@ -4,6 +4,7 @@
 //! a file must be regular and on the workspace's own device, so that a hostile PID 1 can't have
 //! the server block on a FIFO or write with its own rights into the likes of `/proc`. Since the
 //! limit on a file's length holds for the sandbox's processes only, the server keeps to it by itself.
+//! And it lets go of a file when the sandbox ends: no workspace is free while somebody has one open.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc;
 
@@ -121,21 +122,34 @@ pub async fn read(
     let (sender, chunks) = mpsc::channel(CHUNKS_LEN);
     tokio::spawn(async move {
         // No more than what was told, however fast the file grows.
-        let mut file = tokio::fs::File::from_std(file).take(len);
-        loop {
-            let mut chunk = BytesMut::with_capacity(CHUNK_LEN_MAX);
-            let piece = match file.read_buf(&mut chunk).await {
-                Ok(0) => return,
-                Ok(_) => Ok(Bytes::from(chunk)),
-                Err(error) => Err(error.to_string()),
-            };
-            let is_last = piece.is_err();
-            if sender.send(piece).await.is_err() || is_last {
-                return;
-            }
+        let file = tokio::fs::File::from_std(file).take(len);
+        let is_ending = tokio::select! {
+            biased;
+            () = call.ending() => true,
+            () = pass_on(file, &sender) => false,
+        };
+        if is_ending {
+            // Whoever reads may have gone too.
+            let _ = sender.send(Err(WorkError::NotRunning.to_string())).await;
         }
     });
     Ok(FileContent { size, range, chunks })
+}
+
+/// Reads until the end, an error, or nobody listens.
+async fn pass_on(mut file: impl AsyncRead + Unpin, reader: &mpsc::Sender<Result<Bytes, String>>) {
+    loop {
+        let mut chunk = BytesMut::with_capacity(CHUNK_LEN_MAX);
+        let piece = match file.read_buf(&mut chunk).await {
+            Ok(0) => return,
+            Ok(_) => Ok(Bytes::from(chunk)),
+            Err(error) => Err(error.to_string()),
+        };
+        let is_last = piece.is_err();
+        if reader.send(piece).await.is_err() || is_last {
+            return;
+        }
+    }
 }
 
 /// Writes a file whole.
@@ -145,21 +159,18 @@ pub async fn read(
 pub async fn write(
     link: &Arc<Link>,
     path: &WorkspacePath,
-    mut content: ChunkReceiver,
+    content: ChunkReceiver,
 ) -> Result<Written, WorkError> {
     let order = |id| Request::Write { id, path: path.as_bytes().to_vec() };
     let mut call = link.call(order, &[]).await?;
     let mut write = Write { link: Arc::clone(link), id: call.id, is_over: false };
     let (file, _) = opened(&mut call).await?;
-    let mut file = tokio::fs::File::from_std(file);
-    let mut room = link.file_mb_max.saturating_mul(1 << 20);
-    while let Some(chunk) = content.recv().await {
-        let chunk = chunk.map_err(|why| broken(format!("the content broke off: {why}")))?;
-        let len = chunk.len() as u64;
-        room = room.checked_sub(len).ok_or_else(|| too_long(link.file_mb_max))?;
-        file.write_all(&chunk).await.map_err(no_room)?;
+    let file = tokio::fs::File::from_std(file);
+    tokio::select! {
+        biased;
+        () = call.ending() => return Err(WorkError::NotRunning),
+        filled = fill(file, content, link.file_mb_max) => filled?,
     }
-    file.flush().await.map_err(no_room)?;
     write.is_over = true;
     let order = |id| Request::Finish { id, write: write.id, keep: true };
     match link.call(order, &[]).await?.answer().await? {
@@ -167,6 +178,21 @@ pub async fn write(
         (Answer::Done { flag: false, .. }, _) => Ok(Written::Created),
         _ => Err(broken("the sandbox gave an answer that makes no sense")),
     }
+}
+
+/// Writes all that comes, up to the longest that a file may be.
+async fn fill(
+    mut file: tokio::fs::File,
+    mut content: ChunkReceiver,
+    mb_max: u64,
+) -> Result<(), WorkError> {
+    let mut room = mb_max.saturating_mul(1 << 20);
+    while let Some(chunk) = content.recv().await {
+        let chunk = chunk.map_err(|why| broken(format!("the content broke off: {why}")))?;
+        room = room.checked_sub(chunk.len() as u64).ok_or_else(|| too_long(mb_max))?;
+        file.write_all(&chunk).await.map_err(no_room)?;
+    }
+    file.flush().await.map_err(no_room)
 }
 
 fn too_long(mb_max: u64) -> WorkError {

@@ -252,12 +252,28 @@ impl Call {
     /// # Errors
     /// [`WorkError`].
     pub async fn answer_within(&mut self, wait: Duration) -> Result<Reply, WorkError> {
-        match tokio::time::timeout(wait, self.answers.recv()).await {
-            Ok(Some((Answer::Failed { kind, message, .. }, _))) => Err(failure(kind, message)),
-            Ok(Some(reply)) => Ok(reply),
-            Ok(None) => Err(WorkError::NotRunning),
+        match tokio::time::timeout(wait, self.answer_at_last()).await {
+            Ok(answer) => answer,
             Err(_) => Err(WorkError::Broken("the sandbox does not answer".into())),
         }
+    }
+
+    /// The next answer, however long it takes.
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    pub async fn answer_at_last(&mut self) -> Result<Reply, WorkError> {
+        match self.answers.recv().await {
+            Some((Answer::Failed { kind, message, .. }, _)) => Err(failure(kind, message)),
+            Some(reply) => Ok(reply),
+            None => Err(WorkError::NotRunning),
+        }
+    }
+
+    /// Returns once the sandbox is ending. Whoever holds a file of the workspace must let go of it
+    /// then: the workspace is busy until that.
+    pub async fn ending(&mut self) {
+        while self.answers.recv().await.is_some() {}
     }
 
     /// The next answer, however long it takes; `None` where the sandbox has ended.
