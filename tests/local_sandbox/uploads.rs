@@ -2,11 +2,12 @@
 //! nothing of its own behind.
 
 use bytes::Bytes;
-use issuebox::sandbox::{SandboxProvider, WorkError};
+use issuebox::sandbox::{SandboxProvider, WorkError, WorkspacePath};
 use issuebox::types::Resources;
+use tokio::sync::mpsc;
 
 use super::files::unpack;
-use crate::common::{Local, Sandbox, spec, target};
+use crate::common::{Local, Sandbox, call, spec, target};
 
 /// A sandbox whose files may have 16 MiB.
 async fn small<'a>(local: &'a Local, name: &str) -> Sandbox<'a> {
@@ -45,4 +46,41 @@ async fn a_file_is_no_longer_than_a_command_could_make_it() {
     let reason = if is_whole { "no space left on device" } else { named };
     assert!(why.contains(reason), "{why}");
     assert_eq!(sandbox.sh("ls -A; cat file").await, "file\nold", "nothing of either is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_killed_on_its_way_leaves_nothing() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("killed").await;
+    sandbox.sh("head -c 3000000 /dev/zero > big; echo old > packed; echo old > file; echo own > .issuebox-new-1-0").await;
+    let path = |path: &[u8]| WorkspacePath::parse(path).expect("a path");
+    let archive = archive_of_zeros(1 << 20);
+    let (unpacking, chunks) = mpsc::channel(1);
+    let unpack = local.provider.unpack_directory(sandbox.target.clone(), path(b""), chunks);
+    let (writing, chunks) = mpsc::channel(1);
+    let write = local.provider.write_file(sandbox.target.clone(), path(b"file"), chunks);
+    let part = issuebox::sandbox::FilePart::Whole;
+    let read = local.provider.read_file(sandbox.target.clone(), path(b"big"), part);
+    let mut read = read.await.expect("opened");
+    let half = async {
+        // More than a pipe holds: the file is being made.
+        unpacking.send(Ok(Bytes::copy_from_slice(&archive[..300_000]))).await.expect("taken");
+        writing.send(Ok(Bytes::from(vec![0; 300_000]))).await.expect("taken");
+        drop((unpacking.reserve().await, writing.reserve().await));
+        let mut kill = call(&sandbox.target);
+        kill.force = true;
+        // Nobody who has a file open keeps the sandbox from ending.
+        local.provider.stop(kill).await.expect("stopped");
+        drop((unpacking, writing));
+    };
+    let (unpacked, written, ()) = tokio::join!(unpack, write, half);
+    assert!(unpacked.is_err() && written.is_err(), "{unpacked:?} {written:?}");
+    let mut last = None;
+    while let Some(piece) = read.chunks.recv().await {
+        last = Some(piece);
+    }
+    assert_eq!(last, Some(Err("the sandbox is not running".into())), "it is not the whole file");
+    local.provider.start(call(&sandbox.target)).await.expect("started");
+    let found = sandbox.sh("rm big; ls -A; cat packed file .issuebox-new-1-0").await;
+    assert_eq!(found, ".issuebox-new-1-0\nfile\npacked\nold\nold\nown\n");
 }

@@ -6,10 +6,11 @@
 //! `O_NONBLOCK` keeps a FIFO from blocking. PID 1 has no privileges, so nothing is done here that
 //! a command in the sandbox could not do itself.
 //!
-//! A write goes to a new file beside the old, which takes its place by a rename: a write that is
-//! broken off leaves the old file as it was.
+//! A write goes to a new file, which takes the old one's place once it is whole: a write that is
+//! broken off leaves the old file as it was, and nothing else.
 
 mod change;
+mod fresh;
 mod pack;
 mod unpack;
 
@@ -18,10 +19,12 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat2,
-    renameat, statat, unlinkat,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
+
+use fresh::Fresh;
 
 use super::super::frame::Trouble;
 use super::super::listing::{ENTRY_NAMES_MAX, Entry, LEVELS_MAX};
@@ -113,8 +116,7 @@ fn too_long() -> String {
 /// A new file that has not taken its place yet.
 struct OpenWrite {
     id: u64,
-    directory: OwnedFd,
-    temporary: String,
+    fresh: Fresh,
     name: Vec<u8>,
 }
 
@@ -157,16 +159,12 @@ impl Files {
         let (parent, name) = split(path)?;
         let directory = self.directories(parent)?;
         let replaced = replaced_mode(&directory, name)?;
-        let temporary = format!(".issuebox-write-{id}");
-        // Ids begin anew with each start of the sandbox: one that was broken off may have left its own.
-        let _ = unlinkat(&directory, &temporary, AtFlags::empty());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let flags = flags | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(&directory, &temporary, flags, Mode::from_raw_mode(0o644))?;
+        let fresh = Fresh::make(directory, Mode::from_raw_mode(0o644))?;
         if let Some(mode) = replaced {
-            fchmod(&file, mode)?;
+            fchmod(&fresh.file, mode)?;
         }
-        self.writes.push_back(OpenWrite { id, directory, temporary, name: name.to_vec() });
+        let file = fresh.file.try_clone()?;
+        self.writes.push_back(OpenWrite { id, fresh, name: name.to_vec() });
         Ok(file)
     }
 
@@ -175,17 +173,12 @@ impl Files {
         let at = self.writes.iter().position(|open| open.id == write);
         let open = at.and_then(|at| self.writes.remove(at));
         let open = open.ok_or_else(|| Failure::new(Trouble::Broken, "there is no such write"))?;
-        let place = || {
-            let replaced = replaced_mode(&open.directory, &open.name)?.is_some();
-            renameat(&open.directory, &open.temporary, &open.directory, &open.name)?;
-            Ok(replaced)
-        };
-        let placed = if keep { place() } else { Ok(false) };
-        if !keep || placed.is_err() {
-            // It may have been removed by a command; then there is nothing to tidy.
-            let _ = unlinkat(&open.directory, &open.temporary, AtFlags::empty());
+        if !keep {
+            return Ok(false);
         }
-        placed
+        let replaced = replaced_mode(&open.fresh.directory, &open.name)?.is_some();
+        open.fresh.place(&open.name)?;
+        Ok(replaced)
     }
 
     /// Deletes a file, a link, or a directory with all that is in it.

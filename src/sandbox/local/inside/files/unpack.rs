@@ -24,12 +24,13 @@ use std::rc::Rc;
 
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, fchmod,
-    futimens, linkat, mkdirat, renameat, statat, symlinkat, unlinkat,
+    futimens, linkat, mkdirat, statat, symlinkat,
 };
 use rustix::io::Errno;
 use tar::{Archive, Entry, EntryType};
 
 use super::super::super::frame::Trouble;
+use super::fresh::{Fresh, place};
 use super::{Failure, Files, RESOLVE, beneath, directories, split};
 use crate::sandbox::WorkspacePath;
 
@@ -63,12 +64,7 @@ pub(super) fn unpack(directory: OwnedFd, from: impl Read) -> Result<(), Failure>
     let (left, has_ended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
     let metered = Metered { from, left: Rc::clone(&left), has_ended: Rc::clone(&has_ended) };
     let mut archive = Archive::new(metered);
-    let mut tree = Tree {
-        root: directory,
-        temporary: format!(".issuebox-unpack-{}", std::process::id()),
-        closed: BTreeMap::new(),
-        closed_len: 0,
-    };
+    let mut tree = Tree { root: directory, closed: BTreeMap::new(), closed_len: 0 };
     let mut last = b"the beginning".to_vec();
     let mut entries = archive.entries()?;
     for count in 0.. {
@@ -126,8 +122,6 @@ impl<R: Read> Read for Metered<R> {
 /// The directory that the archive's entries go to.
 struct Tree {
     root: OwnedFd,
-    /// The name that a new file has until it takes its place.
-    temporary: String,
     /// Directories that nothing could be put into with the permissions they are to have, by path:
     /// what is said last of one counts.
     closed: BTreeMap<Vec<u8>, Mode>,
@@ -165,21 +159,15 @@ impl Tree {
         }
         let (above, name) = split(&path)?;
         let above = directories(&self.root, above, THROUGH_NO_LINK)?;
-        // One that was broken off may have left its own.
-        let _ = unlinkat(&above, &self.temporary, AtFlags::empty());
-        let made = match kind {
-            EntryType::Regular | EntryType::Continuous => self.file(&above, entry),
-            EntryType::Symlink => self.link(&above, entry),
-            EntryType::Link => self.hard_link(&above, entry),
+        match kind {
+            EntryType::Regular | EntryType::Continuous => file(above, name, entry),
+            EntryType::Symlink => link(&above, name, entry),
+            EntryType::Link => self.hard_link(&above, name, entry),
             EntryType::Char | EntryType::Block => Err(wrong("it is a device")),
             EntryType::Fifo => Err(wrong("it is a FIFO")),
             EntryType::GNUSparse => Err(wrong("it is a sparse file; archive it without --sparse")),
             other => Err(wrong(format!("its type {:?} is not known", char::from(other.as_byte())))),
-        };
-        let placed = made.and_then(|()| Ok(renameat(&above, &self.temporary, &above, name)?));
-        // A link to the very file that is there already is not renamed; and a failure leaves nothing.
-        let _ = unlinkat(&above, &self.temporary, AtFlags::empty());
-        placed
+        }
     }
 
     fn directory(&mut self, path: &[u8], mode: u32) -> Result<(), Failure> {
@@ -214,30 +202,12 @@ impl Tree {
         beneath(&self.root, path, OFlags::RDONLY | OFlags::DIRECTORY, THROUGH_NO_LINK)
     }
 
-    fn file<R: Read>(&self, above: &OwnedFd, entry: &mut Entry<'_, R>) -> Result<(), Failure> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(above, &self.temporary, flags, Mode::from_raw_mode(0o600))?;
-        let mut file = File::from(file);
-        let (size, header) = (entry.size(), entry.header());
-        let (mode, time) = (Mode::from_raw_mode(header.mode()? & 0o777), header.mtime()?);
-        let copied = io::copy(entry, &mut file)?;
-        if copied < size {
-            return Err(wrong(format!("it is cut off: {copied} of {size} bytes came")));
-        }
-        fchmod(&file, mode)?;
-        let modified = Timespec { tv_sec: i64::try_from(time).unwrap_or(i64::MAX), tv_nsec: 0 };
-        let accessed = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-        let times = Timestamps { last_access: accessed, last_modification: modified };
-        Ok(futimens(&file, &times)?)
-    }
-
-    fn link<R: Read>(&self, above: &OwnedFd, entry: &Entry<'_, R>) -> Result<(), Failure> {
-        let target = target(entry)?;
-        Ok(symlinkat(target, above, &self.temporary)?)
-    }
-
-    fn hard_link<R: Read>(&self, above: &OwnedFd, entry: &Entry<'_, R>) -> Result<(), Failure> {
+    fn hard_link<R: Read>(
+        &self,
+        above: &OwnedFd,
+        name: &[u8],
+        entry: &Entry<'_, R>,
+    ) -> Result<(), Failure> {
         let target = target(entry)?;
         let of_target = |failure: Failure| {
             let Failure { kind, message } = failure;
@@ -245,14 +215,15 @@ impl Tree {
         };
         let link = || {
             let path = clean(&target)?;
-            let (directory, name) = split(&path)?;
+            let (directory, old) = split(&path)?;
             let flags = OFlags::PATH | OFlags::DIRECTORY;
             let directory = beneath(&self.root, directory, flags, THROUGH_NO_LINK)?;
-            let stat = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let stat = statat(&directory, old, AtFlags::SYMLINK_NOFOLLOW)?;
             if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
                 return Err(wrong("that is not a regular file"));
             }
-            Ok(linkat(&directory, name, above, &self.temporary, AtFlags::empty())?)
+            let make = |name: &[u8]| linkat(&directory, old, above, name, AtFlags::empty());
+            Ok(place(above, name, make)?)
         };
         link().map_err(of_target)
     }
@@ -266,6 +237,29 @@ impl Tree {
         }
         Ok(())
     }
+}
+
+/// A regular file, which takes its place once it has come whole.
+fn file<R: Read>(above: OwnedFd, name: &[u8], entry: &mut Entry<'_, R>) -> Result<(), Failure> {
+    let fresh = Fresh::make(above, Mode::from_raw_mode(0o600))?;
+    let mut file = File::from(fresh.file.try_clone()?);
+    let (size, header) = (entry.size(), entry.header());
+    let (mode, time) = (Mode::from_raw_mode(header.mode()? & 0o777), header.mtime()?);
+    let copied = io::copy(entry, &mut file)?;
+    if copied < size {
+        return Err(wrong(format!("it is cut off: {copied} of {size} bytes came")));
+    }
+    fchmod(&file, mode)?;
+    let modified = Timespec { tv_sec: i64::try_from(time).unwrap_or(i64::MAX), tv_nsec: 0 };
+    let accessed = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let times = Timestamps { last_access: accessed, last_modification: modified };
+    futimens(&file, &times)?;
+    Ok(fresh.place(name)?)
+}
+
+fn link<R: Read>(above: &OwnedFd, name: &[u8], entry: &Entry<'_, R>) -> Result<(), Failure> {
+    let target = target(entry)?;
+    Ok(place(above, name, |name| symlinkat(&*target, above, name))?)
 }
 
 /// What a link points at, as it is written.
