@@ -131,9 +131,13 @@ pub fn too_large(len_max: u64) -> ApiError {
 
 /// 408.
 pub fn too_slow() -> ApiError {
-    // The rest of the body may still come, so the connection cannot serve another request.
-    ApiError::new(Code::RequestTimeout, "the body did not come in time")
-        .header(header::CONNECTION, header::HeaderValue::from_static("close"))
+    cut_short(ApiError::new(Code::RequestTimeout, "the body did not come in time"))
+}
+
+/// An answer to a body that nobody reads to its end: the rest of it may still come, so the connection
+/// cannot serve another request.
+pub fn cut_short(error: ApiError) -> ApiError {
+    error.header(header::CONNECTION, header::HeaderValue::from_static("close"))
 }
 
 /// 400: the client went away or broke the framing.

@@ -237,7 +237,8 @@ pub async fn write(
     }
     let work = work(&shared, &caller, &id, at_most).await?;
     let (upload, chunks) = Upload::begin();
-    let feeding = upload.feed(payload, limits.upload_len_max, limits.upload_silence_max);
+    let ending = Ending::new(&shared, &caller);
+    let feeding = upload.feed(payload, limits.upload_len_max, limits.upload_silence_max, ending);
     let writing = work.provider.write_file(work.target, path, chunks);
     let (fed, written) = futures_util::future::join(feeding, writing).await;
     // What went wrong with the body is the reason why the provider broke off, not the other way.

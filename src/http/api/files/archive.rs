@@ -107,7 +107,8 @@ pub async fn unpack(
     }
     let work = work(&shared, &caller, &id, at_most).await?;
     let (upload, chunks) = Upload::begin();
-    let feeding = upload.feed(payload, limits.upload_len_max, limits.upload_silence_max);
+    let ending = Ending::new(&shared, &caller);
+    let feeding = upload.feed(payload, limits.upload_len_max, limits.upload_silence_max, ending);
     let unpacking = work.provider.unpack_directory(work.target, path, chunks);
     let (fed, unpacked) = futures_util::future::join(feeding, unpacking).await;
     // What went wrong with the body is the reason why the archive is cut off, not the other way.

@@ -1,9 +1,11 @@
 //! The bytes of a file on their way from and to a provider.
 //!
 //! A write replaces a file only once its whole body has come. The channel to the provider ends
-//! with the file, so a body that breaks off, is too slow or too large, or whose request is
-//! dropped, must end it with an error instead: [`Upload`] keeps a place in the channel for that.
+//! with the file, so a body that breaks off, is too slow or too large, whose request is dropped, or
+//! whose session ends, must end it with an error instead: [`Upload`] keeps a place in the channel for
+//! that.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,31 +80,41 @@ impl Upload {
         (Self { tx, last_word }, rx)
     }
 
-    /// Passes a body on, piece by piece, and ends the file once it has come whole.
+    /// Passes a body on, piece by piece, and ends the file once it has come whole; until the end
+    /// comes, or the provider gives up.
     pub(super) async fn feed(
         mut self,
         mut body: impl Stream<Item = Result<Bytes, PayloadError>> + Unpin,
         len_max: u64,
         silence_max: Duration,
+        mut ending: Ending,
     ) -> Result<(), ApiError> {
         let mut len = 0;
+        let mut ended = pin!(ending.come());
         let began = Instant::now();
         loop {
             // A body that drips holds the workspace's file open: it must keep a pace as well.
             let paced = began + silence_max + Duration::from_secs(len / UPLOAD_PACE_MIN);
             let next = paced.min(Instant::now() + silence_max);
-            let Ok(piece) = timeout_at(next, body.next()).await else {
-                return Err(body::too_slow());
+            let piece = tokio::select! {
+                biased;
+                ended = &mut ended => return Err(body::cut_short(ended.error())),
+                // Its own error says why.
+                () = self.tx.closed() => return Ok(()),
+                piece = timeout_at(next, body.next()) => piece,
             };
-            let Some(piece) = piece else { break };
+            let Some(piece) = piece.map_err(|_| body::too_slow())? else { break };
             let piece = piece.map_err(body::broken_off)?;
             len += piece.len() as u64;
             if len > len_max {
                 return Err(body::too_large(len_max));
             }
-            if self.tx.send(Ok(piece)).await.is_err() {
-                // The provider gave up; its own error says why.
-                return Ok(());
+            tokio::select! {
+                biased;
+                ended = &mut ended => return Err(body::cut_short(ended.error())),
+                sent = self.tx.send(Ok(piece)) => if sent.is_err() {
+                    return Ok(());
+                },
             }
         }
         // Whole: nothing is to be broken off any more.
@@ -121,12 +133,22 @@ impl Drop for Upload {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
+    use tokio::sync::watch;
     use tokio::time::timeout;
 
+    use crate::http::ending::{Session, until_closed};
     use crate::http::error::Code;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    /// Nothing ends it: the server has no end that could be told.
+    fn endless() -> Ending {
+        static CLOSING: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::channel(false).0);
+        until_closed(CLOSING.subscribe())
+    }
 
     async fn received(mut chunks: ChunkReceiver) -> Vec<Result<Bytes, String>> {
         let mut all = Vec::new();
@@ -145,7 +167,8 @@ mod tests {
     #[tokio::test]
     async fn a_whole_body_ends_the_file() {
         let (upload, chunks) = Upload::begin();
-        let (fed, got) = tokio::join!(upload.feed(body(&["ab", "c"]), 3, SECOND), received(chunks));
+        let (fed, got) =
+            tokio::join!(upload.feed(body(&["ab", "c"]), 3, SECOND, endless()), received(chunks));
         assert!(fed.is_ok());
         assert_eq!(got, [Ok(Bytes::from("ab")), Ok(Bytes::from("c"))]);
     }
@@ -154,7 +177,7 @@ mod tests {
     async fn a_body_that_is_too_long_breaks_the_file_off() {
         let (upload, chunks) = Upload::begin();
         let (fed, got) =
-            tokio::join!(upload.feed(body(&["ab", "cd"]), 3, SECOND), received(chunks));
+            tokio::join!(upload.feed(body(&["ab", "cd"]), 3, SECOND, endless()), received(chunks));
         assert_eq!(fed.err().map(|error| error.code()), Some(Code::BodyTooLarge));
         assert!(got.last().is_some_and(Result::is_err), "{got:?}");
     }
@@ -163,7 +186,7 @@ mod tests {
     async fn a_silent_body_breaks_the_file_off() {
         let (upload, chunks) = Upload::begin();
         let silent = body(&["ab"]).chain(stream::pending());
-        let (fed, got) = tokio::join!(upload.feed(silent, 3, SECOND), received(chunks));
+        let (fed, got) = tokio::join!(upload.feed(silent, 3, SECOND, endless()), received(chunks));
         assert_eq!(fed.err().map(|error| error.code()), Some(Code::RequestTimeout));
         assert!(got.last().is_some_and(Result::is_err), "{got:?}");
     }
@@ -175,7 +198,7 @@ mod tests {
             tokio::time::sleep(SECOND / 2).await;
             Some((Ok(Bytes::from_static(b"x")), ()))
         });
-        let feeding = upload.feed(Box::pin(drips), u64::MAX, SECOND);
+        let feeding = upload.feed(Box::pin(drips), u64::MAX, SECOND, endless());
         let (fed, got) = tokio::join!(feeding, received(chunks));
         assert_eq!(fed.err().map(|error| error.code()), Some(Code::RequestTimeout));
         assert!(got.last().is_some_and(Result::is_err), "{got:?}");
@@ -184,12 +207,46 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_is_dropped_breaks_the_file_off_even_when_the_channel_is_full() {
         let (upload, chunks) = Upload::begin();
-        let endless = stream::repeat_with(|| Ok(Bytes::from_static(b"x")));
-        let feeding = upload.feed(endless, u64::MAX, SECOND);
+        let repeated = stream::repeat_with(|| Ok(Bytes::from_static(b"x")));
+        let feeding = upload.feed(repeated, u64::MAX, SECOND, endless());
         assert!(timeout(Duration::from_millis(10), feeding).await.is_err(), "nobody reads");
         let got = received(chunks).await;
         assert_eq!(got.len(), PIECES_MAX);
         assert!(got.last().is_some_and(Result::is_err), "{got:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_ends_breaks_the_file_off_whether_the_body_or_the_file_is_waited_for() {
+        for is_read in [true, false] {
+            let session = Session::begin().await;
+            let (_open, closing) = watch::channel(false);
+            let (upload, chunks) = Upload::begin();
+            let pieces = stream::repeat_with(|| Ok(Bytes::from_static(b"x")));
+            let pieces = pieces.take(PIECES_MAX * 2).chain(stream::pending());
+            let day = SECOND * 86_400;
+            let feeding = upload.feed(pieces, u64::MAX, day, session.ending(closing));
+            let (fed, got) = match is_read {
+                true => {
+                    let (fed, got, ()) = tokio::join!(feeding, received(chunks), session.end());
+                    (fed, got)
+                }
+                false => {
+                    let (fed, ()) = tokio::join!(feeding, session.end());
+                    (fed, received(chunks).await)
+                }
+            };
+            assert_eq!(fed.err().map(|error| error.code()), Some(Code::Unauthorized));
+            assert!(got.last().is_some_and(Result::is_err), "{got:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_gives_up_does_not_wait_for_the_body() {
+        let (upload, chunks) = Upload::begin();
+        drop(chunks);
+        let began = Instant::now();
+        assert!(upload.feed(stream::pending(), 3, SECOND, endless()).await.is_ok());
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test]
