@@ -20,19 +20,32 @@ fn at(id: &str, rest: &str) -> String {
     format!("/v1/sandboxes/{id}/ports/3000{rest}")
 }
 
-/// A connection on which a request with an upgrade was sent, and the head of its answer.
-fn upgraded(server: &TestServer, path: &str, headers: &str) -> (TcpStream, String) {
-    let address = server.url("").trim_start_matches("http://").to_owned();
-    let mut stream = TcpStream::connect(&address).expect("connected");
-    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
-    let head = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{headers}\r\n\r\n");
+/// A connection on which nothing was asked yet.
+fn connection(server: &TestServer) -> TcpStream {
+    let stream = TcpStream::connect(server.url("").trim_start_matches("http://"));
+    let stream = stream.expect("connected");
+    stream.set_read_timeout(Some(WAIT)).expect("set");
+    stream
+}
+
+/// The head of what a request is answered.
+fn ask(stream: &mut TcpStream, method: &str, path: &str, headers: &str) -> String {
+    let host = stream.peer_addr().expect("connected");
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\n{headers}\r\n\r\n");
     stream.write_all(head.as_bytes()).expect("sent");
     let mut got = Vec::new();
     let mut byte = [0];
     while !got.ends_with(b"\r\n\r\n") && stream.read(&mut byte).expect("an answer") == 1 {
         got.push(byte[0]);
     }
-    (stream, String::from_utf8(got).expect("text"))
+    String::from_utf8(got).expect("text")
+}
+
+/// A connection on which a request with an upgrade was sent, and the head of its answer.
+fn upgraded(server: &TestServer, path: &str, headers: &str) -> (TcpStream, String) {
+    let mut stream = connection(server);
+    let head = ask(&mut stream, "GET", path, headers);
+    (stream, head)
 }
 
 #[tokio::test]
@@ -63,6 +76,46 @@ async fn a_request_goes_on_without_what_is_ours_and_says_how_it_was_asked() {
     assert_eq!((answer.header("set-cookie"), answer.header("server")), ("a=b", "inside"));
     let odd = send(server.request(Method::GET, &at(&id, "/teapot"))).await;
     assert_eq!(odd.status, 418, "its status is its own");
+}
+
+#[tokio::test]
+async fn a_head_is_asked_for_as_one_and_the_connection_goes_on() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let token = format!("authorization: Bearer {TOKEN}");
+    let cookie = format!("cookie: {}", server.log_in().await);
+    let mut stream = connection(&server);
+    for who in [&token, &cookie] {
+        let path = at(&id, "/page");
+        let head = ask(&mut stream, "HEAD", &path, who);
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        let len = |head: &str| {
+            let len = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            len.unwrap_or_else(|| panic!("no length: {head}")).parse::<usize>().expect("a number")
+        };
+        // On the same connection: it carried no body, and is not closed because the one inside was.
+        let next = ask(&mut stream, "GET", &path, who);
+        let mut body = vec![0; len(&next)];
+        stream.read_exact(&mut body).expect("the body");
+        let asked = String::from_utf8(body).expect("text");
+        assert!(asked.starts_with("GET /page HTTP/1.1"), "{asked}");
+        // What was said back is the request, which is one byte longer with this method.
+        assert_eq!(len(&head), asked.len() + 1, "of what was asked for with HEAD");
+    }
+    // What is answered here has no body either.
+    let refused = ask(&mut stream, "HEAD", &at("none", "/"), &token);
+    assert!(refused.starts_with("HTTP/1.1 404"), "{refused}");
+    let after = ask(&mut stream, "HEAD", "/v1/sandboxes", &token);
+    assert!(after.starts_with("HTTP/1.1 200"), "{after}");
+}
+
+#[tokio::test]
+async fn an_upgrade_that_nobody_asked_for_is_no_answer() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let answer = send(server.request(Method::GET, &at(&id, "/switch"))).await;
+    assert_eq!((answer.status, answer.code().as_str()), (502, "port_closed"), "{answer:?}");
+    assert!(answer.text.contains("nobody asked for"), "{answer:?}");
 }
 
 #[tokio::test]
@@ -160,6 +213,22 @@ async fn a_tunnel_carries_bytes_until_both_directions_have_ended() {
     assert!(got == long, "the same bytes");
     let Some(Ok(Message::Close(Some(frame)))) = source.next().await else { panic!("no close") };
     assert_eq!(u16::from(frame.code), 1000);
+}
+
+#[tokio::test]
+async fn a_tunnel_whose_client_answers_no_ping_is_given_up_and_one_that_does_is_not() {
+    let server = TestServer::with(|edge| edge.limits.ping_every = Duration::from_millis(200)).await;
+    let id = server.running("1").await;
+    let mut answering = tunnel(&server, &id).await;
+    let mut silent = tunnel(&server, &id).await;
+    // Whoever does not look does not answer. Four are to be answered; the rest is for a slow machine.
+    for _ in 0..8 {
+        let next = tokio::time::timeout(WAIT, answering.next()).await.expect("it goes on");
+        assert!(matches!(next, Some(Ok(Message::Ping(_)))), "{next:?}");
+    }
+    answering.send(Message::binary("raw")).await.expect("taken");
+    assert_eq!(next(&mut answering).await, Some(Message::binary("raw")));
+    assert_eq!(next(&mut silent).await, None, "it ends without a word");
 }
 
 #[tokio::test]

@@ -138,7 +138,7 @@ pub async fn authenticate(
         return Ok(caller("admin", None));
     }
     let session = session(shared, request).await?.ok_or_else(unauthorized)?;
-    if *request.method() != Method::GET {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let token = request.headers().get(FORM_TOKEN_HEADER).and_then(|v| v.to_str().ok());
         check_change(shared, request, &session, token.unwrap_or_default())?;
     }

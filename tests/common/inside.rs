@@ -3,7 +3,8 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 /// Answers one request on this connection with the request, its body of a declared length included;
-/// after an upgrade, and to what is no request, it says back what comes.
+/// after an upgrade, and to what is no request, it says back what comes. `/switch` is upgraded to what
+/// nobody asked for.
 pub async fn serve(mut stream: DuplexStream) {
     let mut got = Vec::new();
     let mut piece = [0; 4096];
@@ -30,6 +31,11 @@ pub async fn serve(mut stream: DuplexStream) {
         drop(stream.write_all(answer.as_bytes()).await);
         return say_back(stream).await;
     }
+    if head.starts_with("get /switch ") {
+        let answer = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n\
+                      upgrade: websocket\r\n\r\nanything";
+        return drop(stream.write_all(answer.as_bytes()).await);
+    }
     let chunked = head.contains("transfer-encoding: chunked");
     let declared = head.lines().find_map(|line| line.strip_prefix("content-length: "));
     let declared: usize = declared.and_then(|len| len.parse().ok()).unwrap_or(0);
@@ -42,11 +48,13 @@ pub async fn serve(mut stream: DuplexStream) {
     let status = if head.starts_with("get /teapot ") { "418 I'm a teapot" } else { "200 OK" };
     let answer = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/octet-stream\r\nset-cookie: a=b\r\n\
-         location: /next\r\nserver: inside\r\ncontent-length: {}\r\n\r\n",
+         location: /next\r\nserver: inside\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         got.len()
     );
     drop(stream.write_all(answer.as_bytes()).await);
-    drop(stream.write_all(&got).await);
+    if !head.starts_with("head ") {
+        drop(stream.write_all(&got).await);
+    }
 }
 
 async fn say_back(stream: DuplexStream) {

@@ -235,7 +235,9 @@ fn check_origin(shared: &Shared, caller: &Caller, request: &HttpRequest) -> Resu
 /// Registers the methods that are not described one by one.
 pub fn other_methods(app: &mut web::ServiceConfig) {
     let mut resource = web::resource("/v1/sandboxes/{id}/ports/{port}/{tail:.*}");
-    for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS] {
+    for method in
+        [Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS]
+    {
         resource = resource.route(web::method(method).to(any));
     }
     app.service(resource);

@@ -77,6 +77,7 @@ pub async fn forward(
         last_piece.set(Instant::now());
         piece.map(Frame::data)
     }));
+    let is_head = *head.request.method() == hyper::Method::HEAD;
     let request = std::mem::take(&mut head.request).map(|()| body);
     let mut sending = pin!(sender.send_request(request));
     let mut answer = loop {
@@ -111,8 +112,18 @@ pub async fn forward(
             let message = "what listens there switched to a protocol that nobody asked for";
             Err(ApiError::new(Code::PortClosed, message))
         }
-        _ => Ok(with_body(back, answer.into_body(), under)),
+        (_, _) if is_head => Ok(without_body(back, answer.headers())),
+        (_, _) => Ok(with_body(back, answer.into_body(), under)),
     }
+}
+
+/// The answer to a request for the head alone: as long as it is said to be, and nothing of it.
+fn without_body(mut back: HttpResponseBuilder, head: &hyper::HeaderMap) -> HttpResponse {
+    let len = head.get(hyper::header::CONTENT_LENGTH).and_then(|len| len.to_str().ok());
+    if let Some(len) = len.and_then(|len| len.parse().ok()) {
+        back.no_chunking(len);
+    }
+    back.streaming(futures_util::stream::empty::<Result<Bytes, std::io::Error>>())
 }
 
 /// The answer with what follows its head.
