@@ -70,6 +70,8 @@ pub(crate) enum Bug {
     FastNotUndone,
     /// A new home is fast although somebody may have given its issue another one.
     FastOnUncertainHome,
+    /// PID 1 of a sandbox can be ended by the limit on its memory.
+    InWorkGroup,
     /// What runs in a sandbox keeps capabilities.
     CapabilitiesKept,
     /// What runs in a sandbox could get back capabilities from a program's file.

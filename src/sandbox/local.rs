@@ -86,12 +86,9 @@ pub struct LocalConfig {
     /// The host uids and gids that sandboxes get, one each, where the server runs as root. Nobody
     /// else on the host may have them.
     pub host_ids: Range<u32>,
-    /// Size of each sandbox's `/tmp`, in MiB. Like the next two it is a bound on memory.
-    pub tmp_mb: u32,
-    /// Size of each sandbox's `/home`, in MiB. It does not survive a stop.
-    pub home_mb: u32,
-    /// Size of each sandbox's `/dev/shm`, in MiB.
-    pub shm_mb: u32,
+    /// The most that each sandbox's `/tmp`, home and `/dev/shm` hold together, in MiB. They are in
+    /// memory, do not survive a stop, and are smaller where the sandbox's memory is.
+    pub scratch_mb: u32,
     /// How many sandboxes are kept up that nobody has asked for yet, each of another make (resources
     /// and network): a create that wants one like it has it at once. Each takes some 3 MB of memory.
     pub warm_pool: usize,
@@ -113,9 +110,7 @@ impl LocalConfig {
             dir: dir.into(),
             launcher: PathBuf::from("/proc/self/exe"),
             host_ids: 2_000_000..3_000_000,
-            tmp_mb: 1024,
-            home_mb: 1024,
-            shm_mb: 256,
+            scratch_mb: 2048,
             warm_pool: 1,
             stop_grace: Duration::from_secs(2),
             require_limits: false,

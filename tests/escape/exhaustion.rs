@@ -6,8 +6,10 @@
 
 use std::ops::RangeInclusive;
 
+use issuebox::sandbox::SandboxProvider;
 use issuebox::types::Resources;
 
+use crate::common::{WAIT, call, request};
 use crate::ordinary;
 use crate::world::World;
 
@@ -20,12 +22,9 @@ enum Must {
     Be(&'static [&'static str]),
     /// So many of it, and then this error.
     Have(RangeInclusive<u64>, &'static str),
-    /// One of these, or the sandbox's own end: what it filled belongs to no process that could be
-    /// killed for it.
-    BeOrEnd(&'static [&'static str]),
 }
 
-use Must::{Be, BeOrEnd, Have};
+use Must::{Be, Have};
 
 const KILLED: &str = "killed by 9";
 const THE_END: &str = "the end of the sandbox";
@@ -37,19 +36,18 @@ async fn try_each(world: &World, attempts: &[(&str, &str, Must)]) {
         let name = arguments.replace(['_', ' ', '/'], "-");
         let hostile = world.hostile(&name, Some(SMALL)).await;
         let came_to = hostile.attempt(arguments).await;
-        let (is_right, may_end) = match must {
-            Be(these) => (these.contains(&&*came_to), false),
-            BeOrEnd(these) => (these.contains(&&*came_to) || came_to == THE_END, true),
+        let is_right = match must {
+            Be(these) => these.contains(&&*came_to),
             Have(many, error) => {
                 let had = came_to.strip_suffix(error).and_then(|had| had.trim().parse().ok());
-                (had.is_some_and(|had| many.contains(&had)), false)
+                had.is_some_and(|had| many.contains(&had))
             }
         };
         if !is_right {
             wrong.push(format!("{tries}: {came_to} instead of {must:?}"));
         }
         world.assert_unharmed(tries).await;
-        if is_right && !may_end {
+        if is_right && came_to != THE_END {
             hostile.assert_usable().await;
         }
         hostile.assert_gone_after_stop().await;
@@ -65,10 +63,10 @@ async fn memory_of_every_kind_is_limited_or_said_not_to_be() {
         "enforced" => [
             ("takes memory", "private_memory", Be(&[KILLED])),
             ("takes shared memory", "shared_memory", Be(&[KILLED])),
-            ("fills files in memory", "memory_files", BeOrEnd(&[KILLED])),
-            ("takes shared memory of the old kind", "old_shared_memory", BeOrEnd(&[KILLED])),
-            ("fills pipes", "pipes", BeOrEnd(&["done", KILLED])),
-            ("fills sockets", "socket_buffers", BeOrEnd(&[KILLED])),
+            ("fills files in memory", "memory_files", Be(&[KILLED])),
+            ("takes shared memory of the old kind", "old_shared_memory", Be(&[KILLED])),
+            ("fills pipes", "pipes", Be(&["done", KILLED])),
+            ("fills sockets", "socket_buffers", Be(&[KILLED])),
             ("locks memory", "locked_memory", Be(&["ENOMEM", KILLED])),
         ],
         told => {
@@ -85,6 +83,49 @@ async fn memory_of_every_kind_is_limited_or_said_not_to_be() {
         }
     };
     try_each(&world, &attempts).await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a C compiler, and uses up what there is of the machine"]
+async fn what_fills_the_memory_ends_commands_and_never_the_sandbox() {
+    let Some(world) = World::new(12).await else { return };
+    if world.holds("memory").await != "enforced" {
+        return world.end().await;
+    }
+    let mut strikes = world.local.provider.strikes().expect("nobody else has asked");
+    let resources = Resources { memory_mb: 64, ..SMALL };
+    for fills in ["fill /tmp", "fill /home/agent", "fill /dev/shm", "old_shared_memory"] {
+        let name = fills.replace(['_', ' ', '/'], "-");
+        let hostile = world.hostile(&name, Some(resources.clone())).await;
+        hostile.sandbox.sh("echo kept > note").await;
+        let filled = hostile.attempt(fills).await;
+        match fills.strip_prefix("fill ") {
+            // What is full leaves room for who removes it, also where all else is in use.
+            Some(place) => {
+                assert!(["48 ENOSPC", "49 ENOSPC"].contains(&&*filled), "{fills}: {filled}");
+                assert_eq!(hostile.attempt("private_memory").await, KILLED, "{fills}");
+                hostile.sandbox.sh(&format!("rm {place}/fill-*")).await;
+                hostile.sandbox.sh(&format!("head -c 20000000 /dev/zero > {place}/again")).await;
+            }
+            None => {
+                assert_eq!(filled, KILLED);
+                let ended = hostile.sandbox.run(request(&["true"])).await;
+                assert!([0, 137].contains(&ended.code), "{ended:?}");
+            }
+        }
+        let strike = tokio::time::timeout(WAIT, strikes.recv()).await.expect("told");
+        let strike = strike.expect("the provider is there");
+        assert_eq!(strike.reason, "memory limit 64 MB reached", "{fills}");
+        assert_eq!(strike.labels.sandbox.as_str(), name);
+        assert_eq!(hostile.sandbox.read(b"note").await.expect("readable"), "kept\n", "{fills}");
+        world.assert_unharmed(fills).await;
+        let provider = &world.local.provider;
+        provider.stop(call(&hostile.sandbox.target)).await.expect("stopped");
+        provider.start(call(&hostile.sandbox.target)).await.expect("started");
+        assert_eq!(hostile.sandbox.sh("cat note").await, "kept\n", "{fills}");
+        provider.delete(call(&hostile.sandbox.target)).await.expect("deleted");
+    }
     world.end().await;
 }
 
@@ -107,9 +148,9 @@ async fn disks_fill_up_to_their_limit_or_it_is_said_that_there_is_none() {
         ("makes files without end", "many_files /workspace", files),
         ("makes a tree that no path reaches", "deep_tree", Be(&["done"])),
         ("fills the page cache", "page_cache", Be(&["done"])),
-        ("fills shared memory", "fill /dev/shm", Have(48..=48, "ENOSPC")),
-        ("fills /tmp", "fill /tmp", Have(48..=48, "ENOSPC")),
-        ("fills its home", "fill /home/agent", Have(48..=48, "ENOSPC")),
+        ("fills shared memory", "fill /dev/shm", Have(48..=49, "ENOSPC")),
+        ("fills /tmp", "fill /tmp", Have(48..=49, "ENOSPC")),
+        ("fills its home", "fill /home/agent", Have(48..=49, "ENOSPC")),
         ("makes files in memory without end", "many_files /tmp", Be(&["ENOSPC"])),
     ];
     try_each(&world, &attempts).await;

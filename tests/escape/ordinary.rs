@@ -48,7 +48,7 @@ fn the_suite_holds_for_an_ordinary_user() {
         .expect("started");
     let told = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{told}\n{}", String::from_utf8_lossy(&ended.stderr));
-    assert!(told.contains("14 passed"), "{told}");
+    assert!(told.contains("15 passed"), "{told}");
     let table = fs::read_dir("/proc").expect("/proc").flatten();
     let is_theirs = |entry: &fs::DirEntry| entry.metadata().is_ok_and(|data| data.uid() == USER);
     let left: Vec<_> = table.filter(is_theirs).map(|entry| entry.path()).collect();

@@ -48,7 +48,7 @@ impl World {
         let local = Local::with(|config| {
             config.launcher = launcher();
             config.host_ids = first..first + 1000;
-            (config.tmp_mb, config.home_mb, config.shm_mb) = (48, 48, 48);
+            config.scratch_mb = 48;
         });
         let local = local.await?;
         fs::write(local.dir.path().join("canary"), "untouched").expect("written");

@@ -142,7 +142,10 @@ async fn only_a_few_sized_places_can_be_written_to() {
     sandbox.sh("echo gone > /dev/null; head -c 10 /dev/urandom > /dev/zero").await;
     let sizes = sandbox.sh("df -m /tmp /home /dev/shm --output=size | tail -n +2").await;
     let sizes: Vec<&str> = sizes.split_whitespace().collect();
-    assert_eq!(sizes, ["1024", "1024", "256"]);
+    assert_eq!(sizes, ["449"; 3], "of 512 MB of memory, together");
+    sandbox.sh("head -c 300000000 /dev/zero > /tmp/new").await;
+    let ended = sandbox.run(request(&["sh", "-c", "head -c 300000000 /dev/zero > ~/new"])).await;
+    assert!(ended.stderr.contains("No space left"), "{ended:?}");
     // A set-uid bit on the workspace means nothing.
     let options = sandbox.sh("grep ' /workspace ' /proc/self/mountinfo").await;
     assert!(options.contains("nosuid,nodev"), "{options}");

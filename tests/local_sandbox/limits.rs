@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use issuebox::clock::{SystemClock, SystemIds};
@@ -130,7 +130,10 @@ async fn groups_hold_what_the_template_says_and_go_with_the_sandbox() {
     }
     let read = |files: &[&str]| {
         let content = |dir: &PathBuf| {
-            files.iter().find_map(|file| std::fs::read_to_string(dir.join(file)).ok())
+            files.iter().find_map(|file| {
+                let at = [dir.join(file), dir.join("work").join(file)];
+                at.iter().find_map(|file| std::fs::read_to_string(file).ok())
+            })
         };
         made.iter().find_map(content).unwrap_or_default()
     };
@@ -138,9 +141,21 @@ async fn groups_hold_what_the_template_says_and_go_with_the_sandbox() {
     assert!(quota == "50000\n" || quota == "50000 100000\n", "{quota}");
     assert_eq!(read(&["memory.limit_in_bytes", "memory.max"]), format!("{}\n", 96 << 20));
     assert_eq!(read(&["pids.max"]), "24\n");
-    // Every process of the sandbox is in it, and none can be seen or left from inside.
-    let members = read(&["cgroup.procs"]);
-    assert!(members.lines().count() >= 2, "the launcher and PID 1: {members:?}");
+    // Every process of the sandbox is in it, but its memory is limited only for those who work; and
+    // none can be seen or left from inside.
+    let with = |file: &str| made.iter().find(|dir| dir.join(file).exists()).expect("one has it");
+    let (whole, limited) = if with("pids.max").join("rest").exists() {
+        (with("pids.max").join("rest"), with("pids.max").join("work"))
+    } else {
+        (with("pids.max").clone(), with("memory.limit_in_bytes").clone())
+    };
+    let members = |dir: &Path| {
+        let members = std::fs::read_to_string(dir.join("cgroup.procs")).expect("readable");
+        members.lines().count()
+    };
+    assert_eq!((members(&whole), members(&limited)), (2, 0), "the launcher and PID 1");
+    sandbox.sh("sleep 1000 >&- 2>&- & echo").await;
+    assert_eq!(members(&limited), 1, "what a command has left running");
     assert_eq!(
         sandbox.sh("ls /sys/fs/cgroup 2>/dev/null; cut -d: -f3 /proc/self/cgroup | sort -u").await,
         "/\n"

@@ -2,9 +2,9 @@
 //!
 //! Each sandbox has a group of its own below the one that the server runs in, in every hierarchy
 //! that is needed: one for each controller in version 1, a single one in version 2. The server makes
-//! the group and hands its door to the launcher, which steps in before it gives up being root; PID 1
-//! and all commands are born there. With the last process the group is removed, and what a server
-//! that was killed left behind is at the next start.
+//! the group and hands its doors to the launcher ([`Group`] says who goes through which). With the
+//! last process the group is removed, and what a server that was killed left behind is at the next
+//! start.
 //!
 //! Which controllers can be used is found out once, at the start, by making a group with limits and
 //! removing it again. What can't be used is said, with the reason, and never assumed.
@@ -15,23 +15,23 @@
 
 mod files;
 mod find;
+mod group;
 
-use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
-use std::os::fd::OwnedFd;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::types::Resources;
+use group::remove;
+
+pub use group::Group;
 
 /// What begins the name of every group of ours.
 const PREFIX: &str = "issuebox-";
 
-/// How long a group may take to become empty once its sandbox has been told to end, and the pause
-/// between two looks.
-const END_WAIT: Duration = Duration::from_secs(5);
+/// The pause between two looks whether a group has become empty.
 const END_LOOK: Duration = Duration::from_millis(5);
 
 /// The leaf that the server itself goes into where it must.
@@ -49,6 +49,7 @@ pub enum Controller {
 }
 
 impl Controller {
+    /// Memory comes first: where it shares a group with others, that is laid out for it.
     const ALL: [Self; 3] = [Self::Memory, Self::Cpu, Self::Pids];
 
     /// The kernel's name for it.
@@ -119,6 +120,10 @@ impl Cgroups {
                 }
             };
             let usable = Usable { controller, version, below };
+            if let Some(why) = usable.clash(&found.first) {
+                cgroups.missing.push((controller, why));
+                continue;
+            }
             match usable.prepare().and_then(|()| cgroups.trial(&usable)) {
                 Ok(()) => cgroups.usable.push(usable),
                 Err(error) => {
@@ -135,8 +140,8 @@ impl Cgroups {
         let resources = Resources { cpu: 0.5, memory_mb: 64, processes: 16, disk_mb: 0 };
         let name = format!("{}trial", self.prefix);
         // A server that was killed in this moment has left it.
-        let _ = fs::remove_dir(usable.below.join(&name));
-        let group = Group { dirs: vec![] }.with(usable, &name, &resources)?;
+        let _ = group::remove_now(&usable.below.join(&name));
+        let group = Group::default().with(usable, &name, &resources)?;
         drop(group.doors()?);
         Ok(())
     }
@@ -160,13 +165,13 @@ impl Cgroups {
         let name = format!("{}{name}", self.prefix);
         self.usable
             .iter()
-            .try_fold(Group { dirs: vec![] }, |group, usable| group.with(usable, &name, resources))
+            .try_fold(Group::default(), |group, usable| group.with(usable, &name, resources))
     }
 
     /// Removes what an earlier server left. Nothing of it runs any more.
     pub fn clear(&self) {
         for dir in self.own() {
-            remove(&dir);
+            remove(vec![dir]);
         }
     }
 
@@ -176,7 +181,7 @@ impl Cgroups {
         let begin = Instant::now();
         loop {
             // One that is busy, or that its sandbox's own end removes meanwhile, is looked at again.
-            let is_left = |dir: &PathBuf| fs::remove_dir(dir).is_err() && dir.exists();
+            let is_left = |dir: &PathBuf| group::remove_now(dir).is_err() && dir.exists();
             if self.own().iter().filter(|dir| is_left(dir)).count() == 0
                 || begin.elapsed() > at_most
             {
@@ -205,6 +210,21 @@ impl Cgroups {
 }
 
 impl Usable {
+    /// Why memory can't be limited for a part of a sandbox: in version 1 a hierarchy that counts
+    /// more than memory would take those processes out of the other limits.
+    fn clash(&self, first: &[(String, PathBuf)]) -> Option<String> {
+        match (self.controller, self.version) {
+            (Controller::Memory, Version::First) => {}
+            (Controller::Memory, Version::Second)
+            | (Controller::Cpu | Controller::Pids, Version::First | Version::Second) => {
+                return None;
+            }
+        }
+        let others = [Controller::Cpu, Controller::Pids].map(Controller::as_str);
+        let other = first.iter().find(|(name, at)| *at == self.below && others.contains(&&**name));
+        other.map(|(name, _)| format!("it is mounted together with the controller {name}"))
+    }
+
     /// Sees to it that groups below can have this controller.
     fn prepare(&self) -> io::Result<()> {
         match self.version {
@@ -255,119 +275,6 @@ fn switch_on(dir: &Path, controller: Controller) -> io::Result<()> {
     }
     fs::write(leaf.join("cgroup.procs"), own)?;
     fs::write(&switch, format!("+{name}"))
-}
-
-/// A sandbox's control group; removed when dropped, which must be after its last process has ended.
-pub struct Group {
-    dirs: Vec<(Vec<Controller>, Version, PathBuf)>,
-}
-
-impl Group {
-    /// No group at all.
-    #[cfg(test)]
-    pub fn none() -> Self {
-        Self { dirs: Vec::new() }
-    }
-
-    /// Makes the group's directory for one more controller.
-    fn with(mut self, usable: &Usable, name: &str, resources: &Resources) -> io::Result<Self> {
-        let dir = usable.below.join(name);
-        match self.dirs.iter_mut().find(|(_, _, known)| *known == dir) {
-            Some((controllers, _, _)) => controllers.push(usable.controller),
-            None => {
-                fs::create_dir(&dir).map_err(|error| named(&dir, &error))?;
-                self.dirs.push((vec![usable.controller], usable.version, dir.clone()));
-            }
-        }
-        for setting in files::settings(usable.controller, usable.version, resources) {
-            let path = dir.join(setting.file);
-            match fs::OpenOptions::new().write(true).open(&path) {
-                Err(error) if error.kind() == ErrorKind::NotFound && !setting.is_needed => continue,
-                Err(error) => return Err(named(&path, &error)),
-                Ok(mut file) => file
-                    .write_all(setting.value.as_bytes())
-                    .map_err(|error| named(&path, &error))?,
-            }
-        }
-        Ok(self)
-    }
-
-    /// The files through which a process steps into the group by writing `0`.
-    ///
-    /// # Errors
-    /// What opening them answers.
-    pub fn doors(&self) -> io::Result<Vec<OwnedFd>> {
-        let door = |(_, version, dir): &(Vec<Controller>, Version, PathBuf)| {
-            let file = match version {
-                // A process of one thread steps through this one without holding up the forks of
-                // every other process of the machine, which takes milliseconds.
-                Version::First => "tasks",
-                Version::Second => "cgroup.procs",
-            };
-            File::options().write(true).open(dir.join(file)).map(OwnedFd::from)
-        };
-        self.dirs.iter().map(door).collect()
-    }
-
-    /// How often a controller's limit has struck; `None` where that is not counted.
-    pub fn strikes(&self, controller: Controller) -> Option<u64> {
-        let (_, version, dir) = self.dirs.iter().find(|(all, _, _)| all.contains(&controller))?;
-        let (file, word) = files::counter(controller, *version)?;
-        files::count(&fs::read_to_string(dir.join(file)).ok()?, word)
-    }
-}
-
-impl fmt::Debug for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.dirs.iter().map(|(_, _, dir)| dir)).finish()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        for (_, _, dir) in &self.dirs {
-            remove(dir);
-        }
-    }
-}
-
-/// Removes a group, and ends what should not be in it any more where the kernel offers that.
-///
-/// Where the server ends, its sandboxes are still ending when it lets go of their groups. Nothing
-/// tells of the moment in which a group of version 1 is empty, so it is tried for a while.
-fn remove(dir: &Path) {
-    let is_busy = |removed: &io::Result<()>| {
-        removed.as_ref().is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
-    };
-    let removed = fs::remove_dir(dir);
-    if !is_busy(&removed) {
-        return tell(dir, removed);
-    }
-    // Only version 2 has this file.
-    let kill = File::options().write(true).open(dir.join("cgroup.kill"));
-    let _ = kill.and_then(|mut file| file.write_all(b"1"));
-    let dir = dir.to_owned();
-    let try_again = move || {
-        let begin = Instant::now();
-        let mut removed = fs::remove_dir(&dir);
-        while is_busy(&removed) && begin.elapsed() < END_WAIT {
-            thread::sleep(END_LOOK);
-            removed = fs::remove_dir(&dir);
-        }
-        tell(&dir, removed);
-    };
-    // Without a thread it is left to the next start.
-    let _ = thread::Builder::new().name("local-cgroup".into()).spawn(try_again);
-}
-
-fn tell(dir: &Path, removed: io::Result<()>) {
-    match removed {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            let dir = dir.display();
-            tracing::warn!(%dir, %error, "a sandbox's control group stays until the next start");
-        }
-        Ok(()) | Err(_) => {}
-    }
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {

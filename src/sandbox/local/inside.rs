@@ -30,6 +30,7 @@ mod start;
 mod sys;
 mod terminal;
 mod view;
+mod work_group;
 mod workspace;
 
 use rustix::io::Errno;

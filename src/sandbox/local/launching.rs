@@ -75,7 +75,7 @@ impl Launcher {
     /// A process that a test has started in a launcher's place.
     #[cfg(test)]
     pub fn of(child: Child) -> Self {
-        Self { child: Some(child), runtime: Handle::current(), group: Arc::new(Group::none()) }
+        Self { child: Some(child), runtime: Handle::current(), group: Arc::default() }
     }
 
     /// Returns once the process has ended.
@@ -129,7 +129,9 @@ pub async fn launch(
     let group = Arc::clone(group);
     let launcher = Launcher { child: Some(child), runtime: Handle::current(), group };
     let socket = watched(socket).map_err(|error| LaunchError::new("watch the socket", &error))?;
-    let beside: Vec<_> = [object].into_iter().chain(&doors).map(AsFd::as_fd).collect();
+    let work = doors.work.iter().flat_map(|(enter, leave)| [enter, leave]);
+    let beside: Vec<_> =
+        [object].into_iter().chain(work).chain(&doors.all).map(AsFd::as_fd).collect();
     match shake_hands(&socket, setup, &beside).await {
         Ok(((pidfd, device), listener)) => {
             Ok(Arrived { socket, launcher, pidfd, device, listener })

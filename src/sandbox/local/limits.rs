@@ -8,6 +8,10 @@
 //! | disk | see below | see below |
 //! | open files, file size | *per process* | the same |
 //!
+//! Files in memory (`/tmp`, the home, `/dev/shm`) count as memory, belong to no process, and are together
+//! smaller than it (see `scratch_mb`). Shared memory of the old kind (`shmget`) counts too and can fill
+//! all of it; then every further command is ended by the limit until the sandbox is stopped and started.
+//!
 //! The disk as a whole, bytes and names, is *enforced* where root can mount images (`image.rs`); where
 //! it can't, it is *none*: only the length of one file is limited, to as much.
 //!
@@ -39,6 +43,9 @@ pub const STRIKES_LEN: usize = 256;
 /// How much the number of processes may exceed the control group's before the sandbox's own user
 /// namespace stops it: where both would stop at the same, the one that is not counted comes first.
 const PROCESSES_SLACK: u32 = 16;
+
+/// What a shell and a small program need, in MiB, with room to spare.
+const RESERVE_MB_MIN: u64 = 16;
 
 /// Why the disk of a sandbox is not limited that was made where images could not be mounted.
 pub const MADE_WITHOUT: &str = "it was made without an image: delete it and make it again";
@@ -90,8 +97,17 @@ pub fn ask(cgroups: &Cgroups, resources: &Resources, setup: Setup) -> Setup {
         processes_max: resources.processes.saturating_add(slack),
         file_mb_max: resources.disk_mb,
         data_mb_max: (!cgroups.has(Controller::Memory)).then_some(resources.memory_mb),
+        scratch_mb: scratch_mb(resources.memory_mb).min(setup.scratch_mb),
+        has_work_group: cgroups.has(Controller::Memory),
         ..setup
     }
+}
+
+/// How much of its memory a sandbox may fill with files: what is left is for the command that
+/// removes them, since no command's end gives any of that back.
+fn scratch_mb(memory_mb: u64) -> u32 {
+    let reserve = (memory_mb / 8).max(RESERVE_MB_MIN).min(memory_mb / 2);
+    u32::try_from(memory_mb - reserve).unwrap_or(u32::MAX)
 }
 
 /// Tells of each limit that strikes in a sandbox, until nothing of that runs any more.
@@ -146,6 +162,15 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_in_memory_leave_room_for_who_removes_them() {
+        for (memory, scratch) in
+            [(16, 8), (32, 16), (64, 48), (512, 448), (1024, 896), (16_777_216, 14_680_064)]
+        {
+            assert_eq!(scratch_mb(memory), scratch, "of {memory} MB");
+        }
+    }
 
     #[test]
     fn a_limit_is_told_when_it_strikes_and_again_after_a_while() {

@@ -1,6 +1,7 @@
 //! Groups made in a directory that looks like the kernel's, so that both versions can be tried on
 //! any machine.
 
+use super::group::Doors;
 use super::*;
 
 const RESOURCES: Resources = Resources { cpu: 2.0, memory_mb: 128, processes: 32, disk_mb: 1 };
@@ -50,26 +51,59 @@ fn in_version_2_a_controller_is_switched_on_once() {
 }
 
 #[test]
-fn limits_are_written_and_strikes_are_read() {
+fn in_version_2_memory_is_limited_for_those_who_work_and_the_rest_for_all() {
     let root = tempfile::tempdir().expect("a directory");
-    let usable = |controller, version| Usable { controller, version, below: root.path().into() };
-    let dir = root.path().join("box");
-    let files = ["memory.max", "cpu.max", "pids.max", "cgroup.procs"].map(|name| (name, ""));
+    let (dir, work) = (root.path().join("box"), root.path().join("box/work"));
+    let files = ["cgroup.subtree_control", "cpu.max", "pids.max"].map(|name| (name, ""));
     stands_in(&dir, &files);
+    stands_in(&work, &[("memory.max", ""), ("cgroup.procs", "")]);
+    stands_in(&dir.join("rest"), &[("cgroup.procs", "")]);
     // As if made a moment ago: here nobody puts files into a new directory.
-    let mut group = Group { dirs: vec![(vec![], Version::Second, dir.clone())] };
+    let mut group = Group::made(dir.clone());
     for controller in Controller::ALL {
-        group = group.with(&usable(controller, Version::Second), "box", &RESOURCES).expect("made");
+        let usable = Usable { controller, version: Version::Second, below: root.path().into() };
+        group = group.with(&usable, "box", &RESOURCES).expect("made");
     }
-    assert_eq!(group.dirs.len(), 1, "one directory for all");
-    assert_eq!(read(dir.join("memory.max")), "134217728");
+    assert_eq!(read(dir.join("cgroup.subtree_control")), "+memory");
+    assert_eq!(read(work.join("memory.max")), "134217728");
     assert_eq!(read(dir.join("cpu.max")), "200000 100000");
     assert_eq!(read(dir.join("pids.max")), "32");
-    assert!(!dir.join("memory.swap.max").exists(), "a kernel without swap has no such file");
-    assert_eq!(group.doors().expect("open").len(), 1);
+    assert!(!work.join("memory.swap.max").exists(), "a kernel without swap has no such file");
+    let Doors { all, work: doors } = group.doors().expect("open");
+    assert_eq!(all.len(), 1, "one group for all that are not at work");
+    let (enter, leave) = doors.expect("memory is limited");
+    for (door, text) in [(&all[0], "all"), (&leave, "left"), (&enter, "works")] {
+        rustix::io::write(door, text.as_bytes()).expect("written");
+    }
+    assert_eq!(read(work.join("cgroup.procs")), "works");
+    assert_eq!(read(dir.join("rest/cgroup.procs")), "left", "where they came from");
     assert_eq!(group.strikes(Controller::Memory), None);
-    stands_in(&dir, &[("memory.events", "oom 9\noom_kill 2\n"), ("pids.events", "max 7\n")]);
+    stands_in(&work, &[("memory.events", "oom 9\noom_kill 2\n")]);
+    stands_in(&dir, &[("pids.events", "max 7\n")]);
     assert_eq!(group.strikes(Controller::Memory), Some(2));
     assert_eq!(group.strikes(Controller::Pids), Some(7));
     assert_eq!(group.strikes(Controller::Cpu), None);
+}
+
+#[test]
+fn a_group_goes_with_its_leaves() {
+    let root = tempfile::tempdir().expect("a directory");
+    let dir = root.path().join("box");
+    for leaf in ["work", "rest"] {
+        fs::create_dir_all(dir.join(leaf)).expect("made");
+    }
+    drop(Group::made(dir.clone()));
+    assert!(!dir.exists());
+}
+
+#[test]
+fn memory_that_is_counted_together_with_others_is_not_limited() {
+    let at = |name: &str| (name.to_owned(), PathBuf::from("/cg/all"));
+    let memory =
+        |version| Usable { controller: Controller::Memory, version, below: "/cg/all".into() };
+    let together = [at("memory"), at("pids")];
+    let why = memory(Version::First).clash(&together).expect("a reason");
+    assert!(why.contains("pids"), "{why}");
+    assert_eq!(memory(Version::First).clash(&together[..1]), None);
+    assert_eq!(memory(Version::Second).clash(&together), None);
 }

@@ -3,7 +3,8 @@
 use super::codec::{Reader, put_bool, put_bytes, put_list, put_path, put_u32, put_u64};
 use super::{FileWork, Reach};
 
-/// How a sandbox is set up. Sent once, to the launcher, with the object's directory beside it.
+/// How a sandbox is set up. Sent once, to the launcher. Beside it: the object's directory,
+/// and the doors of its control groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// The host uid and gid to become first; `None` to stay who the server is.
@@ -15,12 +16,11 @@ pub struct Setup {
     /// Most memory of its own for one process, in MiB; `None` where all processes together are
     /// limited already.
     pub data_mb_max: Option<u64>,
-    /// Size of `/tmp`, in MiB.
-    pub tmp_mb: u32,
-    /// Size of `/home`, in MiB.
-    pub home_mb: u32,
-    /// Size of `/dev/shm`, in MiB.
-    pub shm_mb: u32,
+    /// What `/tmp`, `/home` and `/dev/shm` hold together, in MiB.
+    pub scratch_mb: u32,
+    /// Whether those who work in it step into a control group of their own. Its two doors, in and
+    /// out, follow the directory then.
+    pub has_work_group: bool,
     /// What it is connected to. One with a proxy sends the proxy's socket beside its *ready*.
     pub reach: Reach,
 }
@@ -143,9 +143,8 @@ impl Request {
                 put_u64(&mut out, setup.file_mb_max);
                 put_bool(&mut out, setup.data_mb_max.is_some());
                 put_u64(&mut out, setup.data_mb_max.unwrap_or(0));
-                put_u32(&mut out, setup.tmp_mb);
-                put_u32(&mut out, setup.home_mb);
-                put_u32(&mut out, setup.shm_mb);
+                put_u32(&mut out, setup.scratch_mb);
+                put_bool(&mut out, setup.has_work_group);
                 out.push(setup.reach.code());
             }
             Self::Exec { id, argv, cwd, env } => {
@@ -220,9 +219,8 @@ impl Request {
                     processes_max,
                     file_mb_max,
                     data_mb_max: is_limited.then_some(data_mb),
-                    tmp_mb: from.u32()?,
-                    home_mb: from.u32()?,
-                    shm_mb: from.u32()?,
+                    scratch_mb: from.u32()?,
+                    has_work_group: from.bool()?,
                     reach: Reach::from_code(from.u8()?)?,
                 })
             }

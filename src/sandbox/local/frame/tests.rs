@@ -11,9 +11,8 @@ fn requests() -> Vec<Request> {
         processes_max: 1,
         file_mb_max: 5,
         data_mb_max: Some(6),
-        tmp_mb: 2,
-        home_mb: 3,
-        shm_mb: 4,
+        scratch_mb: 2,
+        has_work_group: true,
         reach: Reach::Proxy,
     };
     vec![

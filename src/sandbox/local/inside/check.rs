@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::process::{DumpableBehavior, Signal, dumpable_behavior, parent_process_death_signal};
 
-use super::super::frame::Reach;
+use super::super::frame::{Reach, Setup};
 use super::seccomp::FILTERS;
 use super::{INNER_ID, SetupError, Step, WORKSPACE, network};
 
@@ -20,15 +20,18 @@ pub const HOST_ROOT: &str = "0 of the host would be inside";
 const WRITABLE: [&str; 5] = [WORKSPACE, "/tmp", "/home", "/dev/shm", "/proc"];
 
 /// Checks everything that can be seen from inside. `descriptors` are all that may be open, and
-/// `host_network` is the network namespace that this must not be in unless its `reach` says so.
-pub fn check(descriptors: &[RawFd], reach: Reach, host_network: &Path) -> Result<(), SetupError> {
+/// `host_network` is the network namespace that this must not be in unless the order says so.
+pub fn check(descriptors: &[RawFd], setup: &Setup, host_network: &Path) -> Result<(), SetupError> {
     let read = |path: &str| fs::read_to_string(path).step(&format!("read {path}"));
     let failed = |what: Option<String>| what.map_or(Ok(()), |what| Err(SetupError::check(what)));
     failed(status_trouble(&read("/proc/self/status")?))?;
     failed(map_trouble("uid", &read("/proc/self/uid_map")?))?;
     failed(map_trouble("gid", &read("/proc/self/gid_map")?))?;
     failed(mount_trouble(&read("/proc/self/mountinfo")?))?;
-    match reach {
+    if setup.has_work_group {
+        failed(group_trouble(&read("/proc/self/cgroup")?))?;
+    }
+    match setup.reach {
         Reach::Loopback | Reach::Proxy => {
             let is_host = network::namespace()? == host_network;
             failed(is_host.then(|| "has the host's network".to_owned()))?;
@@ -99,6 +102,14 @@ fn mount_trouble(mounts: &str) -> Option<String> {
             None
         }
     })
+}
+
+/// What is wrong in `/proc/self/cgroup`: the namespace's root is the group of those who work, and
+/// this process must be outside of it.
+fn group_trouble(groups: &str) -> Option<String> {
+    let path = |line: &str| line.splitn(3, ':').nth(2).map(|path| path.starts_with("/.."));
+    let is_outside = groups.lines().any(|line| path(line) == Some(true));
+    (!is_outside).then(|| "PID 1 is in the group whose memory is limited".into())
 }
 
 /// What is wrong in `/proc/self/net/dev`: an interface other than loopback.
@@ -183,6 +194,16 @@ mod tests {
             line("/workspace/x", "rw,nosuid,nodev"),
         ] {
             assert!(mount_trouble(&bad).is_some(), "{bad:?} must be found");
+        }
+    }
+
+    #[test]
+    fn a_place_among_those_whose_memory_is_limited_is_found() {
+        for outside in ["5:pids:/\n4:memory:/..\n0::/\n", "0::/../rest\n"] {
+            assert_eq!(group_trouble(outside), None, "{outside}");
+        }
+        for inside in ["5:pids:/\n4:memory:/\n0::/\n", "0::/\n", ""] {
+            assert!(group_trouble(inside).is_some(), "{inside}");
         }
     }
 

@@ -5,9 +5,9 @@
 //! answers by itself; nothing that a command does can hold the loop up: it waits for no process,
 //! and writes only to the server, which always reads.
 //!
-//! PID 1 keeps two descriptors beside the workspace and what is under way: the socket, and the
-//! sandbox's lock, so that a killed launcher does not free it early. It is not dumpable, so nobody
-//! inside can reach them.
+//! PID 1 keeps three descriptors beside the workspace and what is under way: the socket, the
+//! sandbox's lock, so that a killed launcher does not free it early, and the door of the group in
+//! which memory is limited. It is not dumpable, so nobody inside can reach them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,6 +25,7 @@ use super::files::{Failure, Files};
 use super::seccomp::Filters;
 use super::start::{self, Order, Starting, Streams};
 use super::sys::{self, Fork};
+use super::work_group::{Door, WorkGroup};
 use super::workspace::Workspace;
 use super::{SetupError, Step, check, confine, connect, network, session, terminal, view};
 use crate::sabotage::{Bug, on};
@@ -60,6 +61,8 @@ struct Init<'a> {
     commands: Vec<Command>,
     workers: Vec<Worker>,
     stop_at: Option<Instant>,
+    /// Where whoever works must be; `None` where memory is not limited for all together.
+    work: Option<Door>,
 }
 
 /// Is PID 1: sets the sandbox up, says so, serves, and ends. `launcher` is a pidfd of it.
@@ -68,10 +71,11 @@ pub fn run(
     lock: OwnedFd,
     setup: &Setup,
     workspace: Workspace,
+    work: Option<WorkGroup>,
     filters: &Filters,
     launcher: OwnedFd,
 ) -> ! {
-    let prepared = || prepare(socket, &lock, setup, workspace, filters, launcher);
+    let prepared = || prepare(socket, &lock, setup, workspace, work, filters, launcher);
     let code = catch_unwind(AssertUnwindSafe(|| match prepared() {
         Ok((mut init, listener)) => {
             let beside: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
@@ -95,6 +99,7 @@ fn prepare<'a>(
     lock: &OwnedFd,
     setup: &Setup,
     workspace: Workspace,
+    work: Option<WorkGroup>,
     filters: &Filters,
     launcher: OwnedFd,
 ) -> Result<(Init<'a>, Option<OwnedFd>), SetupError> {
@@ -102,10 +107,16 @@ fn prepare<'a>(
         (UnshareFlags::NEWNS, "make a mount namespace"),
         (UnshareFlags::NEWIPC, "make an ipc namespace"),
         (UnshareFlags::NEWUTS, "make a uts namespace"),
-        (UnshareFlags::NEWCGROUP, "make a cgroup namespace"),
     ] {
         sys::unshare(space).step(step)?;
     }
+    let work = match work {
+        Some(group) => Some(group.enclose()?),
+        None => {
+            sys::unshare(UnshareFlags::NEWCGROUP).step("make a cgroup namespace")?;
+            None
+        }
+    };
     let host_network = network::namespace()?;
     match setup.reach {
         Reach::Loopback | Reach::Proxy if on(Bug::NetworkShared) => {}
@@ -136,12 +147,14 @@ fn prepare<'a>(
     }
     let listener = network::listen_for_proxy(setup.reach)?;
     let own = [socket, lock, &signals].map(AsRawFd::as_raw_fd).into_iter();
-    let open =
-        own.chain([files.root().as_raw_fd()]).chain(listener.as_ref().map(|l| l.as_raw_fd()));
-    check::check(&open.collect::<Vec<_>>(), setup.reach, &host_network)?;
+    let open = own
+        .chain([files.root().as_raw_fd()])
+        .chain(listener.as_ref().map(|l| l.as_raw_fd()))
+        .chain(work.as_ref().map(Door::descriptor));
+    check::check(&open.collect::<Vec<_>>(), setup, &host_network)?;
     let (commands, workers) = (Vec::new(), Vec::new());
     let reach = setup.reach;
-    Ok((Init { socket, reach, signals, files, commands, workers, stop_at: None }, listener))
+    Ok((Init { socket, reach, signals, files, commands, workers, stop_at: None, work }, listener))
 }
 
 fn is_ready(descriptor: &OwnedFd, flags: PollFlags) -> bool {
@@ -314,7 +327,7 @@ impl Init<'_> {
         let streams: [OwnedFd; 3] = streams
             .try_into()
             .map_err(|_| Failure::new(Trouble::Broken, "a command needs three streams"))?;
-        let starting = start::start(&order, &Streams::Pipes(streams))?;
+        let starting = start::start(&order, &Streams::Pipes(streams), self.work.as_ref())?;
         self.attend(id, order, starting);
         Ok(())
     }
@@ -323,7 +336,7 @@ impl Init<'_> {
     /// master, so that whoever closes it hangs up.
     fn terminal(&mut self, id: u64, order: Order, columns: u16, rows: u16) -> Result<(), Failure> {
         let (master, slave) = terminal::open(columns, rows)?;
-        let starting = start::start(&order, &Streams::Terminal(slave))?;
+        let starting = start::start(&order, &Streams::Terminal(slave), self.work.as_ref())?;
         self.say_with(&Answer::Opened { id }, &[master.as_fd()]);
         self.attend(id, order, starting);
         Ok(())
@@ -348,7 +361,11 @@ impl Init<'_> {
                 // A file that becomes too long is an error to be told, not the worker's end.
                 sys::survive_long_files();
                 // Nothing may unwind into the loop: this process must not go on as PID 1.
-                let done = catch_unwind(AssertUnwindSafe(|| match work(&self.files) {
+                let work = || {
+                    self.work.as_ref().map_or(Ok(()), Door::enter)?;
+                    work(&self.files)
+                };
+                let done = catch_unwind(AssertUnwindSafe(|| match work() {
                     Ok(flag) => self.say(&Answer::Done { id, flag }),
                     Err(failure) => self.fail(id, failure),
                 }));
@@ -395,7 +412,11 @@ impl Init<'_> {
         if let Some(at) = self.workers.iter().position(|worker| worker.pid == pid) {
             let Worker { id, .. } = self.workers.swap_remove(at);
             if code != 0 {
-                self.fail(id, Failure::new(Trouble::Broken, "it was broken off in the sandbox"));
+                let why = match status.terminating_signal() {
+                    Some(9) => "it was killed in the sandbox, as where that has no memory left",
+                    Some(_) | None => "it was broken off in the sandbox",
+                };
+                self.fail(id, Failure::new(Trouble::Broken, why));
             }
         }
         // One that is only waiting for the rest of its session has been reaped; its number may be

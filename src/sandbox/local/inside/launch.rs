@@ -30,6 +30,7 @@ use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
 use super::super::packet;
 use super::seccomp::Filters;
 use super::sys::Fork;
+use super::work_group::WorkGroup;
 use super::workspace::{Watched, Workspace};
 use super::{HIDDEN_COMMAND, INNER_ID, SetupError, Step, init, sys};
 use crate::sabotage::{Bug, on};
@@ -60,7 +61,7 @@ pub(super) fn launch() -> ExitCode {
     // While there is nothing else to do yet.
     let filters = Filters::build();
     let ended = receive_setup(&socket).and_then(|order| match order {
-        Some((setup, object, doors)) => run(&socket, &setup, object, doors, &filters?),
+        Some(order) => run(&socket, order, &filters?),
         None => Ok(()),
     });
     match ended {
@@ -74,8 +75,15 @@ pub(super) fn launch() -> ExitCode {
     }
 }
 
-/// The order, the object's directory, and the doors of its control groups.
-type Order = (Setup, OwnedFd, Vec<OwnedFd>);
+/// What is to be launched.
+struct Order {
+    setup: Setup,
+    object: OwnedFd,
+    /// The group of those who work in it.
+    work: Option<WorkGroup>,
+    /// The doors of the groups that all of it is in.
+    doors: Vec<OwnedFd>,
+}
 
 fn receive_setup(socket: &OwnedFd) -> Result<Option<Order>, SetupError> {
     let (mut buffer, mut descriptors) = (vec![0; PACKET_LEN_MAX], Vec::new());
@@ -83,20 +91,19 @@ fn receive_setup(socket: &OwnedFd) -> Result<Option<Order>, SetupError> {
     if len == 0 {
         return Ok(None);
     }
-    let object = (!descriptors.is_empty()).then(|| descriptors.remove(0));
-    match (Request::decode(&buffer[..len]), object) {
-        (Some(Request::Setup(setup)), Some(object)) => Ok(Some((setup, object, descriptors))),
-        _ => Err(SetupError::check("the order must be a setup with a directory")),
-    }
+    let Some(Request::Setup(setup)) = Request::decode(&buffer[..len]) else {
+        return Err(SetupError::check("the order must be a setup"));
+    };
+    let mut beside = descriptors.into_iter();
+    let Some(object) = beside.next() else {
+        return Err(SetupError::check("the order must have a directory"));
+    };
+    let work = if setup.has_work_group { Some(WorkGroup::take(&mut beside)?) } else { None };
+    Ok(Some(Order { setup, object, work, doors: beside.collect() }))
 }
 
-fn run(
-    socket: &OwnedFd,
-    setup: &Setup,
-    object: OwnedFd,
-    doors: Vec<OwnedFd>,
-    filters: &Filters,
-) -> Result<(), SetupError> {
+fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupError> {
+    let Order { setup, object, work, doors } = order;
     // A session of its own: a terminal's Ctrl-C is for the server, which ends its sandboxes in order.
     setsid().step("start a session")?;
     umask(Mode::from_raw_mode(0o022));
@@ -110,7 +117,7 @@ fn run(
     let device = workspace.device()?;
     drop(object);
     for door in doors {
-        // 0 is whoever writes it. PID 1 and all that it starts are born in the group.
+        // 0 is whoever writes it. PID 1 and all that it starts are born in the groups.
         rustix::io::write(&door, b"0").step("step into the control group")?;
     }
     // Where the whole machine runs out of memory, a sandbox goes before the host's services do.
@@ -123,9 +130,10 @@ fn run(
 
     let itself = pidfd_open(getpid(), PidfdFlags::empty()).step("open a pidfd of the launcher")?;
     let child = match sys::fork().step("fork PID 1")? {
-        Fork::Child => init::run(socket, lock, setup, workspace, filters, itself),
+        Fork::Child => init::run(socket, lock, &setup, workspace, work, filters, itself),
         Fork::Parent(child) => child,
     };
+    drop(work);
     let pidfd = pidfd_open(child, PidfdFlags::empty()).step("open a pidfd of PID 1")?;
     // A server that is gone is noticed below.
     let _ = packet::send(socket, &Answer::Forked { device }.encode(), &[pidfd.as_fd()]);

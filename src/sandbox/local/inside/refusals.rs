@@ -6,21 +6,22 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{WaitOptions, waitpid};
 
+use super::super::cgroup::{Cgroups, Controller};
 use super::super::frame::{Answer, PACKET_LEN_MAX, Reach, Request, Setup};
-use super::super::link::ends;
 use super::super::packet;
 use super::launch::launch;
 use super::sys::{self, Fork};
 use crate::sabotage::{self, Bug};
+use crate::types::Resources;
 
 /// Each mistake, and what PID 1 says of it.
-const MISTAKES: [(Bug, &str); 14] = [
+const MISTAKES: [(Bug, &str); 15] = [
     (Bug::CapabilitiesKept, "CapPrm is not empty"),
     (Bug::BoundingSetKept, "CapBnd is not empty"),
     (Bug::PrivilegesGained, "NoNewPrivs is not set"),
@@ -35,6 +36,7 @@ const MISTAKES: [(Bug, &str); 14] = [
     (Bug::OutlivesLauncher, "PID 1 would outlive its launcher"),
     (Bug::NetworkShared, "has the host's network"),
     (Bug::DescriptorInherited, "was inherited"),
+    (Bug::InWorkGroup, "PID 1 is in the group"),
 ];
 
 /// Set to the number of a mistake where this binary is to be a launcher that makes it.
@@ -80,18 +82,23 @@ fn refusal(mistake: &str) -> Option<(String, i32)> {
         .stderr(Stdio::null())
         .spawn()
         .expect("started");
+    let cgroups = Cgroups::open("refusals");
+    let resources = Resources { cpu: 1.0, memory_mb: 64, processes: 32, disk_mb: 16 };
+    let group = cgroups.make(&format!("of-{mistake}"), &resources).expect("a group");
+    let doors = group.doors().expect("open").work;
     let setup = Setup {
         host_id,
         processes_max: 32,
         file_mb_max: 16,
         data_mb_max: None,
-        tmp_mb: 16,
-        home_mb: 16,
-        shm_mb: 16,
+        scratch_mb: 16,
+        has_work_group: doors.is_some(),
         reach: Reach::Loopback,
     };
     let order = Request::Setup(setup).encode();
-    packet::send(&ours, &order, &ends([&object])).expect("sent");
+    let doors = doors.iter().flat_map(|(enter, leave)| [enter, leave]);
+    let beside: Vec<_> = [&object].into_iter().chain(doors).map(AsFd::as_fd).collect();
+    packet::send(&ours, &order, &beside).expect("sent");
     let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
     let refusal = loop {
         let len = packet::receive(&ours, &mut buffer, &mut beside).expect("received");
@@ -115,9 +122,11 @@ fn a_sandbox_that_is_not_what_it_should_be_never_becomes_ready() {
         writeln!(std::io::stderr(), "SKIPPED: {trouble:?}").expect("standard error");
         return;
     }
+    let is_root = rustix::process::geteuid().is_root();
+    let has_group = Cgroups::open("refusals").has(Controller::Memory);
     for (number, (bug, says)) in MISTAKES.iter().enumerate() {
         let is_of_root = matches!(bug, Bug::HostRootInside | Bug::HostGroupInside);
-        if is_of_root && !rustix::process::geteuid().is_root() {
+        if is_of_root && !is_root || *bug == Bug::InWorkGroup && !has_group {
             continue;
         }
         let refusal = refusal(&number.to_string());

@@ -16,6 +16,7 @@ use rustix::process::{Pid, ioctl_tiocsctty, setsid};
 use super::super::frame::Trouble;
 use super::files::Failure;
 use super::sys::{self, Fork};
+use super::work_group::Door;
 use super::{HOME, WORKSPACE, explain};
 
 /// The environment that every command begins with; a request's own values come over it.
@@ -70,11 +71,12 @@ pub struct Starting {
 
 /// What a fork reports that could not become its command.
 const REPORT_LEN: usize = 5;
+const AT_GROUP: u8 = b'g';
 const AT_DIRECTORY: u8 = b'd';
 const AT_EXECUTION: u8 = b'x';
 
-/// Forks a command with its three standard streams.
-pub fn start(order: &Order, streams: &Streams) -> Result<Starting, Failure> {
+/// Forks a command with its three standard streams, which goes where its `work` is.
+pub fn start(order: &Order, streams: &Streams, work: Option<&Door>) -> Result<Starting, Failure> {
     let cannot = |message: &str| Failure::new(Trouble::CannotStart, message);
     let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| cannot("an argument contains NUL"));
     let argv = order.argv.iter().map(|a| text(a)).collect::<Result<Vec<_>, _>>()?;
@@ -95,7 +97,10 @@ pub fn start(order: &Order, streams: &Streams) -> Result<Starting, Failure> {
         Fork::Child => {
             // Nothing may unwind into PID 1's loop: this process must not go on as PID 1.
             let _ = catch_unwind(AssertUnwindSafe(|| {
-                let (at, errno) = become_command(order, streams, &candidates, &argv, &env);
+                let (at, errno) = match work.map_or(Ok(()), Door::enter) {
+                    Ok(()) => become_command(order, streams, &candidates, &argv, &env),
+                    Err(errno) => (AT_GROUP, errno),
+                };
                 let mut report = [at, 0, 0, 0, 0];
                 report[1..].copy_from_slice(&errno.raw_os_error().to_le_bytes());
                 // Where PID 1 does not read any more the sandbox is ending.
@@ -170,6 +175,9 @@ pub fn outcome(report: &OwnedFd, order: &Order) -> Result<(), Failure> {
     };
     let name = |bytes: &[u8]| OsStr::from_bytes(bytes).display().to_string();
     let message = match (at, errno) {
+        (AT_GROUP, errno) => {
+            format!("the sandbox's memory could not be limited: {}", explain(errno))
+        }
         (AT_DIRECTORY, errno) => format!("directory {}: {}", name(&order.cwd), explain(errno)),
         (_, Errno::NOENT) => format!("{}: command not found", name(&order.argv[0])),
         (_, errno) => format!("{}: {}", name(&order.argv[0]), explain(errno)),

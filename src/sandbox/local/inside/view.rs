@@ -1,8 +1,8 @@
 //! The file system that a sandbox sees: built from nothing, then entered for good.
 //!
-//! A small tmpfs is the root. Into it come detached copies of the host's program directories,
+//! A tmpfs is the root. Into it come detached copies of the host's program directories,
 //! made read-only *recursively* before they are attached (a plain read-only bind leaves mounts
-//! below it writable), an `/etc` of our own, the harmless devices, sized writable places, a
+//! below it writable), an `/etc` of our own, the harmless devices, writable places, a
 //! `/proc` of the new pid namespace, and the workspace. In the end the root is made read-only and
 //! the host's is left behind. No later step can fall back to something weaker: each that fails
 //! ends the setting up.
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat, symlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, chmodat, mkdirat, openat, symlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
@@ -32,6 +32,9 @@ use crate::sabotage::{Bug, on};
 
 /// Where the new root is built; nothing but a directory that every system has.
 const BUILD_AT: &str = "/tmp";
+
+/// What the root holds itself, in MiB: a few settings of some hundred bytes each.
+const ROOT_MB: u32 = 1;
 
 /// Devices that hand out or swallow bytes and know nothing of the host.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -65,7 +68,10 @@ pub fn enter(setup: &Setup, workspace: Workspace) -> Result<(), SetupError> {
     mount_change("/", private).step("make mounts private")?;
     let workspace = workspace.mount()?;
 
-    let root = tmpfs(&[("size", "4m"), ("nr_inodes", "1024"), ("mode", "0755")])
+    // The root keeps a few names and bytes for itself; the rest is for what is written later.
+    let size = format!("{}m", setup.scratch_mb.saturating_add(ROOT_MB));
+    let files = (u64::from(setup.scratch_mb) * 256 + 1024).to_string();
+    let root = tmpfs(&[("size", &size), ("nr_inodes", &files), ("mode", "0755")])
         .step("make a root file system")?;
     move_mount(&root, "", CWD, BUILD_AT, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
         .step("attach the root file system")?;
@@ -73,9 +79,9 @@ pub fn enter(setup: &Setup, workspace: Workspace) -> Result<(), SetupError> {
     programs(root)?;
     settings(root, setup.reach)?;
     devices(root)?;
-    sized(root, "tmp", setup.tmp_mb, "1777")?;
-    sized(root, "home", setup.home_mb, "0755")?;
-    sized(root, "dev/shm", setup.shm_mb, "1777")?;
+    for (path, mode) in [("tmp", 0o1777), ("home", 0o755), ("dev/shm", 0o1777)] {
+        writable(root, path, mode).step(&format!("make /{path}"))?;
+    }
     parents(root, "var/tmp")
         .and_then(|()| symlinkat("/tmp", root, "var/tmp"))
         .step("link /var/tmp to /tmp")?;
@@ -229,14 +235,15 @@ fn terminals(root: BorrowedFd<'_>) -> Result<(), Errno> {
     symlinkat("pts/ptmx", root, "dev/ptmx")
 }
 
-/// A writable place of at most `size_mb` MiB, and of as many files as such a size can sensibly
-/// hold: the kernel's own memory for names is bounded too.
-fn sized(root: BorrowedFd<'_>, path: &str, size_mb: u32, mode: &str) -> Result<(), SetupError> {
-    let step = format!("make /{path}");
-    let size = format!("{size_mb}m");
-    let files = (u64::from(size_mb) * 256).to_string();
-    let mount = tmpfs(&[("size", &size), ("nr_inodes", &files), ("mode", mode)]).step(&step)?;
-    attach(&mount, root, path, true).step(&step)
+/// A directory of the root that stays writable when the root no longer is: a mount of its own, of
+/// the same file system. So one bound holds for all such places together, bytes and names.
+fn writable(root: BorrowedFd<'_>, path: &str, mode: u32) -> Result<(), Errno> {
+    parents(root, path)?;
+    mkdirat(root, path, Mode::from_raw_mode(mode))?;
+    // What a new directory gets is less the umask.
+    chmodat(root, path, Mode::from_raw_mode(mode), AtFlags::empty())?;
+    let mount = copy(root, path, false)?;
+    move_mount(&mount, "", root, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 /// A `/proc` that shows this pid namespace.

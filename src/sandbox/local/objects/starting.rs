@@ -87,16 +87,15 @@ impl Starter {
     }
 
     fn setup(&self, host_id: Option<u32>, make: &Make) -> Setup {
-        let LocalConfig { tmp_mb, home_mb, shm_mb, .. } = self.config;
         let (processes_max, file_mb_max, data_mb_max) = (0, 0, None);
+        let (scratch_mb, has_work_group) = (self.config.scratch_mb, false);
         let setup = Setup {
             host_id,
             processes_max,
             file_mb_max,
             data_mb_max,
-            tmp_mb,
-            home_mb,
-            shm_mb,
+            scratch_mb,
+            has_work_group,
             reach: make.reach,
         };
         limits::ask(&self.cgroups, &make.resources, setup)
