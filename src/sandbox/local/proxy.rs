@@ -12,8 +12,8 @@
 //!   second time. The proxy follows no redirect: whoever does comes back and is checked again.
 //! - **Bounded.** [Connections](CONNECTIONS_MAX) of a sandbox, those of all sandboxes together (a
 //!   fraction of the descriptors that the server may have, beside [a few](RESERVED) that each
-//!   sandbox has for itself), heads, buffers, and every wait. Past the bound connections wait in
-//!   the kernel's queue.
+//!   sandbox has for itself), [look-ups](lookups), heads, buffers, and every wait. Past the bound
+//!   connections wait in the kernel's queue.
 //! - **Ends with the sandbox.** All tasks and descriptors belong to one [`Proxy`], which the sandbox's
 //!   link drops.
 //!
@@ -25,6 +25,7 @@ mod address;
 mod connect;
 mod idle;
 mod listener;
+mod lookups;
 mod policy;
 mod resolve;
 mod serve;
@@ -43,6 +44,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::frame::Reach;
 use crate::types::Network;
 use connect::{Told, Ways};
+use lookups::Resolver;
 use policy::Policy;
 
 pub use listener::take as take_listener;
@@ -68,7 +70,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What all sandboxes' proxies share.
 pub struct Proxies {
-    resolver: Arc<dyn Resolve>,
+    resolver: Resolver,
     /// Where the server itself listens.
     server: Option<SocketAddr>,
     places: Arc<Semaphore>,
@@ -80,6 +82,7 @@ impl Proxies {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let total = (limit / DESCRIPTORS_SHARE).clamp(TOTAL_MIN, TOTAL_MAX);
         let places = usize::try_from(total).unwrap_or(CONNECTIONS_MAX);
+        let resolver = Resolver::new(resolver);
         Self { resolver, server, places: Arc::new(Semaphore::new(places)) }
     }
 
@@ -88,7 +91,7 @@ impl Proxies {
     pub fn start(&self, listener: Option<TcpListener>, network: &Network) -> Option<Proxy> {
         let ways = Ways {
             policy: Policy::of(network, self.server)?,
-            resolver: Arc::clone(&self.resolver),
+            lookups: self.resolver.of_one(),
             told: Told::default(),
         };
         let (listener, ways) = (listener?, Arc::new(ways));

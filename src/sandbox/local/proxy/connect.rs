@@ -2,20 +2,18 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::idle::Idle;
+use super::lookups::{LookupFailure, Lookups};
 use super::policy::{Destination, Policy, Refusal, Surroundings};
-use super::resolve::Resolve;
 use crate::types::HostName;
 
-/// How long a name may take to be resolved, and one address to answer. Of a name's addresses this
-/// many are tried.
-const RESOLVE_WAIT: Duration = Duration::from_secs(10);
+/// How long one address may take to answer. Of a name's addresses this many are tried.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
 const ADDRESSES_MAX: usize = 4;
 
@@ -34,7 +32,7 @@ pub struct Ways {
     /// What it may connect to.
     pub policy: Policy,
     /// From names to addresses.
-    pub resolver: Arc<dyn Resolve>,
+    pub lookups: Lookups,
     /// What has been told of refusals.
     pub told: Told,
 }
@@ -47,7 +45,7 @@ pub enum NotConnected {
     Refused(#[from] Refusal),
     /// There is no such name.
     #[error("{0} was not found: {1}")]
-    NotFound(Destination, String),
+    NotFound(Destination, LookupFailure),
     /// Nobody answers there.
     #[error("{0} could not be reached: {1}")]
     NotReached(Destination, String),
@@ -56,7 +54,7 @@ pub enum NotConnected {
 impl Ways {
     /// Connects to a destination that may be reached: resolved once, at an address that was checked.
     pub async fn connect(&self, destination: &Destination) -> Result<Stream, NotConnected> {
-        let Self { policy, resolver, told } = self;
+        let Self { policy, lookups, told } = self;
         let refused = |refusal: Refusal| {
             if told.is_news(Instant::now()) {
                 tracing::debug!(%destination, "a sandbox's connection is refused: {refusal}");
@@ -66,7 +64,8 @@ impl Ways {
         policy.check_destination(destination).map_err(refused)?;
         let addresses = match &destination.host {
             HostName::Address(address) => vec![*address],
-            HostName::Name(name) => resolve(resolver.as_ref(), name)
+            HostName::Name(name) => lookups
+                .resolve(name)
                 .await
                 .map_err(|why| NotConnected::NotFound(destination.clone(), why))?,
         };
@@ -95,16 +94,6 @@ impl Ways {
             }
         }
         Err(NotConnected::NotReached(destination.clone(), why))
-    }
-}
-
-/// The addresses of a name, or why there are none.
-async fn resolve(resolver: &dyn Resolve, name: &str) -> Result<Vec<IpAddr>, String> {
-    match timeout(RESOLVE_WAIT, resolver.resolve(name)).await {
-        Ok(Ok(addresses)) if addresses.is_empty() => Err("it has no address".to_owned()),
-        Ok(Ok(addresses)) => Ok(addresses),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("no answer in time".to_owned()),
     }
 }
 

@@ -1,0 +1,193 @@
+//! How many names are looked up at once: of a sandbox, and of all.
+//!
+//! A look-up can't be called off: the system's resolver has a thread until it gives up on the name's
+//! servers, which anybody can run, silent ones too. So a place is given back when the look-up has
+//! really ended, not when nobody waits for it any more; a sandbox that asks for names which nobody
+//! answers runs out of its own places, and the others go on.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::resolve::Resolve;
+
+/// Most look-ups of one sandbox at once. Tools ask for few names, and for each only as long as a
+/// name server takes.
+pub(super) const LOOKUPS_MAX: usize = 4;
+
+/// Most look-ups of all sandboxes at once, each of which takes a thread.
+const TOTAL_MAX: usize = 64;
+
+/// How long a name may take to be resolved, the wait for a place included.
+const RESOLVE_WAIT: Duration = Duration::from_secs(10);
+
+/// What all sandboxes' look-ups share.
+#[derive(Clone, Debug)]
+pub(super) struct Resolver {
+    names: Arc<dyn Resolve>,
+    places: Arc<Semaphore>,
+}
+
+impl Resolver {
+    pub(super) fn new(names: Arc<dyn Resolve>) -> Self {
+        Self { names, places: Arc::new(Semaphore::new(TOTAL_MAX)) }
+    }
+
+    /// The look-ups of one sandbox.
+    pub(super) fn of_one(&self) -> Lookups {
+        Lookups { all: self.clone(), own: Arc::new(Semaphore::new(LOOKUPS_MAX)) }
+    }
+}
+
+/// The look-ups of one sandbox.
+#[derive(Debug)]
+pub(super) struct Lookups {
+    all: Resolver,
+    own: Arc<Semaphore>,
+}
+
+/// Why a name has no addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LookupFailure {
+    /// What the resolver says.
+    NotFound(String),
+    /// It says nothing.
+    NoAnswer,
+    /// It could not be asked: too many other names are without an answer.
+    NoPlace,
+}
+
+impl fmt::Display for LookupFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound(why) => f.write_str(why),
+            Self::NoAnswer => f.write_str("no name server answered in time"),
+            Self::NoPlace => {
+                f.write_str("too many other names are being looked up; try again later")
+            }
+        }
+    }
+}
+
+impl Lookups {
+    /// The addresses of a name, at least one.
+    ///
+    /// # Errors
+    /// [`LookupFailure`], within [`RESOLVE_WAIT`].
+    pub(super) async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, LookupFailure> {
+        let begun = async {
+            // Its own first: what waits here holds no place that others could have.
+            let own = Arc::clone(&self.own).acquire_owned().await;
+            let of_all = Arc::clone(&self.all.places).acquire_owned().await;
+            let (names, name) = (Arc::clone(&self.all.names), name.to_owned());
+            // A task of its own, since it goes on where nobody waits any more.
+            tokio::spawn(async move {
+                let answer = names.resolve(&name).await;
+                drop((own, of_all));
+                answer
+            })
+        };
+        let ends_at = tokio::time::Instant::now() + RESOLVE_WAIT;
+        let Ok(look_up) = timeout(RESOLVE_WAIT, begun).await else {
+            return Err(LookupFailure::NoPlace);
+        };
+        match tokio::time::timeout_at(ends_at, look_up).await {
+            Ok(Ok(Ok(addresses))) if !addresses.is_empty() => Ok(addresses),
+            Ok(Ok(Ok(_none))) => Err(LookupFailure::NotFound("it has no address".to_owned())),
+            Ok(Ok(Err(error))) => Err(LookupFailure::NotFound(error.to_string())),
+            Ok(Err(_gone)) => Err(LookupFailure::NotFound("the resolver failed".to_owned())),
+            Err(_) => Err(LookupFailure::NoAnswer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+
+    use super::*;
+
+    /// Answers for `good.test` alone, and not at all for others.
+    #[derive(Debug, Default)]
+    struct Silent {
+        asked: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Resolve for Silent {
+        async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            match name {
+                "good.test" => Ok(vec![Ipv4Addr::LOCALHOST.into()]),
+                "empty.test" => Ok(Vec::new()),
+                "wrong.test" => Err(io::Error::other("no such name")),
+                _ => std::future::pending().await,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_for_names_that_nobody_answers_waits_alone() {
+        let names = Arc::new(Silent::default());
+        let all = Resolver::new(Arc::clone(&names) as _);
+        let hostile = Arc::new(all.of_one());
+        let asking = (0..200).map(|n| {
+            let hostile = Arc::clone(&hostile);
+            tokio::spawn(async move { hostile.resolve(&format!("silent{n}.test")).await })
+        });
+        let asking: Vec<_> = asking.collect();
+        while names.asked.load(Ordering::Relaxed) < LOOKUPS_MAX {
+            tokio::task::yield_now().await;
+        }
+        // No time passes for the others, however many of the hostile one's wait.
+        let begun = tokio::time::Instant::now();
+        let other = all.of_one();
+        for _ in 0..100 {
+            assert_eq!(other.resolve("good.test").await, Ok(vec![Ipv4Addr::LOCALHOST.into()]));
+        }
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(names.asked.load(Ordering::Relaxed), LOOKUPS_MAX + 100);
+
+        let mut ended = Vec::new();
+        for task in asking {
+            ended.push(task.await.expect("it ends"));
+        }
+        let count = |failure: &LookupFailure| {
+            ended.iter().filter(|one| one.as_ref().is_err_and(|error| error == failure)).count()
+        };
+        assert_eq!(count(&LookupFailure::NoAnswer), LOOKUPS_MAX);
+        assert_eq!(count(&LookupFailure::NoPlace), 200 - LOOKUPS_MAX);
+        // Nobody waits any more, and the threads are still taken.
+        assert_eq!(hostile.resolve("good.test").await, Err(LookupFailure::NoPlace));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_together_have_a_bound_and_ended_look_ups_give_back_their_places() {
+        let names = Arc::new(Silent::default());
+        let all = Resolver::new(Arc::clone(&names) as _);
+        let many: Vec<_> = (0..TOTAL_MAX / LOOKUPS_MAX + 3).map(|_| all.of_one()).collect();
+        let asking =
+            many.iter().flat_map(|one| (0..LOOKUPS_MAX).map(|_| one.resolve("silent.test")));
+        let ended = futures_util::future::join_all(asking).await;
+        assert_eq!(names.asked.load(Ordering::Relaxed), TOTAL_MAX);
+        assert!(ended.iter().all(Result::is_err));
+
+        let (all, few) = (Resolver::new(Arc::clone(&names) as _), LOOKUPS_MAX * 3);
+        let one = all.of_one();
+        for (name, why) in [("empty.test", "it has no address"), ("wrong.test", "no such name")] {
+            for _ in 0..few {
+                let failure = one.resolve(name).await.expect_err("nothing is found");
+                assert_eq!(failure.to_string(), why);
+            }
+        }
+        assert_eq!(all.places.available_permits(), TOTAL_MAX);
+    }
+}
