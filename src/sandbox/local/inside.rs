@@ -39,6 +39,8 @@ use super::image::ImageError;
 
 pub use check::HOST_ROOT;
 pub use launch::run_hidden_command;
+#[cfg(test)]
+pub use sys::raise_loopback;
 
 /// The first argument that makes the binary a launcher. Not for people: it does nothing without
 /// the server's socket as its standard input.
