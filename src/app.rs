@@ -12,6 +12,7 @@
 mod backup;
 mod build;
 pub mod doctor;
+mod notices;
 mod reload;
 mod signals;
 

@@ -73,7 +73,7 @@ pub enum Stream {
     Stderr,
     /// That it ended, and how.
     Exit,
-    /// What is to be said of the log itself.
+    /// What is to be said of the log itself, or of the sandbox.
     Note,
 }
 
@@ -100,7 +100,7 @@ pub struct Entry {
     pub n: u64,
     /// When it was written.
     pub at: Timestamp,
-    /// Which command: the id of the request that ran it.
+    /// Which command: the id of the request that ran it. Empty where it is of none.
     pub exec: String,
     /// What it is.
     pub stream: Stream,
@@ -138,6 +138,7 @@ enum Message {
     Begin { command: u64, begun: Begun },
     Piece { command: u64, stream: Stream, bytes: Bytes, _place: Place },
     Lost { command: u64, bytes: u64 },
+    Note { sandbox: SandboxId, text: String },
     End { command: u64, text: String },
 }
 
@@ -193,6 +194,16 @@ impl Logs {
             }
         });
         Execution { events }
+    }
+
+    /// Notes something of a sandbox in its log. Where there is no room it is left out, as it is once
+    /// they are closed.
+    pub fn note(&self, sandbox: &SandboxId, text: String) {
+        let desk = self.0.desk.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(desk) = desk else { return };
+        if desk.tx.try_send(Message::Note { sandbox: sandbox.clone(), text }).is_err() {
+            tracing::debug!(sandbox.id = %sandbox, "a note was left out of a sandbox's log");
+        }
     }
 
     /// The last lines of a sandbox's log, oldest first. Blocks on the disk.

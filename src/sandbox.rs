@@ -23,6 +23,7 @@
 //! Names and labels have the forms of [`crate::types`]; futures are polled on a tokio runtime
 //! where blocking for milliseconds is allowed but not for longer.
 
+mod egress;
 mod files;
 mod limits;
 pub mod local;
@@ -40,7 +41,8 @@ pub use files::{
     ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart, WorkspacePath, Written,
 };
 
-pub use limits::LimitsInForce;
+pub use egress::{Egress, EgressResult, Notice};
+pub use limits::{LimitsInForce, Strike};
 pub use ports::Stream;
 pub use terminal::{
     Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, TerminalSize,
@@ -165,6 +167,17 @@ pub trait SandboxProvider: Send + Sync + 'static {
     /// The limits that strike in running objects from now on, for whoever asks first; `None` to all
     /// others, and where it can't tell. One that goes on striking is told again after a while.
     fn strikes(&self) -> Option<mpsc::Receiver<Strike>> {
+        None
+    }
+
+    /// What is to be told to the people of running objects from now on, for whoever asks first;
+    /// `None` to all others, and where there never is anything.
+    fn notices(&self) -> Option<mpsc::Receiver<Notice>> {
+        None
+    }
+
+    /// What went out of all objects; `None` where that does not go through the server.
+    fn egress(&self) -> Option<Egress> {
         None
     }
 
@@ -386,15 +399,6 @@ pub struct Object {
     pub labels: Option<Labels>,
     /// Its state.
     pub state: ObjectState,
-}
-
-/// A limit struck in a running object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Strike {
-    /// Whose object.
-    pub labels: Labels,
-    /// Which limit, for people: `memory limit 512 MB reached`.
-    pub reason: String,
 }
 
 /// What `create` makes.

@@ -24,6 +24,7 @@ use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, ProviderName, TemplateName};
 
+use super::notices;
 use super::reload::Reload;
 use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 
@@ -92,7 +93,7 @@ pub(super) async fn serve(
             server: config.quota.live_server,
         },
         publisher: Arc::clone(&feed) as _,
-        spawner: Arc::new(Threads { arbiter: arbiter.handle(), io, calls }),
+        spawner: Arc::new(Threads { arbiter: arbiter.handle(), io: io.clone(), calls }),
         reconcile: Some(config.lifecycle.reconcile),
     })
     .await
@@ -104,6 +105,7 @@ pub(super) async fn serve(
     };
     let logs = Logs::open(&config.server.data.join("logs"), bounds, Arc::clone(&clock))
         .context("the directory of sandboxes' logs cannot be used")?;
+    notices::write_down(engine.providers().into_iter().map(|(_, one)| one), &logs, &io);
     let address = listener.local_addr()?;
     let server = crate::http::build(
         Edge {

@@ -421,3 +421,16 @@ fn an_id_of_any_form_is_a_file_of_its_own_in_the_directory() {
     }
     assert_eq!(paths(dir, &id("0190c1d2-77aa"))[0], dir.join("0190c1d2-77aa.jsonl"));
 }
+
+#[tokio::test]
+async fn notes_of_a_sandbox_are_of_no_command() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let logs = open(dir.path(), BOUNDS);
+    logs.note(&id("a"), "refused evil.test:443".to_owned());
+    logs.close();
+    logs.note(&id("a"), "too late".to_owned());
+    let entries = logs.tail(&id("a"), 9).expect("reads");
+    let [entry] = &entries[..] else { panic!("{entries:?}") };
+    assert_eq!((entry.stream, &*entry.exec), (Stream::Note, ""));
+    assert_eq!(entry.text, "refused evil.test:443");
+}

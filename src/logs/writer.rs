@@ -94,6 +94,17 @@ impl Writer {
                 let text = format!("{bytes} bytes are missing here: they came too fast");
                 self.add(command, Stream::Note, &text, false);
             }
+            Message::Note { sandbox, text } => self.push(
+                sandbox,
+                Entry {
+                    n: 0,
+                    at: self.clock.now(),
+                    exec: String::new(),
+                    stream: Stream::Note,
+                    text,
+                    is_partial: false,
+                },
+            ),
             Message::End { command, text } => {
                 self.cut(command);
                 self.add(command, Stream::Exit, &text, false);
@@ -173,7 +184,12 @@ impl Writer {
         let Some(command) = self.commands.get(&number) else { return };
         let (exec, text) = (command.exec.clone(), text.to_owned());
         let entry = Entry { n: 0, at: self.clock.now(), exec, stream, text, is_partial };
-        self.lines.entry(command.sandbox.clone()).or_default().push(entry);
+        let sandbox = command.sandbox.clone();
+        self.push(sandbox, entry);
+    }
+
+    fn push(&mut self, sandbox: SandboxId, entry: Entry) {
+        self.lines.entry(sandbox).or_default().push(entry);
     }
 
     fn write_out(&mut self) {

@@ -1,5 +1,6 @@
-//! What an object may use, and how that holds.
+//! What an object may use, how that holds, and when it strikes.
 
+use super::Labels;
 use crate::types::Resources;
 
 /// The limits of one object, which need not be those of its template: that may have changed since,
@@ -10,4 +11,13 @@ pub struct LimitsInForce {
     pub resources: Resources,
     /// Each limit and how it holds: `enforced`, `per process`, `watched` or `none`.
     pub holds: Vec<(&'static str, &'static str)>,
+}
+
+/// A limit struck in a running object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Strike {
+    /// Whose object.
+    pub labels: Labels,
+    /// Which limit, for people: `memory limit 512 MB reached`.
+    pub reason: String,
 }

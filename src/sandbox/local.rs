@@ -59,9 +59,10 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use super::{
-    ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, FilePart, Health,
-    LimitsInForce, Object, ObjectKey, ProviderError, SandboxProvider, Stream, Strike, Target,
-    TargetCall, Terminal, TerminalRequest, Traits, Uniqueness, WorkError, WorkspacePath, Written,
+    ChunkReceiver, CreateSpec, Egress, ExecRequest, Execution, FileContent, FileListing, FilePart,
+    Health, LimitsInForce, Notice, Object, ObjectKey, ProviderError, SandboxProvider, Stream,
+    Strike, Target, TargetCall, Terminal, TerminalRequest, Traits, Uniqueness, WorkError,
+    WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
 use crate::types::{InstanceId, Template};
@@ -261,6 +262,14 @@ impl SandboxProvider for LocalProvider {
         content: ChunkReceiver,
     ) -> Result<Written, WorkError> {
         files::write(&self.objects.link(&target)?, &path, content).await
+    }
+
+    fn notices(&self) -> Option<mpsc::Receiver<Notice>> {
+        self.objects.proxies().notices()
+    }
+
+    fn egress(&self) -> Option<Egress> {
+        Some(self.objects.proxies().egress())
     }
 
     async fn limits(&self, target: Target) -> Option<LimitsInForce> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use issuebox::sandbox::local::Resolve;
 use issuebox::sandbox::{
-    ExecRequest, SandboxProvider, TerminalEvent, TerminalRequest, TerminalSize,
+    EgressResult, ExecRequest, SandboxProvider, TerminalEvent, TerminalRequest, TerminalSize,
 };
 use issuebox::types::{AllowedHost, Network};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -103,7 +103,7 @@ async fn what_is_listed_is_reached_and_nothing_else() {
         (format!("GET http://other.test:{port}/"), "not in the allow list"),
         (format!("CONNECT other.test:{port}"), "not in the allow list"),
         (format!("CONNECT private.test:{port}"), "not public"),
-        (format!("CONNECT metadata.test:{port}"), "no sandbox may reach"),
+        (format!("CONNECT metadata.test:{port}"), "not public"),
         ("CONNECT 169.254.169.254:80".into(), "not in the allow list"),
         ("CONNECT site.test:443".into(), "not in the allow list"),
     ] {
@@ -137,15 +137,30 @@ async fn full_reaches_no_private_address_and_never_the_server() {
     let sandbox = sandbox(&local, "full", Network::Full { private: vec![server, near] }).await;
     let ok = ask(&sandbox, &format!("GET http://site.test:{}/", near.port())).await;
     assert!(ok.ends_with("hello\n"), "{ok}");
-    for (target, why) in [
-        (format!("GET http://site.test:{}/", server.port()), "the server itself"),
-        ("CONNECT private.test:443".into(), "not public"),
-        ("CONNECT metadata.test:80".into(), "no sandbox may reach"),
-        ("CONNECT 192.0.2.1:25".into(), "mail"),
+    let mut notices = local.provider.notices().expect("nobody has asked");
+    for (target, why, notice) in [
+        (format!("GET http://site.test:{}/", server.port()), "not public", "(the server itself)"),
+        (
+            "CONNECT private.test:443".into(),
+            "not public",
+            "add \"10.1.2.3:443\" to `allow_private`",
+        ),
+        ("CONNECT metadata.test:80".into(), "not public", "which no sandbox may reach"),
+        ("CONNECT 192.0.2.1:25".into(), "mail", "leaves mail between servers out"),
     ] {
         let refused = ask(&sandbox, &target).await;
         assert!(refused.starts_with("HTTP/1.1 403") && refused.contains(why), "{refused}");
+        // People are told where a name leads, the sandbox is not.
+        for address in ["127.0.0.1", "10.1.2.3", "169.254"] {
+            assert!(!refused.contains(address), "{refused}");
+        }
+        let told = notices.try_recv().expect("it was told before it was answered");
+        assert_eq!(told.sandbox, sandbox.target.expected);
+        assert!(told.text.contains(notice), "{told:?}");
     }
+    let egress = local.provider.egress().expect("it goes through the server");
+    assert_eq!(egress.results[EgressResult::Connected as usize], 1);
+    assert!(egress.received > 0, "{egress:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -39,10 +39,10 @@ pub struct LogBody {
     pub n: u64,
     /// When it was written.
     pub at: String,
-    /// The id of the request that ran the command.
+    /// The id of the request that ran the command; empty where it is of none.
     pub exec: String,
     /// `command`: one began; `stdout`, `stderr`: a line that it wrote; `exit`: it ended, with this
-    /// code; `note`: of the log itself.
+    /// code; `note`: of the log itself, or of the sandbox, as a connection that was refused.
     pub stream: &'static str,
     /// The line without its end; bytes that are not UTF-8 are U+FFFD.
     pub text: String,

@@ -262,6 +262,11 @@ impl Objects {
         self.warm.len()
     }
 
+    /// The ways out of sandboxes.
+    pub fn proxies(&self) -> &Proxies {
+        &self.proxies
+    }
+
     /// The limits that strike in sandboxes, for whoever asks first.
     pub fn strikes(&self) -> Option<mpsc::Receiver<Strike>> {
         locked(&self.strikes.1).take()
@@ -379,7 +384,8 @@ impl Objects {
             expected: owned.labels.sandbox.clone(),
         };
         let (itself, name) = (Weak::clone(&self.itself), stored.name.clone());
-        let proxy = self.proxies.start(arrived.listener.take(), &owned.network);
+        let (network, sandbox) = (&owned.network, &owned.labels.sandbox);
+        let proxy = self.proxies.start(arrived.listener.take(), network, sandbox);
         let kept = (Arc::clone(&group), proxy);
         let link = Link::new(arrived, target, owned.resources.disk_mb, move |link| {
             drop(kept);

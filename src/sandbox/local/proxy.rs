@@ -26,6 +26,8 @@ mod connect;
 mod idle;
 mod listener;
 mod lookups;
+mod meter;
+mod notices;
 mod policy;
 mod resolve;
 mod serve;
@@ -33,18 +35,21 @@ mod serve;
 mod tests;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::frame::Reach;
-use crate::types::Network;
-use connect::{Told, Ways};
+use crate::sandbox::{Egress, Notice};
+use crate::types::{Network, SandboxId};
+use connect::Ways;
 use lookups::Resolver;
+use meter::Meter;
+use notices::Notices;
 use policy::Policy;
 
 pub use listener::take as take_listener;
@@ -74,6 +79,9 @@ pub struct Proxies {
     /// Where the server itself listens.
     server: Option<SocketAddr>,
     places: Arc<Semaphore>,
+    meter: Arc<Meter>,
+    /// What is told, and who hears it, until somebody does.
+    notices: (mpsc::Sender<Notice>, Mutex<Option<mpsc::Receiver<Notice>>>),
 }
 
 impl Proxies {
@@ -83,19 +91,42 @@ impl Proxies {
         let total = (limit / DESCRIPTORS_SHARE).clamp(TOTAL_MIN, TOTAL_MAX);
         let places = usize::try_from(total).unwrap_or(CONNECTIONS_MAX);
         let resolver = Resolver::new(resolver);
-        Self { resolver, server, places: Arc::new(Semaphore::new(places)) }
+        let (sender, notices) = mpsc::channel(notices::WAITING_MAX);
+        Self {
+            resolver,
+            server,
+            places: Arc::new(Semaphore::new(places)),
+            meter: Arc::default(),
+            notices: (sender, Mutex::new(Some(notices))),
+        }
     }
 
     /// Starts the proxy of a sandbox, on the socket that it handed over where it has a way out. Must
     /// be called within a tokio runtime.
-    pub fn start(&self, listener: Option<TcpListener>, network: &Network) -> Option<Proxy> {
+    pub fn start(
+        &self,
+        listener: Option<TcpListener>,
+        network: &Network,
+        sandbox: &SandboxId,
+    ) -> Option<Proxy> {
         let ways = Ways {
             policy: Policy::of(network, self.server)?,
             lookups: self.resolver.of_one(),
-            told: Told::default(),
+            notices: Notices::new(sandbox.clone(), self.notices.0.clone()),
+            meter: Arc::clone(&self.meter),
         };
         let (listener, ways) = (listener?, Arc::new(ways));
         Some(Proxy(tokio::spawn(accept(listener, ways, Arc::clone(&self.places)))))
+    }
+
+    /// What is to be told to people, for whoever asks first.
+    pub fn notices(&self) -> Option<mpsc::Receiver<Notice>> {
+        self.notices.1.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// What went through all of them.
+    pub fn egress(&self) -> Egress {
+        self.meter.read()
     }
 }
 
@@ -143,8 +174,9 @@ async fn accept(listener: TcpListener, ways: Arc<Ways>, total: Arc<Semaphore>) {
         };
         let ways = Arc::clone(&ways);
         connections.spawn(async move {
+            let open = ways.meter.open();
             serve::serve(stream, ways).await;
-            drop((place, place_of_all));
+            drop((place, place_of_all, open));
         });
     }
 }

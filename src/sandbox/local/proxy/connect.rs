@@ -2,15 +2,18 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::idle::Idle;
 use super::lookups::{LookupFailure, Lookups};
+use super::meter::{Meter, Metered};
+use super::notices::Notices;
 use super::policy::{Destination, Policy, Refusal, Surroundings};
+use crate::sandbox::EgressResult;
 use crate::types::HostName;
 
 /// How long one address may take to answer. Of a name's addresses this many are tried.
@@ -20,12 +23,8 @@ const ADDRESSES_MAX: usize = 4;
 /// How long nothing may go through a connection. Some servers think for minutes over a pack.
 pub const IDLE_WAIT: Duration = Duration::from_secs(600);
 
-/// How many refusals are told within a span: one that tries without end tells nothing new.
-const TOLD_MAX: u32 = 10;
-const TELL_SPAN: Duration = Duration::from_secs(10);
-
 /// A connection to somewhere outside.
-pub type Stream = Idle<TcpStream>;
+pub type Stream = Idle<Metered<TcpStream>>;
 
 /// Where connections of a sandbox may go, and how to get there.
 pub struct Ways {
@@ -33,11 +32,13 @@ pub struct Ways {
     pub policy: Policy,
     /// From names to addresses.
     pub lookups: Lookups,
-    /// What has been told of refusals.
-    pub told: Told,
+    /// Tells people of what did not come about.
+    pub notices: Notices,
+    /// Counts.
+    pub meter: Arc<Meter>,
 }
 
-/// Why no connection came about.
+/// Why no connection came about. Prints as what the sandbox is told.
 #[derive(Debug, thiserror::Error)]
 pub enum NotConnected {
     /// It may not.
@@ -51,35 +52,77 @@ pub enum NotConnected {
     NotReached(Destination, String),
 }
 
+impl NotConnected {
+    /// What people are told.
+    fn notice(&self) -> String {
+        match self {
+            Self::Refused(refusal) => refusal.notice(),
+            Self::NotFound(..) | Self::NotReached(..) => self.to_string(),
+        }
+    }
+
+    /// As what it counts.
+    fn result(&self) -> EgressResult {
+        match self {
+            Self::Refused(refusal) => match refusal {
+                Refusal::Malformed(_) => EgressResult::Malformed,
+                Refusal::NotListed(_) => EgressResult::NotListed,
+                Refusal::Mail(_) => EgressResult::Mail,
+                Refusal::NotPublic { .. } => EgressResult::NotPublic,
+                Refusal::Never { .. } => EgressResult::Never,
+            },
+            Self::NotFound(_, failure) => match failure {
+                LookupFailure::NotFound(_) => EgressResult::NameNotFound,
+                LookupFailure::NoAnswer => EgressResult::NameNoAnswer,
+                LookupFailure::NoPlace => EgressResult::NameNoPlace,
+            },
+            Self::NotReached(..) => EgressResult::NotReached,
+        }
+    }
+}
+
 impl Ways {
-    /// Connects to a destination that may be reached: resolved once, at an address that was checked.
-    pub async fn connect(&self, destination: &Destination) -> Result<Stream, NotConnected> {
-        let Self { policy, lookups, told } = self;
-        let refused = |refusal: Refusal| {
-            if told.is_news(Instant::now()) {
-                tracing::debug!(%destination, "a sandbox's connection is refused: {refusal}");
-            }
-            refusal
+    /// Connects to where an authority says, at `port` where that has none. What comes of it is
+    /// counted, and told where nothing does.
+    pub async fn connect(
+        &self,
+        authority: &str,
+        port: Option<u16>,
+    ) -> Result<(Destination, Stream), NotConnected> {
+        let destination = Destination::parse(authority, port).map_err(NotConnected::from);
+        let connected = match destination {
+            Ok(destination) => self.reach(&destination).await.map(|stream| (destination, stream)),
+            Err(malformed) => Err(malformed),
         };
-        policy.check_destination(destination).map_err(refused)?;
+        match &connected {
+            Ok(_) => self.meter.count(EgressResult::Connected),
+            Err(error) => {
+                self.meter.count(error.result());
+                self.notices.tell(error.notice());
+            }
+        }
+        connected
+    }
+
+    /// Connects to a destination that may be reached: resolved once, at an address that was checked.
+    async fn reach(&self, destination: &Destination) -> Result<Stream, NotConnected> {
+        self.policy.check_destination(destination)?;
         let addresses = match &destination.host {
             HostName::Address(address) => vec![*address],
-            HostName::Name(name) => lookups
-                .resolve(name)
-                .await
+            HostName::Name(name) => (self.lookups.resolve(name).await)
                 .map_err(|why| NotConnected::NotFound(destination.clone(), why))?,
         };
         let mut checked = Vec::with_capacity(ADDRESSES_MAX);
         let mut refusal = None;
         for address in addresses {
-            match policy.check_address(destination, address, &ThisMachine) {
+            match self.policy.check_address(destination, address, &ThisMachine) {
                 Ok(address) if checked.len() < ADDRESSES_MAX => checked.push(address),
                 Ok(_) => break,
                 Err(error) => refusal = refusal.or(Some(error)),
             }
         }
         if let (true, Some(refusal)) = (checked.is_empty(), refusal) {
-            return Err(refused(refusal).into());
+            return Err(refusal.into());
         }
         let mut why = "it has no address".to_owned();
         for address in checked {
@@ -87,6 +130,7 @@ impl Ways {
                 Ok(Ok(stream)) => {
                     // Small packets are worth more than few of them, as in TLS handshakes.
                     let _ = stream.set_nodelay(true);
+                    let stream = Metered::new(stream, Arc::clone(&self.meter));
                     return Ok(Idle::new(stream, IDLE_WAIT));
                 }
                 Ok(Err(error)) => why = error.to_string(),
@@ -111,36 +155,11 @@ impl Surroundings for ThisMachine {
     }
 }
 
-/// How many refusals have been told, since when.
-#[derive(Default)]
-pub struct Told(Mutex<Option<(Instant, u32)>>);
-
-impl Told {
-    /// Whether another is to be told now.
-    fn is_news(&self, now: Instant) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (since, count) = match *told {
-            Some((since, count)) if now.duration_since(since) < TELL_SPAN => (since, count),
-            Some(_) | None => (now, 0),
-        };
-        *told = Some((since, count.saturating_add(1)));
-        count < TOLD_MAX
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-
-    #[test]
-    fn refusals_are_told_sparingly() {
-        let (told, begin) = (Told::default(), Instant::now());
-        let at = |ms: u64| told.is_news(begin + Duration::from_millis(ms));
-        assert_eq!((0..1_000).filter(|n| at(*n)).count(), 10);
-        assert!(!at(9_999) && at(10_000));
-    }
 
     #[test]
     fn one_s_own_addresses_are_known() {

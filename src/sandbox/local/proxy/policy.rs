@@ -37,7 +37,9 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Why a connection is not made. Prints as what whoever runs the command can do about it.
+/// Why a connection is not made. Prints as what whoever runs the command can do about it; where a
+/// name leads is not in that, or a sandbox could ask for the addresses of a network that it does not
+/// reach.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// It is not said where to, in a form that has one meaning.
@@ -57,8 +59,8 @@ pub enum Refusal {
     Mail(Destination),
     /// It leads to an address that is not public.
     #[error(
-        "{destination} leads to {address} ({what}), which is not public. To let it through all the \
-         same, add \"{address}\" to `allow_private` of the sandbox's template"
+        "{destination} leads to an address that is not public. Which one, and what can be done, is \
+         in the sandbox's log on the server (`issuebox logs`)"
     )]
     NotPublic {
         /// Where to.
@@ -68,8 +70,12 @@ pub enum Refusal {
         /// Whose it is.
         what: &'static str,
     },
-    /// It leads to what no sandbox reaches.
-    #[error("{destination} leads to {address} ({what}), which no sandbox may reach")]
+    /// It leads to what no sandbox reaches. Told in the same words: which of the two it is says what is
+    /// there.
+    #[error(
+        "{destination} leads to an address that is not public. Which one, and what can be done, is \
+         in the sandbox's log on the server (`issuebox logs`)"
+    )]
     Never {
         /// Where to.
         destination: Destination,
@@ -78,6 +84,32 @@ pub enum Refusal {
         /// What is there.
         what: &'static str,
     },
+}
+
+impl Refusal {
+    /// What people are told, who may know all of it.
+    pub fn notice(&self) -> String {
+        match self {
+            Self::Malformed(needed) => format!("refused: what to connect to {needed}"),
+            Self::NotListed(to) => format!(
+                "refused {to}: it is not in the allow list. To let it through, add \"{}\" to `allow` \
+                 of the sandbox's template",
+                entry_for(to)
+            ),
+            Self::Mail(to) => format!(
+                "refused {to}: network = \"full\" leaves mail between servers out. To let it \
+                 through, use network = \"allow\" with \"{to}\" in `allow`"
+            ),
+            Self::NotPublic { destination, address, what } => format!(
+                "refused {destination}: it leads to {address} ({what}), which is not public. To let \
+                 it through all the same, add \"{address}\" to `allow_private` of the sandbox's \
+                 template"
+            ),
+            Self::Never { destination, address, what } => format!(
+                "refused {destination}: it leads to {address} ({what}), which no sandbox may reach"
+            ),
+        }
+    }
 }
 
 /// The entry that would allow it.
@@ -202,7 +234,7 @@ mod tests {
             policy.check_destination(&destination)?;
             policy.check_address(&destination, ip.parse().expect("an address"), &MACHINE)
         };
-        judged().map(|address| address.to_string()).map_err(|refusal| refusal.to_string())
+        judged().map(|address| address.to_string()).map_err(|refusal: Refusal| refusal.notice())
     }
 
     #[test]
@@ -284,6 +316,21 @@ mod tests {
         ] {
             let judged = judge(&policy, authority, ip);
             assert!(judged.as_ref().is_err_and(|r| r.contains(why)), "{authority}: {judged:?}");
+        }
+    }
+
+    #[test]
+    fn where_a_name_leads_is_told_to_people_alone() {
+        let destination = Destination::parse("inner.test:443", None).expect("a destination");
+        let told = |ip: &str| {
+            let ip = ip.parse().expect("an address");
+            full(&[]).check_address(&destination, ip, &MACHINE).expect_err("not public").to_string()
+        };
+        let one = told("10.0.0.6");
+        assert!(one.starts_with("inner.test:443 leads to an address that is not public"), "{one}");
+        // No two can be told apart.
+        for other in ["10.0.0.7", "127.0.0.1", "169.254.169.254", "140.82.0.9", "fd00::1", "::"] {
+            assert_eq!(told(other), one, "{other}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! hyper reads and writes HTTP, so that where one request ends and the next begins is decided once:
 //! each request is judged by its own target, whatever came before it on the same connection.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use super::connect::{IDLE_WAIT, NotConnected, Stream, Ways};
 use super::idle::Idle;
 use super::policy::{Destination, Refusal};
+use crate::sandbox::EgressResult;
 
 /// Longest head of a request or an answer, in bytes: what most servers take.
 const HEAD_LEN_MAX: usize = 16 * 1024;
@@ -59,12 +60,6 @@ enum Trouble {
     NoAnswer(Destination, String),
 }
 
-impl From<Refusal> for Trouble {
-    fn from(refusal: Refusal) -> Self {
-        Self::NotConnected(refusal.into())
-    }
-}
-
 impl Trouble {
     fn status(&self) -> StatusCode {
         match self {
@@ -89,7 +84,7 @@ type Tunnel = (OnUpgrade, Stream);
 struct Connection {
     ways: Arc<Ways>,
     tunnel: Mutex<Option<Tunnel>>,
-    /// The far ends of requests that are passed on; they end with this.
+    /// The far end of the request that is passed on; it ends with this.
     far: Mutex<JoinSet<()>>,
 }
 
@@ -121,7 +116,7 @@ pub async fn serve(stream: TcpStream, ways: Arc<Ways>) {
 
 /// Carries bytes both ways until both have ended, or one has failed.
 async fn carry(near: Upgraded, mut far: Stream) -> std::io::Result<()> {
-    let Ok(parts) = near.downcast::<TokioIo<Stream>>() else { return Ok(()) };
+    let Ok(parts) = near.downcast::<TokioIo<Idle<TcpStream>>>() else { return Ok(()) };
     let mut near = parts.io.into_inner();
     far.write_all(&parts.read_buf).await?;
     copy_bidirectional(&mut near, &mut far).await?;
@@ -130,17 +125,28 @@ async fn carry(near: Upgraded, mut far: Stream) -> std::io::Result<()> {
 
 impl Connection {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        // The request before this one has its answer. A far end that has not taken all of that request
+        // goes now, or one connection from inside could gather any number of them.
+        self.far().abort_all();
         let answered = match *request.method() {
             Method::CONNECT => self.open_tunnel(request).await,
             _ => self.pass_on(request).await,
         };
-        answered.unwrap_or_else(|trouble| explain(&trouble))
+        answered.unwrap_or_else(|trouble| {
+            if matches!(trouble, Trouble::NoTarget | Trouble::NeedsConnect) {
+                self.ways.meter.count(EgressResult::Malformed);
+            }
+            explain(&trouble)
+        })
+    }
+
+    fn far(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.far.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn open_tunnel(&self, request: Request<Incoming>) -> Result<Response<Body>, Trouble> {
         let authority = request.uri().authority().ok_or(Trouble::NoTarget)?;
-        let destination = Destination::parse(authority.as_str(), None)?;
-        let far = self.ways.connect(&destination).await?;
+        let (_, far) = self.ways.connect(authority.as_str(), None).await?;
         let near = hyper::upgrade::on(request);
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some((near, far));
         Ok(Response::new(Either::Left(Full::default())))
@@ -155,11 +161,10 @@ impl Connection {
             Some("https") => return Err(Trouble::NeedsConnect),
             Some(_) | None => return Err(Trouble::NoTarget),
         }
-        let destination = Destination::parse(authority.as_str(), Some(80))?;
-        // The host that was judged is the host that is named, whatever the request's header says.
+        // The host that is judged is the host that is named, whatever the request's header says.
         let host = HeaderValue::from_str(authority.as_str()).map_err(|_| Trouble::NoTarget)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).parse::<Uri>();
-        let far = self.ways.connect(&destination).await?;
+        let (destination, far) = self.ways.connect(authority.as_str(), Some(80)).await?;
 
         let (mut head, body) = request.into_parts();
         head.uri = path.map_err(|_| Trouble::NoTarget)?;
@@ -174,7 +179,7 @@ impl Connection {
             .await
             .map_err(no_answer)?;
         {
-            let mut far = self.far.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut far = self.far();
             while far.try_join_next().is_some() {}
             // What goes wrong shows in the answer, or in its body.
             far.spawn(async move { drop(conversation.await) });

@@ -14,10 +14,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::{CONNECTIONS_MAX, Proxies, Proxy, RESERVED, Resolve};
-use crate::types::{AllowedHost, Network};
+use crate::sandbox::{Egress, EgressResult, Notice};
+use crate::types::{AllowedHost, Network, SandboxId};
 
 /// How long anything may take that should happen at once.
 const WAIT: Duration = Duration::from_secs(20);
+
+fn sandbox() -> SandboxId {
+    SandboxId::trusted("0190d2a4-test")
+}
 
 /// Names that mean an address, another one each time they are asked for until the last.
 #[derive(Debug, Default)]
@@ -42,6 +47,7 @@ struct Bench {
     at: SocketAddr,
     names: Arc<Names>,
     server: SocketAddr,
+    proxies: Proxies,
 }
 
 /// What the server does with each connection.
@@ -73,8 +79,8 @@ impl Bench {
         let at = listener.local_addr().expect("bound");
         let mut proxies = Proxies::new(Arc::clone(&names) as _, None);
         change(&mut proxies);
-        let proxy = proxies.start(Some(listener), &network);
-        let bench = Self { proxy, at, names, server: server_at };
+        let proxy = proxies.start(Some(listener), &network, &sandbox());
+        let bench = Self { proxy, at, names, server: server_at, proxies };
         bench.name("site.test", &["127.0.0.1"]);
         bench
     }
@@ -182,7 +188,7 @@ async fn what_may_not_be_reached_is_refused_and_said_why() {
     for (target, status, why) in [
         ("CONNECT evil.test:PORT", 403, "evil.test:PORT is not in the allow list"),
         ("CONNECT site.test:443", 403, "site.test:443 is not in the allow list"),
-        ("CONNECT metadata.test:PORT", 403, "no sandbox may reach"),
+        ("CONNECT metadata.test:PORT", 403, "leads to an address that is not public"),
         ("CONNECT 169.254.169.254:80", 403, "not in the allow list"),
         ("CONNECT gone.test:PORT", 502, "was not found"),
         ("CONNECT 2130706433:PORT", 400, "four decimal numbers"),
@@ -202,6 +208,72 @@ async fn what_may_not_be_reached_is_refused_and_said_why() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
         assert!(answer.contains(&why), "{target} must say {why:?}: {answer}");
     }
+}
+
+#[tokio::test]
+async fn what_became_of_each_is_counted_and_told_to_people() {
+    let bench = Bench::new(mirror).await;
+    bench.name("metadata.test", &["169.254.169.254"]);
+    let mut notices = bench.proxies.notices().expect("nobody has asked");
+    assert!(bench.proxies.notices().is_none());
+    let port = bench.server.port();
+    let closing = "HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    for target in [
+        "GET http://site.test:PORT/",
+        "CONNECT evil.test:443",
+        "CONNECT evil.test:443",
+        "CONNECT metadata.test:PORT",
+        "CONNECT gone.test:PORT",
+        "GET /",
+    ] {
+        bench.ask(&format!("{target} {closing}")).await;
+    }
+    let mut told = Vec::new();
+    while let Ok(Notice { sandbox: of, text }) = notices.try_recv() {
+        assert_eq!(of, sandbox());
+        told.push(text);
+    }
+    assert_eq!(
+        told,
+        [
+            "refused evil.test:443: it is not in the allow list. To let it through, add \
+             \"evil.test\" to `allow` of the sandbox's template"
+                .to_owned(),
+            format!(
+                "refused metadata.test:{port}: it leads to 169.254.169.254:{port} (an address of one \
+                 link), which no sandbox may reach"
+            ),
+            format!("gone.test:{port} was not found: no such name"),
+        ]
+    );
+    let of = |egress: Egress, result: EgressResult| egress.results[result as usize];
+    let egress = bench.proxies.egress();
+    for (result, count) in [
+        (EgressResult::Connected, 1),
+        (EgressResult::NotListed, 2),
+        (EgressResult::Never, 1),
+        (EgressResult::NameNotFound, 1),
+        (EgressResult::Malformed, 1),
+        (EgressResult::NotPublic, 0),
+    ] {
+        assert_eq!(of(egress, result), count, "{}", result.as_str());
+    }
+    let sent = format!("GET / HTTP/1.1\r\nhost: site.test:{port}\r\n\r\n").len() as u64;
+    assert_eq!(egress.sent, sent);
+    assert!(egress.received > sent, "{egress:?}");
+    let mut open = bench.connect().await;
+    open.write_all(b"GET http://site").await.expect("sent");
+    let is_open = |count| {
+        let proxies = &bench.proxies;
+        tokio::time::timeout(WAIT, async move {
+            while proxies.egress().open != count {
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    is_open(1).await.expect("it is open");
+    drop(open);
+    is_open(0).await.expect("it is not any more");
 }
 
 #[tokio::test]
@@ -356,7 +428,7 @@ async fn a_sandbox_without_a_way_out_has_no_proxy() {
     let listener =
         || async { Some(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bound")) };
     for network in [Network::None, Network::Host] {
-        assert!(proxies.start(listener().await, &network).is_none());
+        assert!(proxies.start(listener().await, &network, &sandbox()).is_none());
     }
-    assert!(proxies.start(None, &Network::Full { private: Vec::new() }).is_none());
+    assert!(proxies.start(None, &Network::Full { private: Vec::new() }, &sandbox()).is_none());
 }
