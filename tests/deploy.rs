@@ -95,6 +95,9 @@ fn every_metric_is_on_the_dashboard() {
         "issuebox_drift",
         "issuebox_sweeps",
         "issuebox_last_sweep_timestamp_seconds",
+        "issuebox_egress_requests",
+        "issuebox_egress_connections",
+        "issuebox_egress_bytes",
     ] {
         assert!(shown.contains(name), "{name} is not shown");
     }

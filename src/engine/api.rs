@@ -8,7 +8,7 @@ use super::executor::CleanupCounts;
 use super::reconciler::drift::ProviderSweeps;
 use crate::issue::commit::CommandRefusal;
 use crate::issue::{Bar, Issue};
-use crate::sandbox::{SandboxProvider, Target};
+use crate::sandbox::{Egress, SandboxProvider, Target};
 use crate::types::{
     AccountName, Cause, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, ProviderName,
     Repository, Sandbox, SandboxId, TemplateName, TimelineEntry, Timestamp,
@@ -189,6 +189,8 @@ pub struct Figures {
     pub breakers: Vec<(ProviderName, BreakerView)>,
     /// The sweeps of each provider and what they found.
     pub sweeps: Vec<ProviderSweeps>,
+    /// What went out of the sandboxes of all providers through the server.
+    pub egress: Egress,
 }
 
 /// Where the engine tells what became durable, in commit order for each home.

@@ -11,7 +11,7 @@ use crate::issue::commit::CommandRefusal;
 use crate::issue::event::{CommandAsk, EnsureAsk};
 use crate::issue::{Command, IssueEvent, Nudge, Reply};
 use crate::sabotage::{Bug, on};
-use crate::sandbox::{SandboxProvider, Target};
+use crate::sandbox::{Egress, SandboxProvider, Target};
 use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{
     AccountName, Alias, Cause, HomeId, IssueId, Phase, ProviderName, Sandbox, SandboxId, Template,
@@ -313,7 +313,11 @@ impl Engine {
     /// What can be measured of it as it is now.
     pub fn figures(&self) -> Figures {
         let executor = &self.core.executor;
+        let mut egress = Egress::default();
+        let of_each = executor.providers().into_iter().filter_map(|(_, one)| one.egress());
+        of_each.for_each(|one| egress += one);
         Figures {
+            egress,
             cleanups: executor.cleanup_counts(),
             breakers: executor.breakers(),
             sweeps: self.core.reconciler.drift.sweeps(),

@@ -16,6 +16,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::engine::{BreakerState, DriftKind, Figures, ProviderSweeps};
+use crate::sandbox::{Egress, EgressResult};
 use crate::types::{Mode, ProviderName};
 
 use super::live::LiveMap;
@@ -37,6 +38,9 @@ pub struct Metrics {
     drift: Family<DriftLabels, Gauge>,
     sweeps: Family<SweepLabels, Counter>,
     last_sweep: Family<ProviderLabels, Gauge>,
+    egress_open: Gauge,
+    egress_requests: Family<EgressLabels, Counter>,
+    egress_bytes: Family<DirectionLabels, Counter>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -88,6 +92,16 @@ struct SweepLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ProviderLabels {
     provider: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct EgressLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct DirectionLabels {
+    direction: &'static str,
 }
 
 impl Metrics {
@@ -147,6 +161,24 @@ impl Metrics {
             "When the last sweep ended that looked at the provider's list",
             last_sweep.clone(),
         );
+        let egress_open = Gauge::default();
+        registry.register(
+            "issuebox_egress_connections",
+            "Connections from sandboxes to the server's proxy that are open now",
+            egress_open.clone(),
+        );
+        let egress_requests = Family::default();
+        registry.register(
+            "issuebox_egress_requests",
+            "What sandboxes asked to be connected to, by what became of it",
+            egress_requests.clone(),
+        );
+        let egress_bytes = Family::default();
+        registry.register(
+            "issuebox_egress_bytes",
+            "Bytes between sandboxes and what they were connected to",
+            egress_bytes.clone(),
+        );
         Self {
             registry,
             creates,
@@ -159,6 +191,9 @@ impl Metrics {
             drift,
             sweeps,
             last_sweep,
+            egress_open,
+            egress_requests,
+            egress_bytes,
         }
     }
 
@@ -198,6 +233,7 @@ impl Metrics {
         for sweeps in &engine.sweeps {
             self.set_sweeps(sweeps);
         }
+        self.set_egress(&engine.egress);
         self.body_bytes.set(i64::try_from(body_bytes).unwrap_or(i64::MAX));
         for (provider, breaker) in &engine.breakers {
             let labels = BreakerLabels { provider: provider.to_string() };
@@ -211,6 +247,22 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string cannot fail");
         text
+    }
+
+    /// All results are there from the beginning: one that was never seen is 0, and its first is an
+    /// increase.
+    fn set_egress(&self, egress: &Egress) {
+        let Egress { open, results, sent, received } = *egress;
+        self.egress_open.set(i64::try_from(open).unwrap_or(i64::MAX));
+        for (result, count) in EgressResult::ALL.into_iter().zip(results) {
+            let labels = EgressLabels { result: result.as_str() };
+            let counter = self.egress_requests.get_or_create_owned(&labels);
+            counter.inner().store(count, Ordering::Relaxed);
+        }
+        for (direction, bytes) in [("sent", sent), ("received", received)] {
+            let counter = self.egress_bytes.get_or_create_owned(&DirectionLabels { direction });
+            counter.inner().store(bytes, Ordering::Relaxed);
+        }
     }
 
     fn set_sweeps(&self, sweeps: &ProviderSweeps) {
@@ -277,6 +329,24 @@ mod tests {
             r#"issuebox_provider_breaker_open{provider="local"} 0"#,
         ] {
             assert!(text.contains(line), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_goes_out_of_sandboxes_is_told_by_what_became_of_it() {
+        let mut egress = Egress { open: 2, sent: 5, received: 7, ..Egress::default() };
+        egress.results[EgressResult::NotListed as usize] = 3;
+        egress += egress;
+        let figures = Figures { egress, ..Figures::default() };
+        let text = Metrics::new().encode(&LiveMap::default(), 0, &figures);
+        for line in [
+            "issuebox_egress_connections 4",
+            r#"issuebox_egress_requests_total{result="not_listed"} 6"#,
+            r#"issuebox_egress_requests_total{result="name_no_answer"} 0"#,
+            r#"issuebox_egress_bytes_total{direction="sent"} 10"#,
+            r#"issuebox_egress_bytes_total{direction="received"} 14"#,
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{text}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::process::{Place, Server};
+use crate::process::{Place, Server, until};
 
 /// Asks the proxy inside for an address, and returns what it answers.
 async fn ask(server: &Server, id: &str, address: &str) -> String {
@@ -46,10 +46,25 @@ async fn a_template_s_network_holds_is_shown_and_never_opens_the_server() {
     let ok = ask(&server, id, &site_at).await;
     assert!(ok.starts_with("HTTP/1.1 200") && ok.ends_with("hello"), "{ok}");
     let refused = ask(&server, id, &own).await;
-    assert!(
-        refused.starts_with("HTTP/1.1 403") && refused.contains("the server itself"),
-        "{refused}"
-    );
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("not public"), "{refused}");
     let refused = ask(&server, id, "169.254.169.254").await;
     assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+
+    // People find out why, in the sandbox's log.
+    let logs = || async {
+        let log = server.get(&format!("/v1/sandboxes/{id}/logs")).await.json();
+        let entries = log["data"].as_array().expect("entries").clone();
+        entries.into_iter().filter(|entry| entry["stream"] == "note").collect::<Vec<_>>()
+    };
+    until("what was refused is in the log", || async { logs().await.len() >= 2 }).await;
+    let texts: Vec<String> = logs().await.iter().map(|entry| entry["text"].to_string()).collect();
+    for told in
+        [&*format!("refused {own}: it leads to {own} (the server itself)"), "169.254.169.254"]
+    {
+        assert!(texts.iter().any(|text| text.contains(told)), "{texts:?} must tell {told}");
+    }
+    let metrics = server.get("/metrics").await.text;
+    for line in ["{result=\"connected\"} 1", "{result=\"never\"} 1", "{result=\"not_listed\"} 1"] {
+        assert!(metrics.contains(&format!("issuebox_egress_requests_total{line}\n")), "{metrics}");
+    }
 }
