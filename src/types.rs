@@ -3,6 +3,7 @@
 //! Nothing here does IO, reads a clock or knows how it is stored or sent. Rows live in
 //! [`store`](crate::store), wire types in `http`; both convert from and to these.
 
+pub mod address;
 mod hold;
 mod ids;
 mod network;

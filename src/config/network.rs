@@ -1,10 +1,12 @@
 //! What a template says of the network. Nothing that it gives is a default but *none*; what would
-//! give nothing, or more than anybody may mean, is an error.
+//! give nothing, or more than anybody may mean, is an error. So is an address that would be refused
+//! all the same: it is judged here as it is when a sandbox asks for it.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::reader::Reader;
-use crate::types::{AllowedHost, Network, NetworkKind};
+use crate::types::address::{Standing, canonical, standing};
+use crate::types::{AllowedHost, Network, NetworkKind, WEB_PORTS};
 
 /// Reads the three keys of a template.
 pub(super) fn network(r: &mut Reader, key: &impl Fn(&str) -> String) -> Network {
@@ -32,6 +34,18 @@ pub(super) fn network(r: &mut Reader, key: &impl Fn(&str) -> String) -> Network 
     if !is_proxied && !listed_private.is_empty() {
         r.wrong(&private, "needs network = \"allow\" or \"full\"");
     }
+    for entry in &hosts {
+        if let Some((address, port)) = entry.address()
+            && let Some(trouble) = trouble_with(address, port, &addresses)
+        {
+            r.wrong(&allow, &format!("has \"{entry}\", which {trouble}"));
+        }
+    }
+    for address in &addresses {
+        if let Some(trouble) = trouble_with(address.ip(), Some(address.port()), &addresses) {
+            r.wrong(&private, &format!("has \"{address}\", which {trouble}"));
+        }
+    }
     Network::assemble(kind, hosts, addresses)
 }
 
@@ -52,19 +66,32 @@ fn entries<T>(
     read
 }
 
-/// An address with its port, other than those that nobody may reach by any entry.
+/// An address with its port.
 fn private_address(text: &str) -> Result<SocketAddr, &'static str> {
-    let needed = "must be an address with its port, as in 10.0.0.5:443 or [fd00::5]:443";
-    let address: SocketAddr = text.parse().map_err(|_| needed)?;
-    let is_link_local = match address.ip() {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.to_ipv4_mapped().is_some(),
-    };
-    if address.port() == 0 || matches!(address, SocketAddr::V6(v6) if v6.scope_id() != 0) {
-        return Err(needed);
+    let address = text.parse().ok().filter(|address: &SocketAddr| {
+        let has_zone = matches!(address, SocketAddr::V6(v6) if v6.scope_id() != 0);
+        address.port() != 0 && !has_zone
+    });
+    address.ok_or("must be an address with its port, as in 10.0.0.5:443 or [fd00::5]:443")
+}
+
+/// Why an address that is listed would be refused all the same, and what to do; `None` where it would
+/// not be. `port` is `None` for those of the web.
+fn trouble_with(address: IpAddr, port: Option<u16>, private: &[SocketAddr]) -> Option<String> {
+    let meant = canonical(address);
+    if meant != address {
+        return Some(format!("is another form of {meant}: write that"));
     }
-    if is_link_local || address.ip().is_unspecified() || address.ip().is_multicast() {
-        return Err("must be one host's address, and none that is valid on one link only");
+    match standing(address) {
+        Standing::Public => None,
+        Standing::Never(what) => Some(format!("no sandbox may ever reach ({what}): take it out")),
+        Standing::Private(what) => {
+            let ports = port.as_ref().map_or(&WEB_PORTS[..], std::slice::from_ref);
+            let is_opened = |port: &u16| private.contains(&SocketAddr::new(address, *port));
+            let instead = SocketAddr::new(address, port.unwrap_or(443));
+            (!ports.iter().any(is_opened)).then(|| {
+                format!("is not public ({what}): put \"{instead}\" into allow_private instead")
+            })
+        }
     }
-    Ok(address)
 }

@@ -337,7 +337,7 @@ network = "allow"
 [templates.lists]
 network = "allow"
 allow = ["https://example.org", "example.org/x", "*", "127.1", "2130706433", "a:b", "::1", "a.b"]
-allow_private = ["10.0.0.5", "169.254.169.254:80", "0.0.0.0:80", "[fe80::1]:80", "host:80"]
+allow_private = ["10.0.0.5", "host:80", "10.0.0.5:0", "[fe80::1%2]:80"]
 [templates.none]
 allow = ["example.org"]
 allow_private = ["10.0.0.5:443"]
@@ -354,12 +354,45 @@ allow_private = ["10.0.0.5:443"]
     issuebox.toml:8: templates.lists.allow must be a host, or host:port; an IPv6 address in brackets, not "a:b"
     issuebox.toml:8: templates.lists.allow must be a host, or host:port; an IPv6 address in brackets, not "::1"
     issuebox.toml:9: templates.lists.allow_private must be an address with its port, as in 10.0.0.5:443 or [fd00::5]:443, not "10.0.0.5"
-    issuebox.toml:9: templates.lists.allow_private must be one host's address, and none that is valid on one link only, not "169.254.169.254:80"
-    issuebox.toml:9: templates.lists.allow_private must be one host's address, and none that is valid on one link only, not "0.0.0.0:80"
-    issuebox.toml:9: templates.lists.allow_private must be one host's address, and none that is valid on one link only, not "[fe80::1]:80"
     issuebox.toml:9: templates.lists.allow_private must be an address with its port, as in 10.0.0.5:443 or [fd00::5]:443, not "host:80"
+    issuebox.toml:9: templates.lists.allow_private must be an address with its port, as in 10.0.0.5:443 or [fd00::5]:443, not "10.0.0.5:0"
+    issuebox.toml:9: templates.lists.allow_private must be an address with its port, as in 10.0.0.5:443 or [fd00::5]:443, not "[fe80::1%2]:80"
     issuebox.toml:11: templates.none.allow needs network = "allow"
     issuebox.toml:12: templates.none.allow_private needs network = "allow" or "full"
+    "#
+    );
+}
+
+#[test]
+fn listed_addresses_that_are_refused_all_the_same_are_errors() {
+    insta::assert_snapshot!(
+        error_of(
+            r#"
+[templates.default]
+network = "allow"
+allow = ["1.2.3.4", "10.0.0.5", "10.0.0.6:22", "127.0.0.1:3000", "0.0.0.0", "224.0.0.1", "[::]", "[ff02::1]",
+  "169.254.169.254", "[fd00:ec2::254]", "[::ffff:1.2.3.4]", "[::ffff:10.0.0.5]:80", "[2002:7f00:1::]"]
+allow_private = ["10.0.0.5:80", "10.0.0.6:443", "127.0.0.2:3000", "169.254.169.254:80", "0.0.0.0:80", "[fe80::1]:80",
+  "[::ffff:10.0.0.7]:443", "255.255.255.255:1", "1.2.3.4:5"]
+"#
+        ),
+        @r#"
+    issuebox.toml:4: templates.default.allow has "10.0.0.6:22", which is not public (a private network): put "10.0.0.6:22" into allow_private instead
+    issuebox.toml:4: templates.default.allow has "127.0.0.1:3000", which is not public (loopback): put "127.0.0.1:3000" into allow_private instead
+    issuebox.toml:4: templates.default.allow has "0.0.0.0", which no sandbox may ever reach (no host): take it out
+    issuebox.toml:4: templates.default.allow has "224.0.0.1", which no sandbox may ever reach (many hosts): take it out
+    issuebox.toml:4: templates.default.allow has "[::]", which no sandbox may ever reach (no host): take it out
+    issuebox.toml:4: templates.default.allow has "[ff02::1]", which no sandbox may ever reach (many hosts): take it out
+    issuebox.toml:4: templates.default.allow has "169.254.169.254", which no sandbox may ever reach (an address of one link): take it out
+    issuebox.toml:4: templates.default.allow has "[fd00:ec2::254]", which no sandbox may ever reach (a cloud's metadata service): take it out
+    issuebox.toml:4: templates.default.allow has "[::ffff:1.2.3.4]", which is another form of 1.2.3.4: write that
+    issuebox.toml:4: templates.default.allow has "[::ffff:10.0.0.5]:80", which is another form of 10.0.0.5: write that
+    issuebox.toml:4: templates.default.allow has "[2002:7f00:1::]", which no sandbox may ever reach (a tunnel to an IPv4 address): take it out
+    issuebox.toml:6: templates.default.allow_private has "169.254.169.254:80", which no sandbox may ever reach (an address of one link): take it out
+    issuebox.toml:6: templates.default.allow_private has "0.0.0.0:80", which no sandbox may ever reach (no host): take it out
+    issuebox.toml:6: templates.default.allow_private has "[fe80::1]:80", which no sandbox may ever reach (an address of one link): take it out
+    issuebox.toml:6: templates.default.allow_private has "[::ffff:10.0.0.7]:443", which is another form of 10.0.0.7: write that
+    issuebox.toml:6: templates.default.allow_private has "255.255.255.255:1", which no sandbox may ever reach (every host): take it out
     "#
     );
 }

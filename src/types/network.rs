@@ -226,6 +226,14 @@ impl AllowedHost {
         }
     }
 
+    /// The address that it is, and its port where it has one; `None` for names.
+    pub fn address(&self) -> Option<(IpAddr, Option<u16>)> {
+        match self.host {
+            HostName::Address(address) => Some((address, self.port)),
+            HostName::Name(_) => None,
+        }
+    }
+
     /// Whether it allows a connection.
     pub fn allows(&self, host: &HostName, port: u16) -> bool {
         let port_fits = match self.port {

@@ -21,7 +21,6 @@
 //! Through a tunnel it does not look: whoever serves an allowed host decides where what is sent
 //! there goes on to. A host that many share (a CDN) is allowed as a whole.
 
-mod address;
 mod connect;
 mod idle;
 mod listener;

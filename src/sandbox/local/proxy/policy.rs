@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use super::address::{Standing, canonical, standing};
+use crate::types::address::{Standing, canonical, standing};
 use crate::types::{AllowedHost, HostName, Network, split_port};
 
 /// The port by which mail is handed from server to server, without a name or password.
