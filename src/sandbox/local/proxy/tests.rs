@@ -1,6 +1,9 @@
 //! The proxy against servers on this machine: what it lets through, what it refuses, and that
 //! nothing is left of it. What listens is an ordinary socket here and not one of a sandbox's.
 
+mod hostile;
+mod long;
+
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -50,16 +53,19 @@ struct Bench {
     proxies: Proxies,
 }
 
-/// What the server does with each connection.
-type Serves = fn(TcpStream) -> tokio::task::JoinHandle<()>;
+/// What a server does with a connection.
+type Serving = tokio::task::JoinHandle<()>;
 
 impl Bench {
     /// `site.test` is listed and is the server.
-    async fn new(serves: Serves) -> Self {
+    async fn new(serves: impl Fn(TcpStream) -> Serving + Send + 'static) -> Self {
         Self::with(serves, |_| {}).await
     }
 
-    async fn with(serves: Serves, change: impl FnOnce(&mut Proxies)) -> Self {
+    async fn with(
+        serves: impl Fn(TcpStream) -> Serving + Send + 'static,
+        change: impl FnOnce(&mut Proxies),
+    ) -> Self {
         let server = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let server_at = server.local_addr().expect("bound");
         tokio::spawn(async move {
