@@ -12,6 +12,8 @@ mod detection;
 mod disk;
 #[path = "local_sandbox/files.rs"]
 mod files;
+#[path = "local_sandbox/git.rs"]
+mod git;
 #[path = "local_sandbox/isolation.rs"]
 mod isolation;
 #[path = "local_sandbox/life.rs"]

@@ -36,13 +36,13 @@ impl Resolve for Here {
 }
 
 /// A directory that is served as `http://site.test:PORT/`.
-struct Site {
+pub struct Site {
     dir: tempfile::TempDir,
     at: SocketAddr,
 }
 
 impl Site {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let at = listener.local_addr().expect("bound");
@@ -55,7 +55,7 @@ impl Site {
         Self { dir, at }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -71,7 +71,7 @@ impl Site {
     }
 
     /// Runs a command of this machine in the directory, and returns what it wrote.
-    fn run(&self, command: &str) -> String {
+    pub fn run(&self, command: &str) -> String {
         let out = Command::new("sh").args(["-ec", command]).current_dir(self.dir.path()).output();
         let out = out.expect("a shell");
         assert!(out.status.success(), "{command}: {out:?}");
@@ -108,12 +108,12 @@ async fn answer(mut stream: TcpStream, root: PathBuf) {
     let _ = stream.write_all(&[head.as_bytes(), &body].concat()).await;
 }
 
-async fn local() -> Option<Local> {
+pub async fn local() -> Option<Local> {
     Local::with(|config| config.resolver = Arc::new(Here)).await
 }
 
 /// A sandbox that may reach the site and nothing else.
-async fn sandbox<'a>(local: &'a Local, name: &str, network: Network) -> Sandbox<'a> {
+pub async fn sandbox<'a>(local: &'a Local, name: &str, network: Network) -> Sandbox<'a> {
     let mut spec = spec(name, name);
     spec.template.network = network;
     spec.template.resources =
@@ -123,12 +123,17 @@ async fn sandbox<'a>(local: &'a Local, name: &str, network: Network) -> Sandbox<
 }
 
 fn only(site: &Site) -> Network {
-    let host = AllowedHost::parse(&format!("site.test:{}", site.at.port())).expect("an entry");
-    Network::Allow { hosts: vec![host], private: vec![site.at] }
+    only_at("site.test", site.at)
+}
+
+/// A host that may be reached where it is.
+pub fn only_at(host: &str, at: SocketAddr) -> Network {
+    let host = AllowedHost::parse(&format!("{host}:{}", at.port())).expect("an entry");
+    Network::Allow { hosts: vec![host], private: vec![at] }
 }
 
 /// Runs a script that may take its time.
-async fn run(sandbox: &Sandbox<'_>, script: &str, env: &[(&str, &str)]) -> Ended {
+pub async fn run(sandbox: &Sandbox<'_>, script: &str, env: &[(&str, &str)]) -> Ended {
     let env = env.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
     let request = ExecRequest { env, ..request(&["sh", "-ec", script]) };
     let execution = sandbox.exec(request).await.expect("started");
@@ -139,7 +144,7 @@ async fn run(sandbox: &Sandbox<'_>, script: &str, env: &[(&str, &str)]) -> Ended
 }
 
 /// Puts a repository with one commit there, as `repo.git`.
-fn repository(site: &Site) {
+pub fn repository(site: &Site) {
     site.run(
         "git init -q -b main work; echo hello > work/file; git -C work add file
          git -C work -c user.name=n -c user.email=e@x.test commit -qm first
@@ -162,25 +167,17 @@ async fn git_clones_what_is_allowed() {
     assert!(refused.stdout.contains("403"), "{refused:?}");
 }
 
-/// A directory behind TLS, with a certificate of its own; a program of this machine serves it.
-struct Https(Child);
+/// A Python program of this machine that serves a site's directory, and says on which port.
+pub struct Program {
+    child: Child,
+    pub at: SocketAddr,
+}
 
-impl Https {
-    /// Serves a site's directory as `https://site.test:PORT/`, and says where.
-    fn new(site: &Site) -> (Self, SocketAddr) {
-        site.run(
-            "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 \
-             -subj /CN=site.test -addext subjectAltName=DNS:site.test 2>/dev/null",
-        );
-        let script = "import http.server as h, ssl
-server = h.ThreadingHTTPServer(('127.0.0.1', 0), h.SimpleHTTPRequestHandler)
-context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-context.load_cert_chain('cert.pem', 'key.pem')
-server.socket = context.wrap_socket(server.socket, server_side=True)
-print(server.server_address[1], flush=True)
-server.serve_forever()";
+impl Program {
+    pub fn new(site: &Site, script: &str, args: &[&str]) -> Self {
         let mut child = Command::new("python3")
             .args(["-c", script])
+            .args(args)
             .current_dir(site.dir.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -190,16 +187,32 @@ server.serve_forever()";
         let stdout = child.stdout.take().expect("piped");
         io::BufReader::new(stdout).read_line(&mut port).expect("it says where");
         let port: u16 = port.trim().parse().expect("a port");
-        (Self(child), SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        Self { child, at: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) }
     }
 }
 
-impl Drop for Https {
+impl Drop for Program {
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
+}
+
+/// Serves a site's directory as `https://site.test:PORT/`, with a certificate of its own.
+fn https(site: &Site) -> Program {
+    site.run(
+        "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 \
+         -subj /CN=site.test -addext subjectAltName=DNS:site.test 2>/dev/null",
+    );
+    let script = "import http.server as h, ssl
+server = h.ThreadingHTTPServer(('127.0.0.1', 0), h.SimpleHTTPRequestHandler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain('cert.pem', 'key.pem')
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_address[1], flush=True)
+server.serve_forever()";
+    Program::new(site, script, &[])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -208,13 +221,11 @@ async fn git_clones_over_tls() {
     let Some(local) = local().await else { return };
     let site = Site::new().await;
     repository(&site);
-    let (_https, at) = Https::new(&site);
-    let host = AllowedHost::parse(&format!("site.test:{}", at.port())).expect("an entry");
-    let network = Network::Allow { hosts: vec![host], private: vec![at] };
-    let sandbox = sandbox(&local, "tls", network).await;
+    let https = https(&site);
+    let sandbox = sandbox(&local, "tls", only_at("site.test", https.at)).await;
     let authority = fs::read_to_string(site.path("cert.pem")).expect("a certificate");
     sandbox.write(b"authority.pem", &authority).await.expect("written");
-    let url = format!("https://site.test:{}/repo.git", at.port());
+    let url = format!("https://site.test:{}/repo.git", https.at.port());
     let script = format!("git clone -q {url} repo; cat repo/file");
     let env = [("GIT_SSL_CAINFO", "/workspace/authority.pem")];
     assert_eq!(run(&sandbox, &script, &env).await.stdout, "hello\n");
