@@ -33,7 +33,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{Secret, Template, TemplateName};
+use crate::types::{Reserve, Secret, Template, TemplateName};
 
 /// Where the server listens when nothing else is said.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8787";
@@ -201,12 +201,14 @@ pub struct Providers {
 }
 
 /// `[providers.local]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Local {
     /// `require_limits`: refuse sandboxes whose limits this machine can't enforce.
     pub require_limits: bool,
     /// `warm_pool`: how many sandboxes are kept up that nobody has asked for yet.
     pub warm_pool: usize,
+    /// `disk_reserve`: how much of the data directory's file system is kept free.
+    pub disk_reserve: Reserve,
 }
 
 /// `[providers.simulated]`: where it keeps its objects, and its faults.

@@ -23,6 +23,7 @@
 //! Names and labels have the forms of [`crate::types`]; futures are polled on a tokio runtime
 //! where blocking for milliseconds is allowed but not for longer.
 
+mod capacity;
 mod egress;
 mod files;
 mod limits;
@@ -37,12 +38,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
+pub use capacity::{Capacity, DiskRoom};
 pub use files::{
     ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart, WorkspacePath, Written,
 };
 
 pub use egress::{Egress, EgressResult, Notice};
-pub use limits::{LimitsInForce, Strike};
+pub use limits::{LimitsInForce, Strike, StrikeEffect};
 pub use ports::Stream;
 pub use terminal::{
     Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, TerminalSize,
@@ -179,6 +181,12 @@ pub trait SandboxProvider: Send + Sync + 'static {
     /// What went out of all objects; `None` where that does not go through the server.
     fn egress(&self) -> Option<Egress> {
         None
+    }
+
+    /// The room for objects, as of a moment ago. Must not block. Where it says that there is a
+    /// shortage, nothing is asked to be made or started until it is over.
+    fn capacity(&self) -> Capacity {
+        Capacity::default()
     }
 
     /// The limits of an object, up or not, where they can differ from its template's and from what

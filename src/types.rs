@@ -7,6 +7,7 @@ pub mod address;
 mod hold;
 mod ids;
 mod network;
+mod reserve;
 mod sandbox;
 mod secret;
 mod template;
@@ -19,6 +20,7 @@ pub use ids::{
     InvalidId, IssueId, IssueNumber, ObjectName, ProviderName, Repository, SandboxId, TemplateName,
 };
 pub use network::{AllowedHost, HostName, Network, NetworkKind, WEB_PORTS, split_port};
+pub use reserve::Reserve;
 pub use sandbox::{
     Cause, Failure, FailureCode, Mode, ObjectState, Outcome, Phase, ProviderStep, Sandbox,
     TimelineEntry, Wanted,

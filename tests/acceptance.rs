@@ -14,6 +14,8 @@ mod drift;
 mod ensure;
 #[path = "acceptance/flood.rs"]
 mod flood;
+#[path = "acceptance/host_disk.rs"]
+mod host_disk;
 #[path = "acceptance/limits.rs"]
 mod limits;
 #[path = "acceptance/network.rs"]

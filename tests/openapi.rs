@@ -419,6 +419,22 @@ async fn what_is_held_is_refused_wherever_something_would_begin() {
 }
 
 #[tokio::test]
+async fn what_there_is_no_room_for_is_refused_wherever_something_would_begin() {
+    let server = TestServer::start().await;
+    resting(&server).await;
+    let shortage = "the disk is nearly full".to_owned();
+    server.provider.shortage.lock().expect("not poisoned").replace(shortage);
+    let is_retry = |operation: &Operation| operation.path.ends_with("/retry");
+    expect(&server, "no_room", "claude-issue-1", |o| !is_retry(o)).await;
+    expect(&server, "no_room", "claude-issue-3", is_retry).await;
+    let system = server.get("/v1/system").await.json();
+    let shortage = &system["data"]["providers"][0]["capacity"]["shortage"];
+    assert_eq!(shortage, "the disk is nearly full", "{system}");
+    let refused = server.post("/v1/sandboxes", json!({"issueId": "9"})).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (507, "60"));
+}
+
+#[tokio::test]
 async fn what_is_over_a_quota_is_refused_with_a_time_to_come_back() {
     let server = TestServer::limited(Quotas { account: 1, ..Quotas::default() }).await;
     server.running("9").await;
@@ -446,6 +462,7 @@ async fn every_code_that_is_described_is_provoked_by_a_test_here() {
         "forbidden",
         "held",
         "quota_exceeded",
+        "no_room",
         "route_not_found",
         "sandbox_not_found",
         "file_not_found",

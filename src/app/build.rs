@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
-use crate::config::{Config, Secrets, Server, StepBounds};
+use crate::config::{Config, Local, Secrets, Server, StepBounds};
 use crate::engine::{Engine, EngineParts, Quotas, Retention, Threads};
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
@@ -195,9 +195,10 @@ fn open_providers(
     // What an earlier configuration made stays reachable.
     let dir = config.server.data.join("local");
     if needed("local") || dir.exists() {
-        let crate::config::Local { require_limits, warm_pool } = config.providers.local;
+        let Local { require_limits, disk_reserve, warm_pool } = config.providers.local;
         let server = Some(address);
-        let local = LocalConfig { require_limits, warm_pool, server, ..LocalConfig::new(dir) };
+        let usual = LocalConfig::new(dir);
+        let local = LocalConfig { require_limits, disk_reserve, warm_pool, server, ..usual };
         let provider = LocalProvider::open(local, Arc::clone(clock), Arc::clone(ids))?;
         // Most sandboxes are made from it, the first of them too.
         let default = config.templates.get(&TemplateName::trusted("default"));

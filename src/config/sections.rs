@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{Mode, OnLimit, ProviderName, Resources, Secret, Template, TemplateName};
+use crate::types::{
+    Mode, OnLimit, ProviderName, Reserve, Resources, Secret, Template, TemplateName,
+};
 
 use super::error::ConfigError;
 use super::network::network;
@@ -368,6 +370,7 @@ fn providers(r: &mut Reader) -> Providers {
     let require_limits = r.flag("providers.local.require_limits", false);
     let warm_pool = r.number("providers.local.warm_pool", 1, 0..=WARM_MAX);
     let warm_pool = usize::try_from(warm_pool).expect("it is in bounds");
+    let disk_reserve = r.parsed("providers.local.disk_reserve", Reserve::Auto, Reserve::parse);
     let key = |name: &str| format!("providers.simulated.{name}");
     let mut delay =
         |name: &str| Duration::from_millis(r.number(&key(name), 0, 0..=SECONDS_MAX * 1000));
@@ -376,7 +379,7 @@ fn providers(r: &mut Reader) -> Providers {
     let delete_delay = delay("delete_delay_ms");
     let dir = r.path(&key("dir"), Some(PathBuf::from("./simulated")));
     Providers {
-        local: Local { require_limits, warm_pool },
+        local: Local { require_limits, disk_reserve, warm_pool },
         simulated: Simulated {
             dir: dir.expect("it has a default"),
             create_delay,

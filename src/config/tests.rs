@@ -1,7 +1,7 @@
 //! Every error's text, and who wins.
 
 use super::*;
-use crate::types::{Network, OnLimit};
+use crate::types::{Network, OnLimit, Reserve};
 
 fn load_with(
     file: Option<&str>,
@@ -447,6 +447,26 @@ on_limit = "stop"
     insta::assert_snapshot!(loaded.warnings.join("\n").replace(&dir, ""), @"
     issuebox.toml:5: github.api_url is accepted but not yet in force
     ");
+}
+
+#[test]
+fn room_that_is_kept_free_is_a_part_or_a_size() {
+    let reserve = |text: &str| {
+        let loaded = load(&format!("[providers.local]\ndisk_reserve = {text}"));
+        loaded.expect("good").config.providers.local.disk_reserve
+    };
+    assert_eq!(reserve("\"auto\""), Reserve::Auto);
+    assert_eq!(reserve("\"10%\""), Reserve::Percent(10.0));
+    assert_eq!(reserve("\"2 GB\""), Reserve::Megabytes(2048));
+    let error = |text: &str| error_of(&format!("[providers.local]\ndisk_reserve = {text}"));
+    insta::assert_snapshot!(
+        error("\"plenty\""),
+        @r#"issuebox.toml:2: providers.local.disk_reserve must be "auto", a part up to "90%", or room such as "4096 MB" or "4 GB", not "plenty""#
+    );
+    insta::assert_snapshot!(
+        error("5"),
+        @"issuebox.toml:2: providers.local.disk_reserve must be a text, not 5"
+    );
 }
 
 #[test]

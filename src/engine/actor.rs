@@ -312,7 +312,7 @@ impl IssueActor {
             jitter_permille: self.core.ids.jitter_permille(),
             unix_ns: self.core.ids.unix_ns(),
             may_hurry: self.certain && self.outbox.is_empty(),
-            bar: self.core.admission.bar(issue, &event),
+            bar: self.core.bar(issue, &event),
         };
         let commit = step(issue, event, &moment);
         if let Some((from, to)) = renamed(issue, &commit.issue) {

@@ -1,4 +1,5 @@
-//! What may begin: holds that people put on, and quotas of live sandboxes.
+//! What may begin: holds that people put on, quotas of live sandboxes, and the room that a provider
+//! has ([`room`]).
 //!
 //! A step that could make or start a sandbox is told beforehand what forbids it ([`Bar`]), and the
 //! lifecycle decides. A place under the quotas is *reserved* when the step is told that nothing
@@ -13,6 +14,7 @@
 //! others waiting.
 
 mod held;
+mod room;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

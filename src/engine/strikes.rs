@@ -7,13 +7,13 @@
 use tokio::sync::mpsc;
 
 use crate::issue::IssueEvent;
-use crate::sandbox::Strike;
+use crate::sandbox::{Strike, StrikeEffect};
 
 use super::handle::Engine;
 
 /// Tells of every strike at one provider, for as long as that is there.
 pub(super) async fn tell(engine: Engine, mut strikes: mpsc::Receiver<Strike>) {
-    while let Some(Strike { labels, reason }) = strikes.recv().await {
+    while let Some(Strike { labels, reason, effect }) = strikes.recv().await {
         if engine.core.is_stopping() {
             return;
         }
@@ -22,7 +22,12 @@ pub(super) async fn tell(engine: Engine, mut strikes: mpsc::Receiver<Strike>) {
         }
         let seed = Some((labels.account, labels.issue));
         let sandbox = labels.sandbox;
-        let event = || IssueEvent::LimitStruck { sandbox: sandbox.clone(), reason: reason.clone() };
+        let ended = match effect {
+            StrikeEffect::ByTemplate => false,
+            StrikeEffect::Ended => true,
+        };
+        let event =
+            || IssueEvent::LimitStruck { sandbox: sandbox.clone(), reason: reason.clone(), ended };
         if let Err(error) = engine.tell(labels.home, seed, event).await {
             tracing::warn!(sandbox.id = %sandbox, %reason, %error, "a limit struck and could not be told");
         }

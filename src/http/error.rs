@@ -104,6 +104,8 @@ codes! {
     Held = "held", LOCKED;
     /// There are as many live sandboxes as are allowed.
     QuotaExceeded = "quota_exceeded", TOO_MANY_REQUESTS;
+    /// The provider has no room for more sandboxes now.
+    NoRoom = "no_room", INSUFFICIENT_STORAGE;
     /// The route is a WebSocket, and the request does not open one of its kind.
     UpgradeRequired = "upgrade_required", UPGRADE_REQUIRED;
     /// Too many wrong tokens from this address.
@@ -263,6 +265,9 @@ impl From<EngineError> for ApiError {
                 ),
                 BarKind::Quota => Self::new(Code::QuotaExceeded, bar.reason)
                     .hint("delete a sandbox that is not needed, or raise the quota")
+                    .retry_after(60),
+                BarKind::NoRoom => Self::new(Code::NoRoom, bar.reason)
+                    .hint("it goes on by itself once there is room; GET /v1/system shows how much")
                     .retry_after(60),
             },
             EngineError::ProviderUnknown => Self::new(Code::ProviderUnknown, message)

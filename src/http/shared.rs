@@ -132,14 +132,19 @@ impl Shared {
             .collect()
     }
 
-    /// The providers that cannot work, with that in words.
+    /// The providers that cannot work, or have no room for more, with that in words.
     pub async fn troubled_providers(&self) -> Vec<(ProviderName, String)> {
         let health = self.provider_health().await;
         let unreachable = self.unreachable();
+        let providers = self.edge.engine.providers();
         let in_trouble = health.iter().filter_map(|(name, health)| {
             let breaker = unreachable.iter().find(|(of, _)| of == name).map(|(_, why)| why.clone());
             let trouble = health.trouble.as_ref().map(|trouble| format!("{name}: {trouble}"));
-            Some((name.clone(), breaker.or(trouble)?))
+            let shortage = || {
+                let (_, provider) = providers.iter().find(|(of, _)| of == name)?;
+                provider.capacity().shortage.map(|shortage| format!("{name}: {shortage}"))
+            };
+            Some((name.clone(), breaker.or(trouble).or_else(shortage)?))
         });
         in_trouble.collect()
     }

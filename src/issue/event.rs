@@ -45,6 +45,8 @@ pub enum BarKind {
     Held,
     /// There are as many live sandboxes as are allowed.
     Quota,
+    /// The provider has no room for more now.
+    NoRoom,
 }
 
 /// What is configured of the lifecycle.
@@ -150,6 +152,8 @@ pub enum IssueEvent {
         sandbox: SandboxId,
         /// Which limit, for people.
         reason: String,
+        /// Whether the provider ended it for that, whatever its template says.
+        ended: bool,
     },
     /// A provider call ended.
     Answered(Answer),

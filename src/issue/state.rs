@@ -296,6 +296,8 @@ pub enum StoppedBy {
     Idle,
     /// It used up what it may use.
     Limit,
+    /// Its provider ended it, for want of room on the host.
+    Host,
 }
 
 /// The state of an issue's sandbox, by phase.

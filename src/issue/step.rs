@@ -49,7 +49,9 @@ pub fn step(issue: &Issue, event: IssueEvent, moment: &Moment<'_>) -> Commit {
         }
         IssueEvent::Granted => draft.granted(),
         IssueEvent::Worked { sandbox, start, cause } => draft.worked(&sandbox, start, &cause),
-        IssueEvent::LimitStruck { sandbox, reason } => draft.limit_struck(&sandbox, &reason),
+        IssueEvent::LimitStruck { sandbox, reason, ended } => {
+            draft.limit_struck(&sandbox, &reason, ended);
+        }
         IssueEvent::Answered(answer) => draft.answered(answer),
         IssueEvent::Due { in_flight, busy } => draft.due(in_flight, busy),
         IssueEvent::Activated { in_flight, after_restart } => {

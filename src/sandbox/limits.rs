@@ -1,4 +1,4 @@
-//! What an object may use, how that holds, and when it strikes.
+//! What an object may use, how that holds, and what is told when it strikes.
 
 use super::Labels;
 use crate::types::Resources;
@@ -20,4 +20,15 @@ pub struct Strike {
     pub labels: Labels,
     /// Which limit, for people: `memory limit 512 MB reached`.
     pub reason: String,
+    /// What came of it.
+    pub effect: StrikeEffect,
+}
+
+/// What comes of a limit that struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrikeEffect {
+    /// The object goes on; its template says whether it may.
+    ByTemplate,
+    /// The object was ended for it, since it could harm others.
+    Ended,
 }

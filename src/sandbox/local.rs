@@ -34,6 +34,7 @@ mod exec;
 mod files;
 mod frame;
 mod health;
+mod host_disk;
 mod image;
 mod inside;
 mod launching;
@@ -59,13 +60,13 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use super::{
-    ChunkReceiver, CreateSpec, Egress, ExecRequest, Execution, FileContent, FileListing, FilePart,
-    Health, LimitsInForce, Notice, Object, ObjectKey, ProviderError, SandboxProvider, Stream,
-    Strike, Target, TargetCall, Terminal, TerminalRequest, Traits, Uniqueness, WorkError,
+    Capacity, ChunkReceiver, CreateSpec, Egress, ExecRequest, Execution, FileContent, FileListing,
+    FilePart, Health, LimitsInForce, Notice, Object, ObjectKey, ProviderError, SandboxProvider,
+    Stream, Strike, Target, TargetCall, Terminal, TerminalRequest, Traits, Uniqueness, WorkError,
     WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
-use crate::types::{InstanceId, Template};
+use crate::types::{InstanceId, Reserve, Template};
 use objects::Objects;
 
 pub use inside::run_hidden_command;
@@ -97,6 +98,9 @@ pub struct LocalConfig {
     pub stop_grace: Duration,
     /// Refuse every sandbox whose limits this machine can't enforce for it as a whole.
     pub require_limits: bool,
+    /// How much of the disk that `dir` is on is kept free: with less nothing is made or started,
+    /// with half of it the sandboxes that write are ended.
+    pub disk_reserve: Reserve,
     /// Finds the addresses of names for sandboxes that have a network.
     pub resolver: Arc<dyn Resolve>,
     /// Where the server itself listens: no sandbox reaches that, whatever its template says. `None`
@@ -115,6 +119,7 @@ impl LocalConfig {
             warm_pool: 1,
             stop_grace: Duration::from_secs(2),
             require_limits: false,
+            disk_reserve: Reserve::Auto,
             resolver: Arc::new(SystemResolver::default()),
             server: None,
         }
@@ -185,6 +190,10 @@ impl SandboxProvider for LocalProvider {
             trouble: self.objects.trouble().await,
             isolation: health::isolation(self.objects.limits()),
         }
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.objects.capacity()
     }
 
     async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {

@@ -32,6 +32,8 @@ pub struct MemoryProvider {
     pub shown: Arc<AtomicU32>,
     /// What the next command or file call answers instead of working.
     pub work_error: Mutex<Option<WorkError>>,
+    /// Why it has no room for more now.
+    pub shortage: Mutex<Option<String>>,
     /// Why it cannot work now.
     pub trouble: Mutex<Option<String>>,
 }
@@ -98,6 +100,11 @@ impl SandboxProvider for MemoryProvider {
                 network: "none",
             },
         }
+    }
+
+    fn capacity(&self) -> Capacity {
+        let shortage = self.shortage.lock().expect("not poisoned").clone();
+        Capacity { disk: None, shortage }
     }
 
     async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {

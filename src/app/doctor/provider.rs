@@ -8,7 +8,7 @@ use anyhow::Context;
 use rustix::fs::{Access, access};
 
 use crate::clock::{SystemClock, SystemIds};
-use crate::config::{Config, Simulated};
+use crate::config::{Config, Local, Simulated};
 use crate::sandbox::SandboxProvider;
 use crate::sandbox::local::{LocalConfig, LocalProvider};
 
@@ -37,11 +37,15 @@ fn local(what: &str, config: &Config) -> Check {
     let data = &config.server.data;
     let home = if data.is_dir() { data.to_owned() } else { std::env::temp_dir() };
     let dir = TriedIn(home.join(format!(".doctor-local-{}", std::process::id())));
-    match try_local(&dir.0, config.providers.local.require_limits) {
-        Ok(Tried { trouble: None, limits, not_enforced: None }) => {
+    match try_local(&dir.0, config.providers.local) {
+        Ok(Tried { trouble: None, shortage: Some(shortage), .. }) => {
+            let (found, remedy) = shortage.split_once(". ").unwrap_or((&shortage, "make room"));
+            Check::broken(what, found, remedy)
+        }
+        Ok(Tried { trouble: None, limits, not_enforced: None, .. }) => {
             Check::right(what, format!("a sandbox was made as a trial and removed; {limits}"))
         }
-        Ok(Tried { trouble: None, limits, not_enforced: Some(missing) }) => Check::noted(
+        Ok(Tried { trouble: None, limits, not_enforced: Some(missing), .. }) => Check::noted(
             what,
             format!("a sandbox was made as a trial and removed; {limits}: {missing}"),
             "run the server as root, or under systemd with Delegate=cpu memory pids, where others \
@@ -67,14 +71,17 @@ struct Tried {
     /// How each limit holds, in words.
     limits: String,
     not_enforced: Option<String>,
+    /// Why there is no room for a sandbox.
+    shortage: Option<String>,
 }
 
-fn try_local(dir: &Path, require_limits: bool) -> anyhow::Result<Tried> {
+fn try_local(dir: &Path, given: Local) -> anyhow::Result<Tried> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build().context("no runtime")?;
     let tried = runtime.block_on(async {
-        let config =
-            LocalConfig { require_limits, warm_pool: 0, ..LocalConfig::new(dir.to_owned()) };
+        let Local { require_limits, disk_reserve, warm_pool: _ } = given;
+        let usual = LocalConfig::new(dir.to_owned());
+        let config = LocalConfig { require_limits, disk_reserve, warm_pool: 0, ..usual };
         let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds))?;
         let health = provider.health().await;
         let limit = |(limit, how): &(&str, &str)| format!("{limit} {how}");
@@ -83,6 +90,7 @@ fn try_local(dir: &Path, require_limits: bool) -> anyhow::Result<Tried> {
             trouble: health.trouble,
             limits: format!("limits: {}", limits.join(", ")),
             not_enforced: provider.limits_not_enforced(),
+            shortage: provider.capacity().shortage,
         })
     });
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));

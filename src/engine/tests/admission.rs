@@ -106,6 +106,41 @@ async fn a_hold_stops_what_would_begin_until_it_is_released_also_over_a_restart(
 }
 
 #[actix::test]
+async fn where_the_provider_has_no_room_nothing_begins_and_all_else_goes_on() {
+    let bench = with(Quotas::default()).await;
+    let engine = &bench.engine;
+    for issue in ["1", "2"] {
+        engine.ensure(&account(), ensure(issue)).await.expect("there is room");
+        running(&bench, issue).await;
+    }
+    let cause = || Cause::Service("test");
+    engine.command(&account(), &named("2"), Command::Stop, cause()).await.expect("accepted");
+    let until = WaitFor::Phase(Phase::Stopped);
+    let waited = engine.wait(&account(), &named("2"), until, Duration::from_secs(10)).await;
+    assert!(waited.expect("it is known").settled);
+
+    bench.provider.short_of(Some("the disk is nearly full"));
+    for issue in ["2", "3"] {
+        let refused = engine.ensure(&account(), ensure(issue)).await;
+        assert_eq!(kind(&refused), Some(BarKind::NoRoom), "{issue}");
+    }
+    engine.ensure(&account(), ensure("1")).await.expect("what runs is given");
+    let told = engine.deliver(&account(), nudge("waits", 4)).await.expect("durable");
+    assert!(told.reason.contains("the disk is nearly full"), "{}", told.reason);
+    delete(&bench, "1").await;
+    assert_eq!(bench.provider.count("create"), 2);
+
+    bench.provider.short_of(None);
+    engine.ensure(&account(), ensure("2")).await.expect("there is room");
+    running(&bench, "2").await;
+    // What waits is looked at again when something else comes free, and once in a while.
+    let scope = HoldScope::Server;
+    engine.hold(&account(), scope.clone(), String::new(), "me".into()).await.expect("durable");
+    assert!(engine.release(&scope).await.expect("durable"));
+    granted(&bench, "4").await;
+}
+
+#[actix::test]
 async fn holds_of_a_repository_and_of_an_issue_leave_others_alone() {
     let bench = with(Quotas::default()).await;
     let engine = &bench.engine;

@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::sandbox::{
-    ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, FilePart, Health,
-    Isolation, Labels, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall,
-    Traits, Uniqueness, WorkError, WorkspacePath, Written,
+    Capacity, ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing,
+    FilePart, Health, Isolation, Labels, Object, ObjectKey, ProviderError, SandboxProvider, Target,
+    TargetCall, Traits, Uniqueness, WorkError, WorkspacePath, Written,
 };
 use crate::types::{
     AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName,
@@ -35,6 +35,7 @@ struct World {
     identity: Option<String>,
     listing: Listing,
     broken_home: Option<HomeId>,
+    shortage: Option<String>,
 }
 
 /// What a list answers.
@@ -74,6 +75,11 @@ impl HeldProvider {
 
     pub fn release(&self) {
         self.open.send_replace(true);
+    }
+
+    /// It has no room for more, for this reason, or has.
+    pub fn short_of(&self, shortage: Option<&str>) {
+        self.world.lock().expect("not poisoned").shortage = shortage.map(str::to_owned);
     }
 
     pub fn panic_next(&self) {
@@ -213,6 +219,11 @@ impl SandboxProvider for HeldProvider {
         };
         let identity = self.world.lock().expect("not poisoned").identity.clone();
         Health { identity, trouble, isolation }
+    }
+
+    fn capacity(&self) -> Capacity {
+        let shortage = self.world.lock().expect("not poisoned").shortage.clone();
+        Capacity { disk: None, shortage }
     }
 
     async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {

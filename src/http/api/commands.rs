@@ -54,6 +54,7 @@ pub async fn stop(
         (status = 404, body = Failed, description = "sandbox_not_found"),
         (status = 409, body = Failed, description = "failed, deleting, sandbox_deleted"),
         (status = 423, body = Failed, description = "held"),
+        (status = 507, body = Failed, description = "no_room"),
         (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
     )
 )]
@@ -81,6 +82,7 @@ pub async fn start(
         (status = 404, body = Failed, description = "sandbox_not_found"),
         (status = 409, body = Failed, description = "not_failed, sandbox_deleted"),
         (status = 423, body = Failed, description = "held"),
+        (status = 507, body = Failed, description = "no_room"),
         (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
     )
 )]

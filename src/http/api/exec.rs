@@ -100,6 +100,7 @@ pub struct ExecAnswer {
          description = "not_running, stopped, sandbox_deleted, provider_unknown"),
         (status = 422, body = Failed, description = "cannot_start, refused_inside"),
         (status = 423, body = Failed, description = "held"),
+        (status = 507, body = Failed, description = "no_room"),
         (status = 501, body = Failed, description = "not_supported"),
         (status = 502, body = Failed, description = "provider_failed"),
         (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),

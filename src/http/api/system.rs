@@ -13,7 +13,7 @@ use crate::http::auth::Caller;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::wire::{Failed, Success};
-use crate::sandbox::Health;
+use crate::sandbox::{Capacity, Health, SandboxProvider};
 use crate::store::Store;
 use crate::types::{AccountName, Phase, ProviderName, Timestamp};
 
@@ -52,6 +52,31 @@ pub struct ProviderBody {
     pub uniqueness: &'static str,
     /// How sandboxes are kept apart from the host.
     pub isolation: IsolationBody,
+    /// The room that it has for sandboxes.
+    pub capacity: CapacityBody,
+}
+
+/// The room that a provider has for sandboxes, as of a moment ago.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Capacity)]
+pub struct CapacityBody {
+    /// What is free on the disk that its sandboxes are on, in MiB; null where it does not say.
+    pub disk_free_mb: Option<u64>,
+    /// With less than this free no sandbox is made or started, in MiB; null where it does not say.
+    pub disk_needed_mb: Option<u64>,
+    /// Why no sandbox is made or started now, and what to do; null where there is room.
+    pub shortage: Option<String>,
+}
+
+impl From<Capacity> for CapacityBody {
+    fn from(capacity: Capacity) -> Self {
+        Self {
+            disk_free_mb: capacity.disk.map(|disk| disk.free >> 20),
+            disk_needed_mb: capacity.disk.map(|disk| disk.kept_free >> 20),
+            shortage: capacity.shortage,
+        }
+    }
 }
 
 /// Whether calls go to a provider, or are held back because it cannot be reached.
@@ -123,12 +148,7 @@ pub async fn system(
 pub async fn look(shared: &Shared, account: &AccountName) -> Result<SystemBody, ApiError> {
     let edge = &shared.edge;
     let health = shared.provider_health().await;
-    let uniqueness: BTreeMap<String, &'static str> = edge
-        .engine
-        .providers()
-        .iter()
-        .map(|(name, provider)| (name.to_string(), provider.traits().uniqueness.as_str()))
-        .collect();
+    let known: BTreeMap<_, _> = edge.engine.providers().into_iter().collect();
     let breakers: BTreeMap<_, _> = edge.engine.figures().breakers.into_iter().collect();
     let now = edge.clock.now();
     let templates = edge.engine.templates();
@@ -138,9 +158,8 @@ pub async fn look(shared: &Shared, account: &AccountName) -> Result<SystemBody, 
     let providers = health
         .iter()
         .filter_map(|(name, health)| {
-            let uniqueness = uniqueness.get(name.as_str()).copied().unwrap_or("none");
-            let network = network(name, health);
-            Some(provider_body(name, health, breakers.get(name)?, uniqueness, network, now))
+            let (provider, network) = (known.get(name)?, network(name, health));
+            Some(provider_body(name, health, breakers.get(name)?, provider.as_ref(), network, now))
         })
         .collect();
     let mut sandboxes: BTreeMap<_, _> = Phase::ALL.iter().map(|p| (p.as_str(), 0)).collect();
@@ -163,7 +182,7 @@ fn provider_body(
     name: &ProviderName,
     health: &Health,
     breaker: &BreakerView,
-    uniqueness: &'static str,
+    provider: &dyn SandboxProvider,
     network: &'static str,
     now: Timestamp,
 ) -> ProviderBody {
@@ -173,7 +192,8 @@ fn provider_body(
         healthy: trouble.is_none(),
         trouble,
         breaker: breaker.into(),
-        uniqueness,
+        uniqueness: provider.traits().uniqueness.as_str(),
+        capacity: provider.capacity().into(),
         isolation: IsolationBody {
             kind: health.isolation.kind,
             limits: health.isolation.limits.iter().copied().collect(),

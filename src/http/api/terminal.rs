@@ -53,6 +53,7 @@ pub const PROTOCOL: &str = "issuebox.terminal.v1";
         (status = 409, body = Failed,
          description = "not_running, stopped, sandbox_deleted, provider_unknown"),
         (status = 423, body = Failed, description = "held"),
+        (status = 507, body = Failed, description = "no_room"),
         (status = 426, body = Failed, description = "upgrade_required"),
         (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
     )

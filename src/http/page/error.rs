@@ -111,6 +111,9 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         Code::ProviderUnknown => Some("Configure its provider again and restart the server."),
         Code::Held => Some("Release the hold on the page “Holds and quotas”."),
         Code::QuotaExceeded => Some("Delete a sandbox that is not needed, or raise the quota."),
+        Code::NoRoom => {
+            Some("It goes on by itself once there is room; deleting sandboxes makes some.")
+        }
         Code::NotSupported => Some("Its provider cannot do this."),
         Code::ProviderFailed => Some("The page “Providers” says how it is."),
         Code::Overloaded | Code::ShuttingDown => Some("Nothing was changed. Try again shortly."),

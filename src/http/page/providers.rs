@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use crate::engine::{BreakerState, BreakerView, ProviderSweeps};
 use crate::http::Shared;
-use crate::sandbox::{Health, Isolation, Traits, Uniqueness};
+use crate::sandbox::{Capacity, Health, Isolation, Traits, Uniqueness};
 use crate::types::{ProviderName, Template, Timestamp};
 
 use super::error::PageError;
@@ -38,6 +38,7 @@ pub async fn show(shared: web::Data<Shared>, visitor: Visitor) -> Result<HttpRes
                 health,
                 breaker,
                 traits: provider.traits(),
+                capacity: provider.capacity(),
                 sweeps: figures.sweeps.iter().find(|sweeps| sweeps.provider == name).cloned(),
                 live: survey.providers.get(&name).copied().unwrap_or(0),
                 templates: templates
@@ -64,6 +65,7 @@ struct ProviderView {
     health: Health,
     breaker: BreakerView,
     traits: Traits,
+    capacity: Capacity,
     sweeps: Option<ProviderSweeps>,
     live: u64,
     templates: Vec<String>,
@@ -82,7 +84,8 @@ fn network<'a>(health: &Health, templates: impl Iterator<Item = &'a Template>) -
 }
 
 fn card(view: &ProviderView, now: Timestamp) -> Markup {
-    let ProviderView { name, health, breaker, traits, sweeps, live, templates, network } = view;
+    let ProviderView { name, health, breaker, traits, capacity, sweeps, live, templates, network } =
+        view;
     let trouble = breaker.trouble(name, now).or_else(|| health.trouble.clone());
     html! {
         article .card .facts data-key={ "provider-" (shown(name.as_str())) } {
@@ -91,6 +94,7 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                 @if trouble.is_none() { span .tag .good { "healthy" } } @else { span .tag .bad { "cannot work" } }
             }
             @if let Some(trouble) = &trouble { p .notice .bad { bdi { (shown(trouble)) } } }
+            @if let Some(shortage) = &capacity.shortage { p .notice .bad { bdi { (shown(shortage)) } } }
             dl {
                 (fact("Breaker", breaker_words(breaker, now)))
                 (fact("Identity", match &health.identity {
@@ -100,6 +104,11 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                 (fact("Uniqueness", uniqueness(traits.uniqueness)))
                 (fact("Settles", html! { "within " (traits.settle.as_secs()) " s of a deadline" }))
                 (fact("Capacity", html! { (live) @if *live == 1 { " live sandbox" } @else { " live sandboxes" } }))
+                @if let Some(disk) = capacity.disk {
+                    (fact("Disk", html! {
+                        (disk.free >> 20) " MB free; nothing is made or started below " (disk.kept_free >> 20)
+                    }))
+                }
                 (fact("Templates", html! {
                     @if templates.is_empty() { span .soft { "none uses it" } }
                     @else { (shown(&templates.join(", "))) }

@@ -59,9 +59,9 @@ impl Draft<'_> {
         }
     }
 
-    /// A limit struck: it is told, and the sandbox goes on or is stopped, as its template says. One
-    /// that is not running any more has had its end already.
-    pub fn limit_struck(&mut self, sandbox: &SandboxId, reason: &str) {
+    /// A limit struck: it is told, and the sandbox goes on or is stopped, as its template says, unless
+    /// its provider has ended it already. One that is not running any more has had its end already.
+    pub fn limit_struck(&mut self, sandbox: &SandboxId, reason: &str, ended: bool) {
         let on_limit = match &self.issue.state {
             IssueState::Running { record, .. } if record.id == *sandbox => record.template.on_limit,
             IssueState::Running { .. }
@@ -73,6 +73,9 @@ impl Draft<'_> {
             | IssueState::Failed { .. }
             | IssueState::Deleting { .. } => return,
         };
+        if ended {
+            return self.want_stopped(StoppedBy::Host, reason);
+        }
         match on_limit {
             OnLimit::Kill => self.tell(reason.to_owned()),
             OnLimit::Stop => self.want_stopped(StoppedBy::Limit, reason),

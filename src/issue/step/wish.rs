@@ -398,7 +398,8 @@ impl Draft<'_> {
                 | StoppedBy::Restart
                 | StoppedBy::Provider
                 | StoppedBy::Idle
-                | StoppedBy::Limit => {
+                | StoppedBy::Limit
+                | StoppedBy::Host => {
                     if let Some(bar) = &self.moment.bar {
                         self.reply = Reply::Barred(bar.clone());
                         return;
@@ -421,7 +422,8 @@ fn stopped_by(before: Goal, by: StoppedBy) -> Goal {
             | StoppedBy::Restart
             | StoppedBy::Provider
             | StoppedBy::Idle
-            | StoppedBy::Limit,
+            | StoppedBy::Limit
+            | StoppedBy::Host,
         )
         | Goal::Running => Goal::Stopped(by),
     }

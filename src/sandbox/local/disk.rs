@@ -256,6 +256,14 @@ impl Disk {
         File::open(self.object_dir(name)).map(OwnedFd::from)
     }
 
+    /// Where the image of an object is; `None` where its workspace is a directory.
+    pub fn image(&self, stored: &Stored) -> Option<PathBuf> {
+        match stored.workspace {
+            Workspace::Image => Some(self.path_of(stored).join(IMAGE)),
+            Workspace::Directory => None,
+        }
+    }
+
     /// Waits until nothing of an object runs and its workspace is mounted nowhere, and keeps it so
     /// until the lock is dropped.
     pub fn lock(&self, stored: &Stored) -> io::Result<Lock> {

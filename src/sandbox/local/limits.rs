@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use super::cgroup::{Cgroups, Controller, Group};
 use super::frame::Setup;
 use super::link::Link;
-use crate::sandbox::{Labels, Strike};
+use crate::sandbox::{Labels, Strike, StrikeEffect};
 use crate::types::Resources;
 
 /// The pause between two looks at what has struck.
@@ -128,7 +128,11 @@ pub async fn watch(
         ] {
             let Some(count) = count else { continue };
             if tally.is_news(&limit, count, Instant::now()) {
-                let strike = Strike { labels: labels.clone(), reason: format!("{limit} reached") };
+                let strike = Strike {
+                    labels: labels.clone(),
+                    reason: format!("{limit} reached"),
+                    effect: StrikeEffect::ByTemplate,
+                };
                 // Where nobody hears there is nobody to tell; where too much waits, the next is.
                 let _ = strikes.try_send(strike);
             }

@@ -7,6 +7,7 @@
 
 mod limited;
 mod recovery;
+mod roomy;
 mod starting;
 mod trial;
 mod warm;
@@ -25,6 +26,7 @@ use self::starting::{Make, Starter, Up};
 use self::warm::Warm;
 use super::cgroup::Cgroups;
 use super::disk::{Disk, Lock, Naming, Place, Stored};
+use super::host_disk::HostDisk;
 use super::limits;
 use super::link::Link;
 use super::proxy::{self, Proxies};
@@ -65,6 +67,7 @@ pub struct Objects {
     removals: Arc<Mutex<HashMap<ExternalId, Removal>>>,
     last_look: tokio::sync::Mutex<LastLook>,
     proxies: Proxies,
+    host_disk: Arc<HostDisk>,
     /// What is told, and who hears it, until somebody does.
     strikes: (mpsc::Sender<Strike>, Mutex<Option<mpsc::Receiver<Strike>>>),
     itself: Weak<Self>,
@@ -98,6 +101,8 @@ impl Objects {
         let cgroups = Cgroups::open(disk.identity());
         cgroups.clear();
         let (sender, strikes) = mpsc::channel(limits::STRIKES_LEN);
+        let host_disk = HostDisk::open(&config.dir, config.disk_reserve, sender.clone());
+        let host_disk = Arc::new(host_disk.map_err(failed)?);
         let trashed = disk.trashed().map_err(failed)?;
         let proxies = Proxies::new(Arc::clone(&config.resolver), config.server);
         let runtime = Handle::current();
@@ -120,6 +125,7 @@ impl Objects {
             removals: Arc::default(),
             last_look: tokio::sync::Mutex::new(None),
             proxies,
+            host_disk,
             strikes: (sender, Mutex::new(Some(strikes))),
             itself: Weak::clone(itself),
         });
@@ -306,6 +312,7 @@ impl Objects {
         let (clock, warm, make) = (Arc::clone(&self.clock), Arc::clone(&self.warm), make.clone());
         let abandoned = Abandoned::default();
         let is_abandoned = Arc::clone(&abandoned.0);
+        let host_disk = Arc::clone(&self.host_disk);
         let found = self
             .blocking(move |disk| {
                 if let Some(stored) = disk.trashed()?.into_iter().find(|s| s.name == spec.name) {
@@ -320,6 +327,9 @@ impl Objects {
                 };
                 if let Some(found) = existing()? {
                     return Ok(found);
+                }
+                if let Some(shortage) = host_disk.shortage()? {
+                    return Ok(Found::NoRoom(shortage));
                 }
                 let is_wanted =
                     || !is_abandoned.load(Ordering::Relaxed) && clock.now() < spec.deadline;
@@ -342,6 +352,7 @@ impl Objects {
             Found::Same(stored) => Ok((stored, Came::Before)),
             Found::Made(stored, up) => Ok((stored, up.map_or(Came::Cold, Came::Warm))),
             Found::Other(stored) => Err(ProviderError::Present(Box::new(self.object(&stored)))),
+            Found::NoRoom(shortage) => Err(ProviderError::Broken(shortage)),
             Found::Nothing => Err(ProviderError::unavailable("the deadline had passed")),
         }
     }
@@ -357,6 +368,7 @@ impl Objects {
             }
             link.gone().await;
         }
+        self.has_room()?;
         if owned.host_id.is_some() != rustix::process::geteuid().is_root() {
             return Err(ProviderError::Refused(
                 "it was made by a server that ran as root where this one does not, or the other \
@@ -397,6 +409,7 @@ impl Objects {
             }
         });
         locked(&self.links).insert(stored.name.clone(), Arc::clone(&link));
+        self.watch_host_disk(&link, &group, stored, owned);
         let (labels, resources) = (owned.labels.clone(), owned.resources.clone());
         let strikes = self.strikes.0.clone();
         self.runtime.spawn(limits::watch(link, group, labels, resources, strikes));
@@ -508,6 +521,8 @@ enum Found {
     Made(Stored, Option<Up>),
     /// Another is there.
     Other(Stored),
+    /// Nothing is, and there is no room on the host's disk.
+    NoRoom(String),
     /// Nothing is, and nothing was made.
     Nothing,
 }

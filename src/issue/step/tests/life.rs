@@ -61,6 +61,7 @@ fn a_limit_that_strikes_is_told_and_stops_the_sandbox_where_its_template_says_so
         let strike = |sandbox: &SandboxId| IssueEvent::LimitStruck {
             sandbox: sandbox.clone(),
             reason: "memory limit 512 MB reached".into(),
+            ended: false,
         };
         let other = bench.apply(strike(&SandboxId::trusted("another")));
         assert!(!other.changed && other.timeline.is_empty(), "a late one of an earlier sandbox");
@@ -76,6 +77,20 @@ fn a_limit_that_strikes_is_told_and_stops_the_sandbox_where_its_template_says_so
             assert_eq!(bench.issue.state.phase(), Some(Phase::Starting), "work starts it again");
         }
     }
+}
+
+#[test]
+fn what_the_provider_ended_is_stopped_whatever_its_template_says() {
+    let mut bench = running_with(|bench| bench.rules.default_template.on_limit = OnLimit::Kill);
+    let sandbox = bench.issue.state.record().expect("a sandbox").id.clone();
+    let reason = "the host's disk is nearly full: 12 MB left".to_owned();
+    let commit = bench.apply(IssueEvent::LimitStruck { sandbox, reason, ended: true });
+    let told = &commit.timeline.last().expect("told").reason;
+    assert_eq!(told, "stopping: the host's disk is nearly full: 12 MB left");
+    bench.answer(Ok(Done::Down));
+    assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Host, .. }));
+    worked(&mut bench);
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Starting), "work starts it again");
 }
 
 #[test]

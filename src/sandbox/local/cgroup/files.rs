@@ -78,6 +78,15 @@ pub fn count(text: &str, word: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
+/// The bytes that wait to be brought to a disk or are on their way, by a group's `memory.stat`.
+pub fn unwritten(version: Version, stat: &str) -> Option<u64> {
+    let [waiting, leaving] = match version {
+        Version::First => ["dirty", "writeback"],
+        Version::Second => ["file_dirty", "file_writeback"],
+    };
+    Some(count(stat, waiting)?.saturating_add(count(stat, leaving)?))
+}
+
 /// Whether a group, by its `cgroup.procs`, holds nobody but the process with this number: only then
 /// may it go into a leaf of its own, since the group could not have controllers with others in it.
 pub fn is_alone(procs: &str, own: &str) -> bool {
@@ -135,5 +144,14 @@ mod tests {
         assert_eq!(count(events, "oom_k"), None);
         assert_eq!(count("oom_kill x\n", "oom_kill"), None);
         assert_eq!(count("", "max"), None);
+    }
+
+    #[test]
+    fn what_is_not_on_the_disk_yet_is_what_waits_and_what_is_on_its_way() {
+        let first = "cache 9\ndirty 40\nwriteback 2\ntotal_dirty 7\n";
+        assert_eq!(unwritten(Version::First, first), Some(42));
+        let second = "file 9\nfile_dirty 30\nfile_writeback 3\n";
+        assert_eq!(unwritten(Version::Second, second), Some(33));
+        assert_eq!(unwritten(Version::Second, first), None);
     }
 }

@@ -144,6 +144,14 @@ impl Group {
         let (file, word) = files::counter(controller, *version)?;
         files::count(&fs::read_to_string(place.join(file)).ok()?, word)
     }
+
+    /// How many bytes it has written that are not on the disk yet; `None` where that is not counted.
+    pub fn unwritten(&self) -> Option<u64> {
+        let is_memory =
+            |(counts, ..): &&(Controller, Version, PathBuf)| *counts == Controller::Memory;
+        let (_, version, place) = self.places.iter().find(is_memory)?;
+        files::unwritten(*version, &fs::read_to_string(place.join("memory.stat")).ok()?)
+    }
 }
 
 impl fmt::Debug for Group {

@@ -43,6 +43,7 @@ pub(super) enum By {
     Provider,
     Idle,
     Limit,
+    Host,
 }
 
 impl From<StoppedBy> for By {
@@ -54,6 +55,7 @@ impl From<StoppedBy> for By {
             StoppedBy::Provider => Self::Provider,
             StoppedBy::Idle => Self::Idle,
             StoppedBy::Limit => Self::Limit,
+            StoppedBy::Host => Self::Host,
         }
     }
 }
@@ -67,6 +69,7 @@ impl From<By> for StoppedBy {
             By::Provider => Self::Provider,
             By::Idle => Self::Idle,
             By::Limit => Self::Limit,
+            By::Host => Self::Host,
         }
     }
 }

@@ -1,0 +1,388 @@
+//! The disk of the host that all workspaces are on: how much of it is left, and what is done before
+//! it is full.
+//!
+//! Images are sparse, so that what all sandboxes are allowed together can be more than there is. A
+//! host's disk that is full is no error like a full workspace: the kernel has accepted writes that it
+//! can't carry out, what was not synced is lost, and the file systems in the images turn read-only.
+//! So there are two marks above *full*:
+//! - Below the *reserve* nothing is made or started ([`HostDisk::shortage`]). What runs goes on, and
+//!   everything else, deleting above all, works as ever.
+//! - Below half of it whoever writes most is ended, and then the next, as long as it goes on; below
+//!   an eighth everything that still runs is, so that it is unmounted while that can be done whole
+//!   ([`marks`]). Each is told with the room that was left.
+//!
+//! It is over by itself once there is room again. Nothing is ever deleted for it.
+//!
+//! # What is counted
+//! What is free for users other than root, less what sandboxes have written that is not on the disk
+//! yet: that still comes, also of one that was ended. A sandbox's control group counts it; where there
+//! is none, all that the machine has written counts as theirs.
+//!
+//! Who writes is seen by the growth of both over [`WINDOW`]. Of workspaces that are directories it is
+//! not known: they are ended together, at the last mark.
+//!
+//! # What it costs
+//! While nothing runs, a system call a second. While something runs, that and one small file of the
+//! kernel's four times a second; where room is [`NEAR`] the marks, twenty times, and as much again for
+//! each running sandbox. A sandbox that writes more than a quarter of the reserve between two looks
+//! (with the default and a large disk, 20 GB/s) is not caught.
+
+mod marks;
+mod written;
+
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::statvfs;
+use tokio::sync::mpsc as channel;
+
+use self::marks::Marks;
+use super::cgroup::Group;
+use super::link::Link;
+use crate::sandbox::{Capacity, DiskRoom, Labels, Strike, StrikeEffect};
+use crate::types::Reserve;
+
+/// The pause between two looks while nothing runs, while something does, and while room is [`NEAR`]
+/// the marks.
+const LOOK_EVERY_IDLE: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_EVERY_NEAR: Duration = Duration::from_millis(50);
+
+/// So much more than twice the reserve, in bytes, is near: more than memory takes up between two looks.
+const NEAR: u64 = 1 << 30;
+
+/// Over how long growth is counted: longer than the kernel keeps what was written to itself.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// A running sandbox that is watched.
+pub struct Watched {
+    /// Its end.
+    pub link: Weak<Link>,
+    /// Whose it is.
+    pub labels: Labels,
+    /// Its image; `None` where its workspace is a directory.
+    pub image: Option<PathBuf>,
+    /// Its control group.
+    pub group: Weak<Group>,
+}
+
+/// The host's disk, watched for as long as this is there.
+pub struct HostDisk {
+    shared: Arc<Shared>,
+    /// Ends the watching thread when it is dropped.
+    _ends: mpsc::Sender<Infallible>,
+}
+
+struct Shared {
+    dir: PathBuf,
+    reserve: Reserve,
+    free: AtomicU64,
+    kept_free: AtomicU64,
+    running: Mutex<HashMap<u64, Watched>>,
+    next_key: AtomicU64,
+}
+
+impl Watched {
+    /// Whether something of it may still run, or be written.
+    fn is_there(&self) -> bool {
+        self.link.upgrade().is_some_and(|link| !link.is_gone())
+    }
+}
+
+impl HostDisk {
+    /// Begins to watch the disk that `dir` is on. Sandboxes that are ended are told to `strikes`.
+    ///
+    /// # Errors
+    /// Where the room can't be looked at, or there is no thread left.
+    pub fn open(
+        dir: &Path,
+        reserve: Reserve,
+        strikes: channel::Sender<Strike>,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            dir: dir.to_owned(),
+            reserve,
+            free: AtomicU64::new(0),
+            kept_free: AtomicU64::new(0),
+            running: Mutex::default(),
+            next_key: AtomicU64::new(0),
+        });
+        shared.look()?;
+        let (ends, ended) = mpsc::channel();
+        let mut watch = Watch::new(Arc::clone(&shared), strikes);
+        thread::Builder::new().name("local-disk".into()).spawn(move || {
+            loop {
+                match ended.recv_timeout(watch.look()) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return,
+                    Ok(never) => match never {},
+                }
+            }
+        })?;
+        Ok(Self { shared, _ends: ends })
+    }
+
+    /// The room as of the last look.
+    pub fn capacity(&self) -> Capacity {
+        let disk = self.shared.last();
+        Capacity { disk: Some(disk), shortage: shortage(disk, &self.shared.dir) }
+    }
+
+    /// Looks now; why nothing is made or started, `None` where there is room.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub fn shortage(&self) -> io::Result<Option<String>> {
+        Ok(shortage(self.shared.look()?, &self.shared.dir))
+    }
+
+    /// Watches a sandbox for as long as it runs.
+    pub fn watch(&self, watched: Watched) {
+        let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
+        self.shared.running().insert(key, watched);
+    }
+}
+
+/// Why nothing is made or started on a disk; `None` where there is room.
+fn shortage(DiskRoom { free, kept_free }: DiskRoom, dir: &Path) -> Option<String> {
+    (free < kept_free).then(|| {
+        format!(
+            "the host's disk is nearly full: {} MB are free, and {} MB are needed to make or start \
+             a sandbox (providers.local.disk_reserve). Make room on the disk of {}, or delete \
+             sandboxes",
+            free >> 20,
+            kept_free >> 20,
+            dir.display()
+        )
+    })
+}
+
+impl Shared {
+    fn look(&self) -> io::Result<DiskRoom> {
+        let stat = statvfs(&self.dir)?;
+        let kept_free = self.reserve.of(stat.f_blocks.saturating_mul(stat.f_frsize));
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        self.free.store(free, Ordering::Relaxed);
+        self.kept_free.store(kept_free, Ordering::Relaxed);
+        Ok(DiskRoom { free, kept_free })
+    }
+
+    fn last(&self) -> DiskRoom {
+        let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        DiskRoom { free: of(&self.free), kept_free: of(&self.kept_free) }
+    }
+
+    /// Forgets what has ended; whether anything is left.
+    fn is_any_there(&self) -> bool {
+        let mut running = self.running();
+        running.retain(|_, watched| watched.is_there());
+        !running.is_empty()
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<u64, Watched>> {
+        // The map is whole between statements.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How the room is, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Roomy,
+    Short,
+    Low,
+}
+
+impl Level {
+    const fn of(disk: DiskRoom) -> Self {
+        if disk.free >= disk.kept_free {
+            Self::Roomy
+        } else if disk.free >= disk.ended_below() {
+            Self::Short
+        } else {
+            Self::Low
+        }
+    }
+}
+
+/// What the watching thread remembers from look to look.
+struct Watch {
+    shared: Arc<Shared>,
+    strikes: channel::Sender<Strike>,
+    marks: Marks,
+    sizes: HashMap<u64, VecDeque<(Instant, u64)>>,
+    level: Level,
+    /// Ended, and not told yet.
+    untold: Vec<Strike>,
+    is_blind: bool,
+}
+
+impl Watch {
+    fn new(shared: Arc<Shared>, strikes: channel::Sender<Strike>) -> Self {
+        Self {
+            shared,
+            strikes,
+            marks: Marks::default(),
+            sizes: HashMap::new(),
+            level: Level::Roomy,
+            untold: Vec::new(),
+            is_blind: false,
+        }
+    }
+
+    /// Looks, and does what is to be done; says when to look again.
+    fn look(&mut self) -> Duration {
+        self.tell();
+        let disk = match self.shared.look() {
+            Ok(disk) => disk,
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_blind, true) {
+                    tracing::warn!(%error, "the room on the host's disk can't be looked at");
+                }
+                return LOOK_EVERY_IDLE;
+            }
+        };
+        self.is_blind = false;
+        self.log(disk);
+        if !self.shared.is_any_there() {
+            return LOOK_EVERY_IDLE;
+        }
+        // The machine's, which is at least the sandboxes' and takes one look for all of them.
+        let unwritten = written::unwritten();
+        let far = disk.kept_free.saturating_mul(2).saturating_add(NEAR);
+        if disk.free.saturating_sub(unwritten) >= far {
+            self.sizes.clear();
+            // The marks begin anew.
+            let _nobody = self.marks.pass::<u64>(disk, disk.free, &[]);
+            return LOOK_EVERY;
+        }
+        let (running, of_sandboxes) = self.measure(Instant::now());
+        let room = disk.free.saturating_sub(of_sandboxes.unwrap_or(unwritten));
+        for key in self.marks.pass(disk, room, &running) {
+            self.end(key, room);
+        }
+        self.tell();
+        LOOK_EVERY_NEAR
+    }
+
+    /// How much each running sandbox has grown by, and what all have written that is not on the disk
+    /// yet, in bytes; `None` where that is not known of each.
+    fn measure(&mut self, now: Instant) -> (Vec<marks::Growth<u64>>, Option<u64>) {
+        let running = self.shared.running();
+        self.sizes.retain(|key, _| running.contains_key(key));
+        let mut unwritten_sum = Some(0_u64);
+        let mut growth = Vec::with_capacity(running.len());
+        for (key, watched) in running.iter() {
+            // Also of one that is ending: it is unmounted last.
+            let unwritten = watched.group.upgrade().and_then(|group| group.unwritten());
+            unwritten_sum = unwritten_sum.zip(unwritten).map(|(sum, own)| sum.saturating_add(own));
+            let size = watched.image.as_ref().and_then(|image| image.metadata().ok());
+            let size = size.map(|size| size.blocks().saturating_mul(512));
+            let grown = size.map(|size| {
+                let size = size.saturating_add(unwritten.unwrap_or(0));
+                grown(self.sizes.entry(*key).or_default(), now, size)
+            });
+            if watched.link.upgrade().is_some_and(|link| link.is_up()) {
+                growth.push((*key, grown));
+            }
+        }
+        (growth, unwritten_sum)
+    }
+
+    /// Ends a sandbox at once: what it is asked to end by itself it could go on to write in.
+    fn end(&mut self, key: u64, room: u64) {
+        let running = self.shared.running();
+        let Some(watched) = running.get(&key) else { return };
+        let Some(link) = watched.link.upgrade() else { return };
+        let left_mb = room >> 20;
+        tracing::warn!(
+            object.external_id = %link.target.external_id,
+            left_mb,
+            "the host's disk is nearly full: a sandbox is ended"
+        );
+        link.cut();
+        self.untold.push(Strike {
+            labels: watched.labels.clone(),
+            reason: format!("the host's disk is nearly full: {left_mb} MB left"),
+            effect: StrikeEffect::Ended,
+        });
+    }
+
+    /// Tells what was not told; what can't be now is at the next look.
+    fn tell(&mut self) {
+        let strikes = &self.strikes;
+        self.untold.retain(|strike| {
+            let told = strikes.try_send(strike.clone());
+            matches!(told, Err(channel::error::TrySendError::Full(_)))
+        });
+    }
+
+    fn log(&mut self, disk: DiskRoom) {
+        let (level, before) = (Level::of(disk), self.level);
+        self.level = level;
+        let (free_mb, needed_mb) = (disk.free >> 20, disk.kept_free >> 20);
+        let dir = self.shared.dir.display();
+        match level {
+            Level::Roomy if before != Level::Roomy => {
+                tracing::info!(%dir, free_mb, needed_mb, "the host's disk has room again");
+            }
+            Level::Short if before == Level::Roomy => tracing::warn!(
+                %dir, free_mb, needed_mb,
+                "the host's disk is nearly full: no sandbox is made or started"
+            ),
+            Level::Low if before != Level::Low => tracing::warn!(
+                %dir, free_mb, needed_mb,
+                "the host's disk is nearly full: sandboxes that write are ended"
+            ),
+            Level::Roomy | Level::Short | Level::Low => {}
+        }
+    }
+}
+
+/// Notes a size, and says how much it has grown by over the window.
+fn grown(sizes: &mut VecDeque<(Instant, u64)>, now: Instant, size: u64) -> u64 {
+    while sizes.front().is_some_and(|(at, _)| now.duration_since(*at) > WINDOW) {
+        sizes.pop_front();
+    }
+    sizes.push_back((now, size));
+    let least = sizes.iter().map(|(_, size)| *size).min().unwrap_or(size);
+    size - least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_is_what_came_within_the_window() {
+        let begin = Instant::now();
+        let mut sizes = VecDeque::new();
+        for (seconds, size, by) in
+            [(0, 100, 0), (1, 150, 50), (9, 170, 70), (11, 180, 30), (12, 40, 0), (13, 60, 20)]
+        {
+            let now = begin + Duration::from_secs(seconds);
+            assert_eq!(grown(&mut sizes, now, size), by, "after {seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_shortage_names_what_is_free_and_what_is_needed() {
+        let short = |free_mb: u64| {
+            let disk = DiskRoom { free: free_mb << 20, kept_free: 4096 << 20 };
+            shortage(disk, Path::new("/data/local"))
+        };
+        insta::assert_snapshot!(
+            short(512).expect("short"),
+            @"the host's disk is nearly full: 512 MB are free, and 4096 MB are needed to make or start a sandbox (providers.local.disk_reserve). Make room on the disk of /data/local, or delete sandboxes"
+        );
+        assert_eq!(short(4096), None);
+    }
+}

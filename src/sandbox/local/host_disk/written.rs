@@ -1,0 +1,32 @@
+//! What programs have written and the kernel has not brought to any disk yet.
+
+use std::fs;
+
+/// How many bytes of the whole machine's are on their way to disks; 0 where the kernel does not say.
+pub fn unwritten() -> u64 {
+    of(&fs::read_to_string("/proc/meminfo").unwrap_or_default())
+}
+
+/// The same by the text of `/proc/meminfo` (`Documentation/filesystems/proc.rst`): what waits and
+/// what is being written.
+fn of(meminfo: &str) -> u64 {
+    let kb = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    let sum = ["Dirty", "Writeback"].iter().filter_map(|name| kb(name)).sum::<u64>();
+    sum.saturating_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_and_what_is_being_written_counts() {
+        let text = "Cached: 7 kB\nDirty:  1200 kB\nWriteback:   34 kB\nWritebackTmp:  9 kB\n";
+        assert_eq!(of(text), 1_234 * 1024);
+        assert_eq!(of(""), 0);
+        assert!(fs::read_to_string("/proc/meminfo").is_ok_and(|text| text.contains("\nDirty:")));
+    }
+}
