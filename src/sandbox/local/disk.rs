@@ -46,7 +46,7 @@ pub use self::layout::Workspace;
 pub use self::unnamed::{Naming, Unnamed};
 
 use self::network::NetworkRow;
-use super::image::{self, IMAGE, Templates};
+use super::image::{self, IMAGE, Images};
 use super::remove;
 use crate::sandbox::Labels;
 use crate::types::{ExternalId, Network, ObjectName, Resources, SandboxId};
@@ -130,7 +130,7 @@ pub struct Disk {
     identity: String,
     host_ids: Option<HostIds>,
     /// What workspaces are made from; why they are directories where there is none.
-    images: Result<Templates, String>,
+    images: Images,
     _lock: File,
 }
 
@@ -164,7 +164,7 @@ impl Disk {
         };
         let used = Mutex::new(HashSet::new());
         let host_ids = rustix::process::geteuid().is_root().then_some(HostIds { range, used });
-        let images = Templates::open(&dir.join("images"));
+        let images = Images::open(&dir.join("images"));
         let disk = Self { dir: dir.to_owned(), identity, host_ids, images, _lock: lock };
         let making = File::open(disk.dir.join("making"))?.into();
         for name in names(&disk.dir.join("making"))? {
@@ -182,8 +182,8 @@ impl Disk {
     }
 
     /// Why the disk of a new sandbox is not limited; `None` where it is.
-    pub fn why_no_images(&self) -> Option<&str> {
-        self.images.as_ref().err().map(String::as_str)
+    pub fn why_no_images(&self) -> Option<String> {
+        self.images.why_not()
     }
 
     /// Whether a name can be a directory's: `[a-z0-9]([a-z0-9-]*[a-z0-9])?` of at most 100 bytes.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::image;
 use super::inside::HOST_ROOT;
 use super::launching::LaunchError;
 use crate::sandbox::Isolation;
@@ -109,7 +110,7 @@ fn remedy(
         ),
         (_, Errno::NOSYS) => Some("Linux 5.12 or newer is needed"),
         ("start the launcher", _) => Some("The program's own file must be there and executable"),
-        _ => None,
+        _ => image::remedy(step, errno),
     }
 }
 

@@ -30,7 +30,10 @@
 //! synced in its first milliseconds can be lost with the power.
 
 mod loopback;
+mod steps;
 mod templates;
+mod tool;
+mod usable;
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -46,7 +49,9 @@ use rustix::mount::{
 };
 
 pub use loopback::Device;
+pub use steps::{is_passing, remedy};
 pub use templates::Templates;
+pub use usable::Images;
 
 /// The image's name in an object's directory.
 pub const IMAGE: &str = "workspace.ext4";
@@ -95,9 +100,9 @@ pub struct Mounted {
 /// # Errors
 /// [`ImageError`]; nothing is left then.
 pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, ImageError> {
-    wait_until_free(image).step("wait for the workspace's image")?;
+    wait_until_free(image).step(steps::WAIT)?;
     let device = loopback::attach(image)?;
-    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC).step("open the ext4 file system")?;
+    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC).step(steps::OPEN_EXT4)?;
     let context = context.as_fd();
     fsconfig_set_string(context, "source", device.path.as_str())
         .and_then(|()| fsconfig_set_string(context, "errors", "remount-ro"))
@@ -110,11 +115,10 @@ pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, ImageError> {
             false => fsconfig_set_flag(context, "nobarrier"),
         })
         .and_then(|()| fsconfig_create(context))
-        .step("mount the workspace's image")?;
+        .step(steps::MOUNT)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let mount = fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-        .step("mount the workspace's image")?;
-    give_to(&mount, owner).step("give the workspace to its user")?;
+    let mount = fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step(steps::MOUNT)?;
+    give_to(&mount, owner).step(steps::GIVE_TO_USER)?;
     Ok(Mounted { mount, device })
 }
 
@@ -144,7 +148,7 @@ pub fn settle(Mounted { mount, device }: &Mounted) -> Result<(), ImageError> {
             fsconfig_set_flag(again.as_fd(), "barrier")?;
             fsconfig_reconfigure(again.as_fd())
         })
-        .step("switch the workspace's barriers on")?;
+        .step(steps::SETTLE)?;
     let _ = device.bypass_cache();
     Ok(())
 }

@@ -29,7 +29,7 @@ use super::cgroup::{Cgroups, Controller, Group};
 use super::frame::Setup;
 use super::link::Link;
 use crate::sandbox::{Labels, Strike, StrikeEffect};
-use crate::types::Resources;
+use crate::types::{Resources, inert};
 
 /// The pause between two looks at what has struck.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -138,6 +138,12 @@ pub async fn watch(
             }
         }
         if is_over {
+            if let Some(trouble) = link.trouble() {
+                let reason = inert(trouble).into_owned();
+                let strike = Strike { labels, reason, effect: StrikeEffect::Ended };
+                // Where nobody hears, the next sweep finds it stopped.
+                let _ = strikes.try_send(strike);
+            }
             return;
         }
     }

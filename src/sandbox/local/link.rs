@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown};
@@ -35,6 +35,9 @@ const STOP_SLACK: Duration = Duration::from_secs(1);
 /// Most answers that any request has: *opened*, *started*, *done* for its hang-up, then *exited*.
 const ANSWERS_MAX: usize = 4;
 
+/// Longest text about its end that is taken from a sandbox, in characters.
+const TROUBLE_LEN_MAX: usize = 200;
+
 /// An answer, and the descriptor beside it.
 pub type Reply = (Answer, Option<OwnedFd>);
 
@@ -53,6 +56,8 @@ pub struct Link {
     waiting: Mutex<Waiting>,
     next_id: AtomicU64,
     disk_strikes: AtomicU64,
+    /// Why its launcher ended it.
+    trouble: OnceLock<String>,
     gone: watch::Receiver<bool>,
 }
 
@@ -75,6 +80,7 @@ impl Link {
             waiting: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),
             disk_strikes: AtomicU64::new(0),
+            trouble: OnceLock::new(),
             gone,
         });
         let reading = Arc::clone(&link);
@@ -108,6 +114,12 @@ impl Link {
     /// How often the workspace has become full, as far as the sandbox tells.
     pub fn disk_strikes(&self) -> u64 {
         self.disk_strikes.load(Ordering::Relaxed)
+    }
+
+    /// Why its launcher ended it, after it had become ready; `None` where it did not. As the sandbox
+    /// tells: it may be anything.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.get().map(String::as_str)
     }
 
     /// Returns once nothing of it runs any more.
@@ -192,10 +204,16 @@ impl Link {
                 Ok(Ok(0) | Err(_)) => return,
                 Ok(Ok(len)) if self.hand_over(&buffer[..len], &mut beside) => {}
                 Ok(Ok(_)) => {
-                    tracing::warn!(
-                        object.external_id = %self.target.external_id,
-                        "a sandbox answered what it was not asked and is ended"
-                    );
+                    let object = &self.target.external_id;
+                    match self.trouble() {
+                        Some(trouble) => tracing::warn!(
+                            object.external_id = %object, trouble, "a sandbox is ended"
+                        ),
+                        None => tracing::warn!(
+                            object.external_id = %object,
+                            "a sandbox answered what it was not asked and is ended"
+                        ),
+                    }
                     return;
                 }
                 Err(_would_block) => {}
@@ -205,12 +223,23 @@ impl Link {
         }
     }
 
-    /// Gives an answer to whoever waits for it; false where it must not have been sent.
+    /// Gives an answer to whoever waits for it; false where the sandbox is to be ended: it must not
+    /// have sent that, or its launcher says that it can't go on.
     fn hand_over(&self, packet: &[u8], beside: &mut Vec<OwnedFd>) -> bool {
         let Some(answer) = Answer::decode(packet) else { return false };
         if answer == Answer::DiskFull && beside.is_empty() {
             self.disk_strikes.fetch_add(1, Ordering::Relaxed);
             return true;
+        }
+        if let Answer::SetupFailed { step, errno } = answer {
+            // The launcher's last steps are beside what runs already.
+            let step: String = step.chars().take(TROUBLE_LEN_MAX).collect();
+            let what = match errno {
+                0 => step,
+                errno => format!("could not {step}: {}", std::io::Error::from_raw_os_error(errno)),
+            };
+            let _first = self.trouble.set(format!("setting it up was not finished: {what}"));
+            return false;
         }
         let Some(id) = answer.id() else { return false };
         let descriptor = beside.pop();

@@ -46,7 +46,7 @@ impl Disk {
         let host_id = self.host_ids.as_ref().map(|ids| ids.take(&incarnation)).transpose()?;
         let disk = Arc::clone(self);
         let made = Unnamed { disk, incarnation, path, is_named: false, host_id };
-        lay_out(&made.path, host_id, disk_mb, self.images.as_ref().ok())?;
+        lay_out(&made.path, host_id, disk_mb, self.images.templates().as_deref())?;
         Ok(made)
     }
 }

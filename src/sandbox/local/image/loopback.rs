@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use super::{ImageError, Step};
+use super::{ImageError, Step, steps};
 
 /// `LOOP_CTL_GET_FREE` of `<linux/loop.h>`.
 const GET_FREE: libc::Ioctl = 0x4C82;
@@ -63,13 +63,13 @@ impl Device {
 pub fn attach(image: &OwnedFd) -> Result<Device, ImageError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let control =
-        openat(CWD, "/dev/loop-control", flags, Mode::empty()).step("open /dev/loop-control")?;
+        openat(CWD, "/dev/loop-control", flags, Mode::empty()).step(steps::OPEN_CONTROL)?;
     for _ in 0..ATTEMPTS_MAX {
         // SAFETY: this request takes no argument.
         let number = unsafe { libc::ioctl(control.as_raw_fd(), GET_FREE) };
-        checked(number).step("find a free loop device")?;
+        checked(number).step(steps::FIND_DEVICE)?;
         let path = format!("/dev/loop{number}");
-        let open = openat(CWD, &path, flags, Mode::empty()).step("open a loop device")?;
+        let open = openat(CWD, &path, flags, Mode::empty()).step(steps::OPEN_DEVICE)?;
         let config = LoopConfig {
             file: u32::try_from(image.as_raw_fd()).expect("descriptors are not negative"),
             block_size: 0,
@@ -86,10 +86,10 @@ pub fn attach(image: &OwnedFd) -> Result<Device, ImageError> {
         match checked(given) {
             Ok(()) => return Ok(Device { path, open }),
             Err(Errno::BUSY) => {}
-            Err(errno) => return Err(errno).step("give the workspace's image to a loop device"),
+            Err(errno) => return Err(errno).step(steps::GIVE_TO_DEVICE),
         }
     }
-    Err(Errno::BUSY).step("find a free loop device")
+    Err(Errno::BUSY).step(steps::FIND_DEVICE)
 }
 
 fn checked(result: libc::c_int) -> Result<(), Errno> {

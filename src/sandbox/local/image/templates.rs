@@ -6,18 +6,22 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{SeekFrom, copy_file_range, seek};
 use rustix::io::Errno;
 
-/// Where `mkfs.ext4` is, beside the directories of `PATH`, which often lacks these.
-const SYSTEM_PROGRAMS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
+use super::tool;
 
 /// Below this, in MiB, blocks are of 1 KiB and the journal is small: a disk of 16 MiB would
 /// otherwise be a quarter journal.
 const SMALL_BELOW_MB: u64 = 128;
+
+/// How long `mkfs.ext4` may take, which takes hundredths of a second where nothing is wrong with the
+/// disk.
+const MKFS_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The size of the image that is mounted to see whether that works, in MiB.
 const TRIAL_MB: u64 = 16;
@@ -29,17 +33,36 @@ pub struct Templates {
     made: Mutex<HashSet<u64>>,
 }
 
+/// Why images can't be used, in words.
+#[derive(Debug)]
+pub enum NoImages {
+    /// It may be otherwise a little later.
+    ForNow(String),
+    /// As long as this process runs.
+    ForGood(String),
+}
+
 impl Templates {
+    /// Some whose directory nobody has looked at.
+    #[cfg(test)]
+    pub(super) fn untried(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), mkfs: PathBuf::new(), made: Mutex::default() }
+    }
+
     /// Finds out whether images can be made and mounted here, by doing it. Templates are kept in
-    /// `dir`, and made anew by each server.
+    /// `dir`, and made anew each time.
     ///
     /// # Errors
-    /// Why they can't be used, in words.
-    pub fn open(dir: &Path) -> Result<Self, String> {
+    /// [`NoImages`].
+    pub fn open(dir: &Path) -> Result<Self, NoImages> {
         if !rustix::process::geteuid().is_root() {
-            return Err("only root can mount an image".into());
+            return Err(NoImages::ForGood("only root can mount an image".into()));
         }
-        let mkfs = find_mkfs().ok_or("mkfs.ext4 is missing: install e2fsprogs")?;
+        Self::try_out(dir).map_err(NoImages::ForNow)
+    }
+
+    fn try_out(dir: &Path) -> Result<Self, String> {
+        let mkfs = tool::find("mkfs.ext4").ok_or("mkfs.ext4 is missing: install e2fsprogs")?;
         let failed = |error: io::Error| error.to_string();
         match fs::remove_dir_all(dir) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
@@ -53,7 +76,10 @@ impl Templates {
         let mounted = super::mount(&OwnedFd::from(image), 1);
         fs::remove_file(&trial).map_err(failed)?;
         let settled = mounted.and_then(|mounted| super::settle(&mounted));
-        settled.map(|()| templates).map_err(|error| error.to_string())
+        settled.map(|()| templates).map_err(|error| {
+            let remedy = super::remedy(error.step, error.errno);
+            remedy.map_or_else(|| error.to_string(), |remedy| format!("{error}. {remedy}"))
+        })
     }
 
     /// Makes a fresh image of `size_mb` MiB at `to`. It reaches the disk when that is synced.
@@ -82,25 +108,23 @@ impl Templates {
         let is_small = size_mb < SMALL_BELOW_MB;
         let (block, journal) = if is_small { ("1024", "size=1") } else { ("4096", "size=8") };
         File::create(path)?.set_len(size_mb.saturating_mul(1 << 20))?;
-        let ended = Command::new(&self.mkfs)
+        let mut command = Command::new(&self.mkfs);
+        command
             // No room for root alone, and a name for every 8 KiB, as in a tree of sources.
             .args(["-q", "-F", "-m", "0", "-i", "8192", "-b", block, "-J", journal])
             .args(["-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"])
-            .arg(path)
-            .stdin(Stdio::null())
-            .output()?;
-        if ended.status.success() {
-            return Ok(());
+            .arg(path);
+        let failed = |why: &str| format!("mkfs.ext4 of {size_mb} MiB failed: {why}");
+        match tool::run(command, MKFS_TIME_MAX) {
+            Ok((status, _)) if status.success() => Ok(()),
+            Ok((_, said)) => Err(io::Error::other(failed(&said))),
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                let why = format!("it was not done in {} seconds", MKFS_TIME_MAX.as_secs());
+                Err(io::Error::new(ErrorKind::TimedOut, failed(&why)))
+            }
+            Err(error) => Err(error),
         }
-        let said = String::from_utf8_lossy(&ended.stderr);
-        Err(io::Error::other(format!("mkfs.ext4 of {size_mb} MiB failed: {}", said.trim())))
     }
-}
-
-fn find_mkfs() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let named = std::env::split_paths(&path).chain(SYSTEM_PROGRAMS.map(PathBuf::from));
-    named.filter(|dir| dir.is_absolute()).map(|dir| dir.join("mkfs.ext4")).find(|at| at.is_file())
 }
 
 /// Copies what is not a hole; where the file system can share blocks it copies none.

@@ -82,7 +82,8 @@ impl Workspace {
 pub struct Watched(OwnedFd);
 
 impl Workspace {
-    /// Keeps what has to be watched, once PID 1 has the rest and the mounting is done.
+    /// Keeps what has to be watched, once PID 1 has the rest and the mounting is done. Where that fails
+    /// something may run already: the server ends it, and tells why.
     pub fn watched(self) -> Result<Option<Watched>, SetupError> {
         let (mount, settling) = match self {
             Self::Directory => return Ok(None),
@@ -98,7 +99,7 @@ impl Workspace {
         if is_settled {
             Ok(Some(Watched(mount)))
         } else {
-            Err(SetupError::check("the workspace's barriers could not be switched on"))
+            Err(SetupError::check("the workspace's write barriers are off"))
         }
     }
 }

@@ -66,6 +66,24 @@ async fn hear(socket: &OwnedFd) -> (Request, Vec<OwnedFd>) {
 }
 
 #[tokio::test]
+async fn a_launcher_that_can_t_finish_ends_the_sandbox_and_says_why() {
+    let step = format!("switch the barriers on{}", "!".repeat(1_000));
+    for (errno, why) in [(0, "switch the barriers on!!"), (5, "could not switch the barriers on!!")]
+    {
+        let (link, theirs) = taken_over();
+        say(&theirs, &Answer::SetupFailed { step: step.clone(), errno }.encode(), 0);
+        tokio::time::timeout(WAIT, link.gone()).await.expect("it is ended");
+        let told = link.trouble().expect("with a reason");
+        assert!(told.starts_with(&format!("setting it up was not finished: {why}")), "{told}");
+        assert!(told.len() < 300, "{told}");
+    }
+    let (link, theirs) = taken_over();
+    say(&theirs, &Answer::Ready.encode(), 0);
+    tokio::time::timeout(WAIT, link.gone()).await.expect("it is ended");
+    assert_eq!(link.trouble(), None);
+}
+
+#[tokio::test]
 async fn what_it_must_not_say_ends_the_sandbox() {
     let started = Answer::Started { id: 1 }.encode();
     let opened = Answer::Opened { id: 1 }.encode();

@@ -8,7 +8,7 @@ use crate::sandbox::{LimitsInForce, Target};
 impl Objects {
     /// How each limit holds.
     pub fn limits(&self) -> Vec<(&'static str, &'static str)> {
-        limits::holds(&self.starter.cgroups, self.disk.why_no_images())
+        limits::holds(&self.starter.cgroups, self.disk.why_no_images().as_deref())
     }
 
     /// The limits of one object and how each holds for it; `None` where there is none.
@@ -18,21 +18,24 @@ impl Objects {
         let is_meant = stored.external_id == target.external_id;
         let owned =
             stored.owned.filter(|owned| is_meant && owned.labels.sandbox == target.expected)?;
-        let holds = limits::holds(&self.starter.cgroups, self.why_no_image(stored.workspace));
+        let holds =
+            limits::holds(&self.starter.cgroups, self.why_no_image(stored.workspace).as_deref());
         Some(LimitsInForce { resources: owned.resources, holds })
     }
 
     /// Why the disk of an object is not limited; `None` where it is.
-    fn why_no_image(&self, workspace: Workspace) -> Option<&str> {
+    fn why_no_image(&self, workspace: Workspace) -> Option<String> {
         match workspace {
             Workspace::Image => None,
-            Workspace::Directory => Some(self.disk.why_no_images().unwrap_or(limits::MADE_WITHOUT)),
+            Workspace::Directory => {
+                Some(self.disk.why_no_images().unwrap_or_else(|| limits::MADE_WITHOUT.into()))
+            }
         }
     }
 
     /// Which limits are not enforced for a sandbox as a whole, and why.
     pub fn limits_not_enforced(&self) -> Option<String> {
-        limits::not_enforced(&self.starter.cgroups, self.disk.why_no_images())
+        limits::not_enforced(&self.starter.cgroups, self.disk.why_no_images().as_deref())
     }
 
     /// Why sandboxes are refused although they could be made.
@@ -40,7 +43,8 @@ impl Objects {
         if !self.config.require_limits {
             return None;
         }
-        let missing = limits::not_enforced(&self.starter.cgroups, self.why_no_image(workspace))?;
+        let why_no_image = self.why_no_image(workspace);
+        let missing = limits::not_enforced(&self.starter.cgroups, why_no_image.as_deref())?;
         Some(format!("providers.local.require_limits is set, but here {missing}"))
     }
 }

@@ -11,6 +11,7 @@ use crate::sandbox::local::LocalConfig;
 use crate::sandbox::local::cgroup::{Cgroups, Group};
 use crate::sandbox::local::frame::{Reach, Setup};
 use crate::sandbox::local::health;
+use crate::sandbox::local::image;
 use crate::sandbox::local::launching::{Arrived, LaunchError, launch};
 use crate::sandbox::local::limits;
 use crate::sandbox::local::spawner::Spawner;
@@ -109,6 +110,7 @@ fn refusal(error: LaunchError) -> ProviderError {
         Some(
             Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::IO | Errno::INTR,
         ) => ProviderError::Broken(message),
+        Some(errno) if image::is_passing(&error.step, errno) => ProviderError::Broken(message),
         _ => ProviderError::Refused(message),
     }
 }

@@ -1,0 +1,83 @@
+//! The steps of mounting an image, and what their failures mean: which may pass by themselves, and
+//! what to do about the others.
+
+use rustix::io::Errno;
+
+pub const WAIT: &str = "wait for the workspace's image";
+pub const OPEN_EXT4: &str = "open the ext4 file system";
+pub const OPEN_CONTROL: &str = "open /dev/loop-control";
+pub const FIND_DEVICE: &str = "find a free loop device";
+pub const OPEN_DEVICE: &str = "open a loop device";
+pub const GIVE_TO_DEVICE: &str = "give the workspace's image to a loop device";
+pub const MOUNT: &str = "mount the workspace's image";
+pub const GIVE_TO_USER: &str = "give the workspace to its user";
+pub const SETTLE: &str = "switch the workspace's barriers on";
+
+/// All of them.
+const ALL: [&str; 9] = [
+    WAIT,
+    OPEN_EXT4,
+    OPEN_CONTROL,
+    FIND_DEVICE,
+    OPEN_DEVICE,
+    GIVE_TO_DEVICE,
+    MOUNT,
+    GIVE_TO_USER,
+    SETTLE,
+];
+
+/// Whether a step of mounting failed by something that passes: a device that others have at the
+/// moment, a host's disk that is full. Of other steps the same errors can mean a setting.
+pub fn is_passing(step: &str, errno: Errno) -> bool {
+    ALL.contains(&step) && matches!(errno, Errno::BUSY | Errno::NXIO | Errno::NOSPC)
+}
+
+/// What to do about a step of mounting that failed; `None` where nothing is known.
+pub fn remedy(step: &str, errno: Errno) -> Option<&'static str> {
+    match (step, errno) {
+        (FIND_DEVICE, Errno::BUSY | Errno::NOSPC | Errno::NODEV) => Some(
+            "Every loop device is taken: `losetup --list` says by what. End what is not needed, or \
+             load the module with more: `modprobe loop max_loop=256`. It is tried again",
+        ),
+        (OPEN_CONTROL, Errno::NOENT | Errno::NODEV | Errno::NXIO) => Some(
+            "There are no loop devices here: load them with `modprobe loop`, in a container on the \
+             host, and start that with `--device /dev/loop-control` or `--privileged`",
+        ),
+        (OPEN_CONTROL | OPEN_DEVICE, Errno::PERM | Errno::ACCESS) => Some(
+            "Loop devices may not be used here: start the container with `--privileged`, or allow it \
+             the devices `b 7:* rwm` and `c 10:237 rwm`",
+        ),
+        (GIVE_TO_DEVICE | MOUNT, Errno::NOSPC) => {
+            Some("The host's disk is full: make room on it. It is tried again")
+        }
+        (OPEN_EXT4, Errno::NODEV) => Some("This kernel has no ext4: load it with `modprobe ext4`"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_is_told_from_what_needs_somebody() {
+        for (step, errno, passes, remedy_has) in [
+            (FIND_DEVICE, Errno::BUSY, true, "losetup --list"),
+            (FIND_DEVICE, Errno::NOSPC, true, "losetup --list"),
+            (OPEN_DEVICE, Errno::NXIO, true, ""),
+            (GIVE_TO_DEVICE, Errno::BUSY, true, ""),
+            (MOUNT, Errno::NOSPC, true, "host's disk is full"),
+            (OPEN_CONTROL, Errno::NOENT, false, "modprobe loop"),
+            (OPEN_DEVICE, Errno::PERM, false, "--privileged"),
+            (OPEN_EXT4, Errno::NODEV, false, "modprobe ext4"),
+            (MOUNT, Errno::PERM, false, ""),
+            // `max_user_namespaces` is a setting.
+            ("make a user namespace", Errno::NOSPC, false, ""),
+        ] {
+            assert_eq!(is_passing(step, errno), passes, "{step}: {errno}");
+            let told = remedy(step, errno).unwrap_or_default();
+            assert!(told.contains(remedy_has), "{step}: {errno}: {told}");
+            assert_eq!(told.is_empty(), remedy_has.is_empty(), "{step}: {errno}: {told}");
+        }
+    }
+}
