@@ -86,6 +86,38 @@ async fn whatever_ends_it_gives_the_terminal_back_and_hangs_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn it_hears_what_ends_it_although_nobody_takes_its_output() {
+    let Some(place) = Place::local(None).await else { return };
+    let server = place.serve().await;
+    server.running("1").await;
+    let start = |script: &str| {
+        let command = command(&place, &server, &["-t", "1", "--", "sh", "-c", script]);
+        let (unread, output) = std::io::pipe().expect("a pipe");
+        (unread, OnTerminal::start_with(command, Some(output.into())))
+    };
+    let wrote = async |name: &str| {
+        until(name, || async {
+            let seen = server.sh("claude-issue-1", "ls").await;
+            seen["stdout"].as_str().is_some_and(|names| names.contains(name))
+        })
+        .await;
+    };
+    // More than anything on the way holds.
+    let (unread, mut endless) = start("touch begun; yes");
+    wrote("begun").await;
+    endless.signal(Signal::TERM);
+    assert_eq!(endless.ended().await.code(), Some(143));
+    drop(unread);
+    // More than its pipe holds, and less than it keeps.
+    let (unread, mut kept) = start("head -c 3000000 /dev/zero; touch kept; sleep 1000");
+    wrote("kept").await;
+    server.stop().await;
+    assert_eq!(kept.ended().await.code(), Some(1));
+    kept.shows("the server ended", 0).await;
+    drop(unread);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_terminal_it_says_what_to_do_and_a_provider_without_one_is_told() {
     let place = Place::simulated("");
     let server = place.serve().await;

@@ -3,6 +3,7 @@
 //! `-t` it runs at a terminal, which is then this program's (`attach`).
 
 mod attach;
+mod outlet;
 
 use std::io::{self, Read, Write};
 use std::process::ExitCode;

@@ -29,14 +29,19 @@ pub struct OnTerminal {
 
 impl OnTerminal {
     /// Starts a program on a terminal of 100 columns and 20 rows.
-    pub fn start(mut command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
+        Self::start_with(command, None)
+    }
+
+    /// The same, with a standard output of its own.
+    pub fn start_with(mut command: Command, output: Option<Stdio>) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("it is ours");
         let name = ptsname(&master, Vec::new()).expect("it has a name");
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let terminal = rustix::fs::open(name, flags, Mode::empty()).expect("opened");
         let given = || Stdio::from(terminal.try_clone().expect("a copy"));
-        command.stdin(given()).stdout(given()).stderr(given());
+        command.stdin(given()).stdout(output.unwrap_or_else(given)).stderr(given());
         resize(&terminal, 100, 20);
         let child = command.spawn().expect("it starts");
         // What the command keeps would keep the terminal open.

@@ -3,10 +3,14 @@
 //! With `-i` the terminal is raw meanwhile, so Ctrl-C goes to the command as a byte, and it is given
 //! back on every way out: the command's end, a broken connection, a panic, and signals, which end
 //! this program with 128 + n after that. Closing the connection hangs the command up.
+//!
+//! Where nobody takes what is shown (`outlet`), signals are heard all the same. The server, which gives
+//! up whom it hears nothing of, is told that somebody is there; where it is gone that fails.
 
-use std::future::pending;
-use std::io::{self, Write};
+use std::cell::Cell;
+use std::io;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
@@ -16,8 +20,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio_tungstenite::tungstenite::{self, Message};
+use tokio::time::{interval, timeout};
+use tokio_tungstenite::tungstenite::{self, Bytes, Message};
 
+use super::outlet::Outlet;
 use super::{ExecArgs, ended, exit_code};
 use crate::cli::Session;
 use crate::cli::client::{Call, WebSocket};
@@ -30,6 +36,9 @@ const PROTOCOL: &str = "issuebox.terminal.v1";
 
 /// How long a server may be silent; it pings every 15 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// How often a server whose pings wait behind output that nobody takes is told that we are here.
+const PING_EVERY: Duration = Duration::from_secs(15);
 
 /// Pieces of what is typed that wait for the connection.
 const KEYS_LEN: usize = 4;
@@ -96,11 +105,13 @@ async fn attend(socket: WebSocket, with_input: bool) -> anyhow::Result<End> {
     if with_input {
         read_keys(move |bytes| sender.blocking_send(bytes.to_vec()).is_ok())?;
     }
+    let outlet = Outlet::stdout()?;
+    let (resized, is_full) = (signal(SignalKind::window_change())?, outlet.is_full());
     let end = tokio::select! {
         biased;
         signal = signals.end() => Ok(End::Signalled(signal)),
-        end = show(stream) => end.map(End::Exited),
-        error = send(sink, keys, signal(SignalKind::window_change())?) => Err(error),
+        end = show(stream, outlet) => end.map(End::Exited),
+        error = send(sink, keys, resized, is_full) => Err(error.into()),
     };
     drop(raw);
     end
@@ -136,9 +147,11 @@ async fn send(
     mut sink: impl Sink<Message, Error = tungstenite::Error> + Unpin,
     mut keys: mpsc::Receiver<Vec<u8>>,
     mut resized: Signal,
-) -> anyhow::Error {
+    is_full: Rc<Cell<bool>>,
+) -> Failure {
     let mut types = true;
-    loop {
+    let mut pings = interval(PING_EVERY);
+    let error = loop {
         let message = tokio::select! {
             typed = keys.recv(), if types => match typed {
                 Some(bytes) => Message::binary(bytes),
@@ -154,12 +167,21 @@ async fn send(
                 }
                 None => continue,
             },
+            _ = pings.tick() => match is_full.get() {
+                true => Message::Ping(Bytes::new()),
+                // Its pings are heard, and answered.
+                false => continue,
+            },
         };
-        if sink.send(message).await.is_err() {
-            // Why is told by what can still be read.
-            pending::<()>().await;
+        if let Err(error) = sink.send(message).await {
+            break broken(&error);
         }
+    };
+    // Why is told better by what can still be read, as long as that is read.
+    while !is_full.get() {
+        pings.tick().await;
     }
+    error
 }
 
 /// A text message of the server.
@@ -178,35 +200,86 @@ enum FromServer {
     Else,
 }
 
-/// Shows what the command shows, until it ends.
+/// Shows what the command shows, until it ends. After anything else that ends it, what is still to be
+/// shown is for whoever takes it.
 async fn show(
-    mut stream: impl Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
+    stream: impl Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
+    mut outlet: Outlet,
 ) -> anyhow::Result<i32> {
-    loop {
-        let message = tokio::time::timeout(SILENCE_MAX, stream.next())
-            .await
-            .map_err(|_elapsed| ended("the connection went silent"))?;
-        match message {
-            Some(Ok(Message::Binary(bytes))) => {
-                let mut out = io::stdout().lock();
-                out.write_all(&bytes)?;
-                out.flush()?;
-            }
-            Some(Ok(Message::Text(text))) => match wire::read_event(&text)? {
-                FromServer::Exit { exit_code } => return Ok(exit_code),
-                FromServer::Error { message } => return Err(ended(&message).into()),
-                FromServer::Else => {}
-            },
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
-            Some(Ok(Message::Close(_))) | None => {
-                let message = "the server ended the connection before the command ended";
-                return Err(ended(message).into());
-            }
-            Some(Err(error)) => return Err(broken(&error).into()),
-        }
+    let end = hear(stream, &mut outlet).await?;
+    match &end {
+        Ok(_) => outlet.finish().await?,
+        Err(_) => outlet.finish_while_taken().await,
     }
+    end
+}
+
+/// Hears the server until the command or the connection ends; fails where nothing can be shown.
+async fn hear(
+    mut stream: impl Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
+    outlet: &mut Outlet,
+) -> io::Result<anyhow::Result<i32>> {
+    let failure = loop {
+        match timeout(SILENCE_MAX, stream.next()).await {
+            Ok(Some(Ok(Message::Binary(bytes)))) => outlet.write(bytes).await?,
+            Ok(Some(Ok(Message::Text(text)))) => match wire::read_event(&text) {
+                Ok(FromServer::Exit { exit_code }) => return Ok(Ok(exit_code)),
+                Ok(FromServer::Error { message }) => break ended(&message),
+                Ok(FromServer::Else) => {}
+                Err(error) => return Ok(Err(error.into())),
+            },
+            Ok(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => {}
+            Ok(Some(Ok(Message::Close(_))) | None) => {
+                break ended("the server ended the connection before the command ended");
+            }
+            Ok(Some(Err(error))) => break broken(&error),
+            Err(_elapsed) => break ended("the connection went silent"),
+        }
+    };
+    Ok(Err(failure.into()))
 }
 
 fn broken(error: &tungstenite::Error) -> Failure {
     ended(&format!("the connection broke: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::sink;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_gone_is_noticed_once_nothing_more_is_taken_in() {
+        let gone = |(), _: Message| async { Err(tungstenite::Error::ConnectionClosed) };
+        let sink = Box::pin(sink::unfold((), gone));
+        let (typing, keys) = mpsc::channel(1);
+        let resized = signal(SignalKind::window_change()).expect("heard");
+        let is_full: Rc<Cell<bool>> = Rc::default();
+        let mut sending = Box::pin(send(sink, keys, resized, Rc::clone(&is_full)));
+        typing.send(b"x".to_vec()).await.expect("taken");
+        // As long as the end can be read, that says more.
+        timeout(PING_EVERY * 9, &mut sending).await.expect_err("it is for others to say");
+        is_full.set(true);
+        timeout(PING_EVERY, sending).await.expect("it is noticed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_whose_pings_are_not_read_is_told_that_somebody_is_there() {
+        let (told, mut heard) = mpsc::unbounded_channel();
+        let tell = move |(), message: Message| {
+            let told = told.clone();
+            async move { told.send(message).map_err(|_| tungstenite::Error::ConnectionClosed) }
+        };
+        let sink = Box::pin(sink::unfold((), tell));
+        let (_typing, keys) = mpsc::channel(1);
+        let resized = signal(SignalKind::window_change()).expect("heard");
+        let is_full: Rc<Cell<bool>> = Rc::default();
+        let mut sending = Box::pin(send(sink, keys, resized, Rc::clone(&is_full)));
+        timeout(PING_EVERY * 9, &mut sending).await.expect_err("it goes on");
+        assert!(heard.try_recv().is_err(), "nothing to say");
+        is_full.set(true);
+        timeout(PING_EVERY * 2, &mut sending).await.expect_err("it goes on");
+        assert!(matches!(heard.try_recv(), Ok(Message::Ping(_))));
+    }
 }
