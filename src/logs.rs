@@ -36,7 +36,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::sandbox::Execution;
+use crate::sandbox::{ExecEvent, Execution, Terminal, TerminalEvent};
 use crate::types::{SandboxId, Timestamp};
 
 pub use reader::Follower;
@@ -45,6 +45,10 @@ use shelf::Shelf;
 
 /// Longest command that is told in full, in characters.
 const COMMAND_LEN_MAX: usize = 1024;
+/// How long a line that has not ended waits for its end.
+const LINE_WAIT: Duration = Duration::from_millis(200);
+/// The same at a terminal, which shows a line key by key while somebody types it.
+const TYPED_LINE_WAIT: Duration = Duration::from_secs(5);
 /// How long closing waits for what is still to be written.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Events that the way through here holds at most.
@@ -131,6 +135,7 @@ struct Begun {
     sandbox: SandboxId,
     exec: String,
     text: String,
+    line_wait: Duration,
 }
 
 /// What the writer is told.
@@ -174,26 +179,28 @@ impl Logs {
         sandbox: &SandboxId,
         exec: &str,
         argv: &[String],
-        mut execution: Execution,
+        execution: Execution,
     ) -> Execution {
-        let mut recorder = self.recorder(sandbox, exec, argv);
-        let (tx, events) = tokio::sync::mpsc::channel(ON_THE_WAY_MAX);
-        tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    biased;
-                    () = tx.closed() => return,
-                    event = execution.events.recv() => {
-                        let Some(event) = event else { return };
-                        recorder.take(&event);
-                        if tx.send(event).await.is_err() {
-                            return;
-                        }
-                    }
-                }
-            }
-        });
-        Execution { events }
+        let recorder = self.recorder(sandbox, exec, argv, LINE_WAIT);
+        Execution { events: pass_on(recorder, execution.events, Clone::clone) }
+    }
+
+    /// The same for a command at a terminal: what was shown is what it wrote to standard output, with
+    /// the codes that move a cursor. What is typed without being shown is not in it.
+    pub fn keep_shown(
+        &self,
+        sandbox: &SandboxId,
+        exec: &str,
+        argv: &[String],
+        terminal: Terminal,
+    ) -> Terminal {
+        let recorder = self.recorder(sandbox, exec, argv, TYPED_LINE_WAIT);
+        let Terminal { input, control, events } = terminal;
+        let told = |event: &TerminalEvent| match event {
+            TerminalEvent::Output(bytes) => ExecEvent::Stdout(bytes.clone()),
+            TerminalEvent::Exit { code } => ExecEvent::Exit { code: *code, timed_out: false },
+        };
+        Terminal { input, control, events: pass_on(recorder, events, told) }
     }
 
     /// Notes something of a sandbox in its log. Where there is no room it is left out, as it is once
@@ -235,11 +242,17 @@ impl Logs {
         }
     }
 
-    fn recorder(&self, sandbox: &SandboxId, exec: &str, argv: &[String]) -> Recorder {
+    fn recorder(
+        &self,
+        sandbox: &SandboxId,
+        exec: &str,
+        argv: &[String],
+        line_wait: Duration,
+    ) -> Recorder {
         let command = self.0.commands.fetch_add(1, Ordering::Relaxed);
         let desk = self.0.desk.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (sandbox, exec, text) = (sandbox.clone(), exec.to_owned(), told(argv));
-        Recorder::new(command, desk, Begun { sandbox, exec, text })
+        Recorder::new(command, desk, Begun { sandbox, exec, text, line_wait })
     }
 }
 
@@ -248,6 +261,31 @@ impl Drop for Inner {
         // The writer ends by itself once nobody can tell it anything.
         drop(self.desk.get_mut().unwrap_or_else(PoisonError::into_inner).take());
     }
+}
+
+/// Hands events on as they come, and records what they tell.
+fn pass_on<E: Send + 'static>(
+    mut recorder: Recorder,
+    mut events: tokio::sync::mpsc::Receiver<E>,
+    told: impl Fn(&E) -> ExecEvent + Send + 'static,
+) -> tokio::sync::mpsc::Receiver<E> {
+    let (tx, passed) = tokio::sync::mpsc::channel(ON_THE_WAY_MAX);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                biased;
+                () = tx.closed() => return,
+                event = events.recv() => {
+                    let Some(event) = event else { return };
+                    recorder.take(&told(&event));
+                    if tx.send(event).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    });
+    passed
 }
 
 /// A command as a shell would take it.

@@ -115,6 +115,36 @@ async fn a_terminal_is_bytes_both_ways_and_what_is_done_to_it() {
 }
 
 #[tokio::test]
+async fn what_is_shown_is_kept_in_the_log() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    let mut socket = started(&server, "cat").await;
+    shown(&mut socket).await;
+    // A line that is typed key by key is one all the same.
+    for piece in ["\r\n$ ", "l", "s\x1b[0m\r\n", "\u{1}\r\n"] {
+        keys(&mut socket, piece).await;
+        shown(&mut socket).await;
+    }
+    keys(&mut socket, "exit 7").await;
+    assert_eq!(said(&mut socket).await["exitCode"], 7);
+    let kept = async || {
+        let answer = server.get("/v1/sandboxes/claude-issue-1/logs").await.json();
+        let lines = answer["data"].as_array().expect("a list").clone();
+        let of = |line: &Value| (line["stream"].clone(), line["text"].clone());
+        lines.iter().map(of).collect::<Vec<_>>()
+    };
+    let end = std::time::Instant::now() + WAIT;
+    while !kept().await.contains(&(json!("exit"), json!("7"))) {
+        assert!(std::time::Instant::now() < end, "{:?}", kept().await);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let kept = kept().await;
+    assert_eq!(kept[0], (json!("command"), json!("cat")));
+    let lines = ["$ ls\u{1b}[0m", "\u{1}"].map(|line| (json!("stdout"), json!(line)));
+    assert_eq!(kept[2..4], lines, "{kept:?}");
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_told_and_ends_it() {
     let server = TestServer::start().await;
     server.running("1").await;

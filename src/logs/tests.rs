@@ -81,6 +81,28 @@ async fn lines_are_kept_in_order_over_pieces_and_restarts() {
 }
 
 #[tokio::test]
+async fn what_a_terminal_shows_is_kept_and_handed_on_until_nobody_takes_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let logs = open(dir.path(), BOUNDS);
+    let (events, shown) = tokio::sync::mpsc::channel(9);
+    let (input, control) = (tokio::sync::mpsc::channel(1).0, tokio::sync::mpsc::channel(1).0);
+    let terminal = Terminal { input, control, events: shown };
+    let mut terminal = logs.keep_shown(&id("a"), "r", &["sh".to_owned()], terminal);
+    for bytes in [&b"$ l"[..], b"s\x1b[K\r\n", b"\xff"] {
+        let event = TerminalEvent::Output(Bytes::from_static(bytes));
+        events.send(event.clone()).await.expect("taken");
+        assert_eq!(terminal.events.recv().await, Some(event));
+    }
+    drop(terminal);
+    // It hangs up, and that is its end here.
+    events.closed().await;
+    logs.close();
+    let told = ["command sh", "stdout $ ls\u{1b}[K", "stdout \u{fffd}"];
+    assert_eq!(texts(&logs, "a", 9)[..3], told);
+    assert_eq!(texts(&logs, "a", 9)[3..], ["exit ended with its caller, or its sandbox"]);
+}
+
+#[tokio::test]
 async fn only_the_newest_of_a_sandbox_is_kept() {
     let dir = tempfile::tempdir().expect("a directory");
     let bounds = LogBounds { sandbox_len_max: 20_000, ..BOUNDS };
@@ -151,7 +173,8 @@ async fn what_is_too_old_or_too_much_goes() {
 }
 
 fn begun(sandbox: &str) -> Begun {
-    Begun { sandbox: id(sandbox), exec: "r".into(), text: "x".into() }
+    let line_wait = Duration::from_secs(5);
+    Begun { sandbox: id(sandbox), exec: "r".into(), text: "x".into(), line_wait }
 }
 
 /// A desk with a queue of this length, at which nobody sits.
@@ -245,9 +268,9 @@ fn a_line_waits_for_its_end_only_so_long_whoever_else_writes() {
     recorder.take(&out("what is your name? "));
     rx.try_iter().for_each(|message| writer.take(message));
     let now = std::time::Instant::now();
-    writer.cut_what_waits(now, Duration::from_secs(5));
+    writer.cut_what_waits(now, false);
     assert_eq!(writer.waiting(&id("a")), 1, "its beginning alone");
-    writer.cut_what_waits(now + Duration::from_secs(6), Duration::from_secs(5));
+    writer.cut_what_waits(now + Duration::from_secs(6), false);
     assert_eq!(writer.waiting(&id("a")), 2);
 }
 
@@ -396,7 +419,7 @@ async fn all_together_stay_within_their_bound_while_they_are_written() {
     for n in 0..20 {
         let sandbox = id(&format!("s{n}"));
         let mut follower = logs.follow(&sandbox, 0);
-        let mut recorder = logs.recorder(&sandbox, "r", &["x".to_owned()]);
+        let mut recorder = logs.recorder(&sandbox, "r", &["x".to_owned()], LINE_WAIT);
         recorder.take(&ExecEvent::Stdout(Bytes::from(vec![b'x'; 6_000])));
         drop(recorder);
         while follower.read().expect("reads").last().map(|entry| entry.stream) != Some(Stream::Exit)

@@ -11,8 +11,8 @@ use super::{Begun, Entry, Message, News, Stream};
 use crate::clock::Clock;
 use crate::types::SandboxId;
 
-/// How long a line that has not ended waits for its end.
-const LINE_WAIT: Duration = Duration::from_millis(200);
+/// How often it is looked whether a line has waited for its end for long enough.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Longest line, in bytes; a longer one is cut.
 const LINE_LEN_MAX: usize = 8 << 10;
 /// How often it is looked whether something is too old.
@@ -22,6 +22,7 @@ const PRUNE_EVERY: Duration = Duration::from_secs(600);
 struct Command {
     sandbox: SandboxId,
     exec: String,
+    line_wait: Duration,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     /// Since when one of them waits for its end.
@@ -55,13 +56,13 @@ impl Writer {
         let mut is_pruned = self.prune();
         let mut prune_at = Instant::now() + PRUNE_EVERY;
         loop {
-            let received = rx.recv_timeout(LINE_WAIT);
+            let received = rx.recv_timeout(LOOK_EVERY);
             // Whatever was in the queue before these were left here comes before them.
             let last_words = self.last_words();
             let is_over = matches!(received, Err(RecvTimeoutError::Disconnected));
             let received = received.into_iter().chain(rx.try_iter().take(MESSAGES_MAX));
             received.chain(last_words).for_each(|message| self.take(message));
-            self.cut_what_waits(Instant::now(), if is_over { Duration::ZERO } else { LINE_WAIT });
+            self.cut_what_waits(Instant::now(), is_over);
             self.write_out();
             if is_over {
                 return;
@@ -80,9 +81,9 @@ impl Writer {
 
     pub fn take(&mut self, message: Message) {
         match message {
-            Message::Begin { command, begun: Begun { sandbox, exec, text } } => {
-                let (stdout, stderr) = (Vec::new(), Vec::new());
-                let begun = Command { sandbox, exec, stdout, stderr, waits_since: None };
+            Message::Begin { command, begun: Begun { sandbox, exec, text, line_wait } } => {
+                let (stdout, stderr, waits_since) = (Vec::new(), Vec::new(), None);
+                let begun = Command { sandbox, exec, line_wait, stdout, stderr, waits_since };
                 self.commands.insert(command, begun);
                 self.add(command, Stream::Command, &text, false);
             }
@@ -170,11 +171,14 @@ impl Writer {
         }
     }
 
-    /// The same for all that have waited so long for the end of a line.
-    pub fn cut_what_waits(&mut self, now: Instant, at_least: Duration) {
-        let is_due = |since: Instant| now.duration_since(since) >= at_least;
+    /// The same for all that have waited for the end of a line for as long as they may, or all.
+    pub fn cut_what_waits(&mut self, now: Instant, is_over: bool) {
+        let is_due = |command: &Command| {
+            let waited = command.waits_since.map(|since| now.duration_since(since));
+            waited.is_some_and(|waited| is_over || waited >= command.line_wait)
+        };
         let due: Vec<u64> = (self.commands.iter())
-            .filter(|(_, command)| command.waits_since.is_some_and(is_due))
+            .filter(|(_, command)| is_due(command))
             .map(|(number, _)| *number)
             .collect();
         due.into_iter().for_each(|number| self.cut(number));

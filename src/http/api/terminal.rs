@@ -11,6 +11,8 @@
 mod bridge;
 mod frames;
 
+use std::sync::Arc;
+
 use actix_web::{HttpRequest, HttpResponse, get, web};
 
 use crate::http::Shared;
@@ -21,7 +23,7 @@ use crate::http::query::Query;
 use crate::http::websocket;
 use crate::http::wire::Failed;
 
-use bridge::Bridge;
+use bridge::{Bridge, Keeper};
 
 /// The sub-protocol that a client must offer: the meaning of the messages, and its version.
 pub const PROTOCOL: &str = "issuebox.terminal.v1";
@@ -37,7 +39,8 @@ pub const PROTOCOL: &str = "issuebox.terminal.v1";
 /// `{"type":"started"}` once the command runs, and in the end `{"type":"exit","exitCode":0}` or
 /// `{"type":"error","code":"…","message":"…"}`, then closes. Messages have at most 64 KiB. The
 /// server pings every 15 seconds and hangs up on a client that it heard nothing of for 60. Who
-/// closes the connection hangs up: the command's session gets SIGHUP, then SIGKILL.
+/// closes the connection hangs up: the command's session gets SIGHUP, then SIGKILL. What is shown is
+/// kept in the sandbox's log.
 #[utoipa::path(
     tag = "work",
     params(
@@ -76,6 +79,9 @@ pub async fn terminal(
     let (answer, socket, messages) = websocket::open(&request, body, PROTOCOL)?;
     let ending = Ending::new(&shared, &caller);
     let ping_every = shared.edge.limits.ping_every;
-    actix_web::rt::spawn(Bridge::new(work, (socket, messages), ending, ping_every).run());
+    let (logs, request_id) = (shared.edge.logs.clone(), Arc::clone(&caller.request_id));
+    let keeper = Keeper { logs, request_id };
+    let bridge = Bridge::new(work, keeper, (socket, messages), ending, ping_every);
+    actix_web::rt::spawn(bridge.run());
     Ok(answer)
 }

@@ -6,6 +6,7 @@
 //! connection's own buffers. Who falls silent altogether is given up after four pings;
 //! not while it is us who do not read, since its pongs stand behind what it typed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_ws::{
@@ -23,14 +24,24 @@ use crate::http::api::exec;
 use crate::http::ending::{Ended, Ending};
 use crate::http::error::{ApiError, Code};
 use crate::http::websocket::{LAST_WORDS_WAIT, MESSAGE_LEN_MAX, Pulse};
+use crate::logs::Logs;
 use crate::sandbox::{Terminal, TerminalControl, TerminalEvent, TerminalRequest};
 
 /// How long a client may take to say what to run.
 const START_WAIT: Duration = Duration::from_secs(10);
 
+/// Where what a terminal shows is kept, and as whose.
+pub struct Keeper {
+    /// The logs of all sandboxes.
+    pub logs: Logs,
+    /// The request that opened it.
+    pub request_id: Arc<str>,
+}
+
 /// One terminal and its client.
 pub struct Bridge {
     work: Work,
+    keeper: Keeper,
     socket: Session,
     messages: AggregatedMessageStream,
     ending: Ending,
@@ -53,6 +64,7 @@ impl Bridge {
     /// Takes a WebSocket that has just been opened.
     pub fn new(
         work: Work,
+        keeper: Keeper,
         (socket, messages): (Session, MessageStream),
         ending: Ending,
         ping_every: Duration,
@@ -61,18 +73,19 @@ impl Bridge {
             .max_frame_size(MESSAGE_LEN_MAX)
             .aggregate_continuations()
             .max_continuation_size(MESSAGE_LEN_MAX);
-        Self { work, socket, messages, ending, ping_every }
+        Self { work, keeper, socket, messages, ending, ping_every }
     }
 
     /// Serves until it ends, then says why and closes.
-    pub async fn run(mut self) {
+    pub async fn run(self) {
+        let Self { work, keeper, socket, mut messages, mut ending, ping_every } = self;
         let end = tokio::select! {
             biased;
-            ended = self.ending.come() => End::Ended(ended),
-            end = serve(&self.work, &self.socket, &mut self.messages, self.ping_every) => end,
+            ended = ending.come() => End::Ended(ended),
+            end = serve(&work, &keeper, &socket, &mut messages, ping_every) => end,
         };
         // The terminal has been hung up; a client that does not read can't hold that back.
-        let _too_slow = timeout(LAST_WORDS_WAIT, tell(self.socket, end)).await;
+        let _too_slow = timeout(LAST_WORDS_WAIT, tell(socket, end)).await;
     }
 }
 
@@ -94,6 +107,7 @@ async fn tell(mut socket: Session, end: End) {
 
 async fn serve(
     work: &Work,
+    keeper: &Keeper,
     socket: &Session,
     messages: &mut AggregatedMessageStream,
     ping_every: Duration,
@@ -107,10 +121,13 @@ async fn serve(
             return End::Wrong(ApiError::field("type", "a start message must come first, at once"));
         }
     };
+    let argv = request.command.clone();
     let terminal = match work.provider.terminal(work.target.clone(), request).await {
         Ok(terminal) => terminal,
         Err(error) => return End::Wrong(error.into()),
     };
+    let Keeper { logs, request_id } = keeper;
+    let terminal = logs.keep_shown(&work.sandbox.id, request_id, &argv, terminal);
     let Terminal { input, control, events } = terminal;
     tokio::select! {
         biased;
