@@ -67,7 +67,7 @@ use super::{
 };
 use crate::clock::{Clock, IdSource};
 use crate::types::{InstanceId, Reserve, Template};
-use objects::Objects;
+use objects::{Make, Objects};
 
 pub use inside::run_hidden_command;
 pub use proxy::{Resolve, SystemResolver};
@@ -163,7 +163,7 @@ impl LocalProvider {
 
     /// Starts a sandbox for whoever asks first for one like this, unless one waits already.
     pub fn keep_warm(&self, template: &Template) {
-        self.objects.keep_warm(&template.resources, &template.network);
+        self.objects.keep_warm(Make::of(template));
     }
 
     /// How many sandboxes are up that nobody has asked for yet.

@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedMutexGuard, mpsc, watch};
 
-use self::starting::{Make, Starter, Up};
+pub use self::starting::Make;
+
+use self::starting::{Starter, Up};
 use self::warm::Warm;
 use super::cgroup::Cgroups;
 use super::disk::{Disk, Lock, Naming, Place, Stored};
@@ -34,7 +36,7 @@ use super::spawner::Spawner;
 use super::{LocalConfig, OpenError};
 use crate::clock::{Clock, IdSource};
 use crate::sandbox::{CreateSpec, Object, ProviderError, Strike, Target, WorkError};
-use crate::types::{ExternalId, Network, ObjectName, ObjectState, Resources, Timestamp};
+use crate::types::{ExternalId, ObjectName, ObjectState, Timestamp};
 
 /// How long a delete waits for the removal that it has begun. Most trees are gone by then, and
 /// the caller's next look finds them absent.
@@ -177,15 +179,12 @@ impl Objects {
             )));
         }
         let _turn = self.turn(&spec.name).await;
-        let make = Make {
-            resources: spec.template.resources.clone(),
-            reach: proxy::reach(&spec.template.network),
-        };
+        let make = Make::of(&spec.template);
         let creating = self.warm.creating();
         let created = self.create_like(spec, &make).await;
         drop(creating);
         if created.is_ok() {
-            self.warm.keep(make);
+            self.keep_warm(make);
         }
         created
     }
@@ -258,9 +257,11 @@ impl Objects {
         }
     }
 
-    /// Sees to it that a sandbox like this waits.
-    pub fn keep_warm(&self, resources: &Resources, network: &Network) {
-        self.warm.keep(Make { resources: resources.clone(), reach: proxy::reach(network) });
+    /// Sees to it that a sandbox of this make waits, where there is room for one.
+    pub fn keep_warm(&self, make: Make) {
+        if self.has_room().is_ok() {
+            self.warm.keep(make);
+        }
     }
 
     /// How many sandboxes wait to be asked for.

@@ -14,8 +14,9 @@ use crate::sandbox::local::health;
 use crate::sandbox::local::image;
 use crate::sandbox::local::launching::{Arrived, LaunchError, launch};
 use crate::sandbox::local::limits;
+use crate::sandbox::local::proxy;
 use crate::sandbox::local::spawner::Spawner;
-use crate::types::Resources;
+use crate::types::{Resources, Template};
 
 /// What sandboxes of one make are started with. Whose they are does not come into it.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +25,13 @@ pub struct Make {
     pub resources: Resources,
     /// What network it sees.
     pub reach: Reach,
+}
+
+impl Make {
+    /// What a template says of it.
+    pub fn of(template: &Template) -> Self {
+        Self { resources: template.resources.clone(), reach: proxy::reach(&template.network) }
+    }
 }
 
 /// A sandbox that is ready, with its control group.
