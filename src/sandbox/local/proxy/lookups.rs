@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::resolve::Resolve;
 
@@ -79,23 +79,23 @@ impl Lookups {
     /// # Errors
     /// [`LookupFailure`], within [`RESOLVE_WAIT`].
     pub(super) async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, LookupFailure> {
-        let begun = async {
-            // Its own first: what waits here holds no place that others could have.
+        let ends_at = Instant::now() + RESOLVE_WAIT;
+        // Its own first: what waits here holds no place that others could have.
+        let places = async {
             let own = Arc::clone(&self.own).acquire_owned().await;
-            let of_all = Arc::clone(&self.all.places).acquire_owned().await;
-            let (names, name) = (Arc::clone(&self.all.names), name.to_owned());
-            // A task of its own, since it goes on where nobody waits any more.
-            tokio::spawn(async move {
-                let answer = names.resolve(&name).await;
-                drop((own, of_all));
-                answer
-            })
+            (own, Arc::clone(&self.all.places).acquire_owned().await)
         };
-        let ends_at = tokio::time::Instant::now() + RESOLVE_WAIT;
-        let Ok(look_up) = timeout(RESOLVE_WAIT, begun).await else {
+        let Ok(places) = timeout_at(ends_at, places).await else {
             return Err(LookupFailure::NoPlace);
         };
-        match tokio::time::timeout_at(ends_at, look_up).await {
+        let (names, name) = (Arc::clone(&self.all.names), name.to_owned());
+        // A task of its own, since it goes on where nobody waits any more.
+        let look_up = tokio::spawn(async move {
+            let answer = names.resolve(&name).await;
+            drop(places);
+            answer
+        });
+        match timeout_at(ends_at, look_up).await {
             Ok(Ok(Ok(addresses))) if !addresses.is_empty() => Ok(addresses),
             Ok(Ok(Ok(_none))) => Err(LookupFailure::NotFound("it has no address".to_owned())),
             Ok(Ok(Err(error))) => Err(LookupFailure::NotFound(error.to_string())),
@@ -148,7 +148,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         // No time passes for the others, however many of the hostile one's wait.
-        let begun = tokio::time::Instant::now();
+        let begun = Instant::now();
         let other = all.of_one();
         for _ in 0..100 {
             assert_eq!(other.resolve("good.test").await, Ok(vec![Ipv4Addr::LOCALHOST.into()]));
