@@ -28,6 +28,7 @@ mod lookups;
 mod meter;
 mod notices;
 mod policy;
+mod race;
 mod resolve;
 mod serve;
 #[cfg(test)]
@@ -65,7 +66,7 @@ const TOTAL_MAX: u64 = 2_048;
 const TOTAL_MIN: u64 = 64;
 
 /// Which part of the descriptors that this process may have go into connections, each of which
-/// takes two: a quarter of them altogether.
+/// takes two, and a third one while it begins: a quarter of them altogether.
 const DESCRIPTORS_SHARE: u64 = 8;
 
 /// The pause after a connection that could not be accepted, as where no descriptor is left: trying

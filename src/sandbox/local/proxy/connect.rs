@@ -1,23 +1,22 @@
 //! From a destination to a connection: judged, resolved once, and connected to what was judged.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::idle::Idle;
 use super::lookups::{LookupFailure, Lookups};
 use super::meter::{Meter, Metered};
 use super::notices::Notices;
 use super::policy::{Destination, Policy, Refusal, Surroundings};
+use super::race;
 use crate::sandbox::EgressResult;
 use crate::types::HostName;
 
-/// How long one address may take to answer. Of a name's addresses this many are tried.
-const CONNECT_WAIT: Duration = Duration::from_secs(10);
+/// Of a name's addresses this many are tried.
 const ADDRESSES_MAX: usize = 4;
 
 /// How long nothing may go through a connection. Some servers think for minutes over a pack.
@@ -124,20 +123,11 @@ impl Ways {
         if let (true, Some(refusal)) = (checked.is_empty(), refusal) {
             return Err(refusal.into());
         }
-        let mut why = "it has no address".to_owned();
-        for address in checked {
-            match timeout(CONNECT_WAIT, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => {
-                    // Small packets are worth more than few of them, as in TLS handshakes.
-                    let _ = stream.set_nodelay(true);
-                    let stream = Metered::new(stream, Arc::clone(&self.meter));
-                    return Ok(Idle::new(stream, IDLE_WAIT));
-                }
-                Ok(Err(error)) => why = error.to_string(),
-                Err(_) => why = "it does not answer".to_owned(),
-            }
-        }
-        Err(NotConnected::NotReached(destination.clone(), why))
+        let connected = race::first_of(&checked, TcpStream::connect::<SocketAddr>).await;
+        let stream = connected.map_err(|why| NotConnected::NotReached(destination.clone(), why))?;
+        // Small packets are worth more than few of them, as in TLS handshakes.
+        let _ = stream.set_nodelay(true);
+        Ok(Idle::new(Metered::new(stream, Arc::clone(&self.meter)), IDLE_WAIT))
     }
 }
 

@@ -82,7 +82,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let hosts = dir.path().join("hosts");
         let text = b"127.0.0.1\tlocalhost\n# 10.0.0.1 site.test\n10.0.0.2 Site.Test other # site\n\
-            10.0.0.3 site.test.corp.test\nfe80::1%lo zone.test\n\xff site.test\nfd00::5   site.test.\n";
+            10.0.0.3 site.test.corp.test\n10.0.0.4 fine.test # site.test\nfe80::1%lo zone.test\n\xff site.test\nfd00::5   site.test.\n";
         std::fs::write(&hosts, text).expect("written");
         let resolver = SystemResolver { hosts };
         let found = async |name| {
