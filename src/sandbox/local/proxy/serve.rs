@@ -30,6 +30,10 @@ const ANSWER_HEAD_LEN_MAX: usize = 64 * 1024;
 /// How long a request's head may take, and a connection may wait for its next one.
 const HEAD_WAIT: Duration = Duration::from_secs(30);
 
+/// How long whoever asked for what does not come about waits for the answer. Asking again at once would
+/// find the same, and cost the server more processor than a sandbox's limits give.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(20);
+
 /// Headers that speak of one connection and not of the request (RFC 9110, 7.6.1), and `Expect`,
 /// which the proxy has answered by itself.
 const OF_ONE_CONNECTION: [&str; 10] = [
@@ -132,12 +136,15 @@ impl Connection {
             Method::CONNECT => self.open_tunnel(request).await,
             _ => self.pass_on(request).await,
         };
-        answered.unwrap_or_else(|trouble| {
-            if matches!(trouble, Trouble::NoTarget | Trouble::NeedsConnect) {
-                self.ways.meter.count(EgressResult::Malformed);
-            }
-            explain(&trouble)
-        })
+        let trouble = match answered {
+            Ok(answer) => return answer,
+            Err(trouble) => trouble,
+        };
+        if matches!(trouble, Trouble::NoTarget | Trouble::NeedsConnect) {
+            self.ways.meter.count(EgressResult::Malformed);
+        }
+        tokio::time::sleep(REFUSAL_PAUSE).await;
+        explain(&trouble)
     }
 
     fn far(&self) -> MutexGuard<'_, JoinSet<()>> {

@@ -38,6 +38,9 @@ struct Names {
 impl Resolve for Names {
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
+        if name.ends_with(".silent.test") {
+            std::future::pending::<()>().await;
+        }
         let mut answers = self.answers.lock().expect("whole");
         let left = answers.get_mut(name).ok_or_else(|| io::Error::other("no such name"))?;
         Ok(vec![if left.len() > 1 { left.remove(0) } else { left[0] }])
@@ -78,7 +81,9 @@ impl Bench {
             AllowedHost::parse(&format!("{host}:{}", server_at.port())).expect("an entry")
         };
         let network = Network::Allow {
-            hosts: ["site.test", "rebound.test", "metadata.test", "gone.test"].map(listed).to_vec(),
+            hosts: ["site.test", "rebound.test", "metadata.test", "gone.test", "*.silent.test"]
+                .map(listed)
+                .to_vec(),
             private: vec![server_at],
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");

@@ -1,6 +1,8 @@
-//! What has two meanings, from inside and from outside: the proxy must not be one who reads it one
-//! way and passes it on to somebody who reads it the other way.
+//! What means harm, from inside and from outside. The proxy must not be one who reads a request or an
+//! answer one way and passes it on to somebody who reads it the other way, nor who works without end
+//! for one sandbox.
 
+use super::super::lookups::LOOKUPS_MAX;
 use super::*;
 
 /// What came to a server, a text for each connection.
@@ -186,4 +188,54 @@ async fn one_connection_from_inside_holds_one_to_the_outside() {
         }
     };
     tokio::time::timeout(WAIT, few).await.expect("the ones before must have ended");
+}
+
+#[tokio::test]
+async fn a_sandbox_that_asks_for_silent_names_holds_up_no_other() {
+    let bench = Bench::new(mirror).await;
+    let port = bench.server.port();
+    let mut asking = Vec::new();
+    for n in 0..CONNECTIONS_MAX {
+        let mut stream = bench.connect().await;
+        let request = format!("CONNECT n{n}.silent.test:{port} HTTP/1.1\r\nHost: x\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        asking.push(stream);
+    }
+    let is_asked = async {
+        while bench.names.asked.load(Ordering::Relaxed) < LOOKUPS_MAX {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(WAIT, is_asked).await.expect("its own places are taken");
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let at = listener.local_addr().expect("bound");
+    let network = Network::Full { private: vec![bench.server] };
+    let _other = bench.proxies.start(Some(listener), &network, &sandbox()).expect("it has a proxy");
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(at).await.expect("connected");
+        let request = format!(
+            "GET http://site.test:{port}/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let answer = read_all(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let asked = bench.names.asked.load(Ordering::Relaxed);
+    assert_eq!(asked, LOOKUPS_MAX + 20, "the silent ones are still without an answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_refused_can_not_ask_again_at_once() {
+    let bench = Bench::new(mirror).await;
+    let begun = tokio::time::Instant::now();
+    let one = "GET http://evil.test/ HTTP/1.1\r\nHost: x\r\n\r\n";
+    let last = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let mut stream = bench.connect().await;
+    stream.write_all(format!("{}{last}", one.repeat(49)).as_bytes()).await.expect("sent");
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).await.expect("it ends well");
+    assert_eq!(answers.matches("HTTP/1.1 403").count(), 49, "{answers}");
+    assert_eq!(answers.matches("HTTP/1.1 400").count(), 1, "{answers}");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
 }
