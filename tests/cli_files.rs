@@ -117,6 +117,25 @@ async fn directories_go_in_and_out_and_things_are_moved() {
     assert_eq!(told(&run(&server, &get, b"").await), (0, String::new(), String::new()));
     assert!(std::fs::read(&file).expect("written") == got.stdout);
 
+    // A link is not written through, wherever it leads.
+    let (link, outside) = (dir.path().join("out.tar"), dir.path().join("outside"));
+    std::os::unix::fs::symlink(&outside, &link).expect("made");
+    let get = [words("files get 1 again --to"), vec![link.as_os_str()]].concat();
+    for there in [false, true] {
+        let (code, _, err) = told(&run(&server, &get, b"").await);
+        assert!(code == 2 && err.contains("out.tar is a link and is not written through"), "{err}");
+        assert_eq!(std::fs::read(&outside).ok(), there.then(|| b"own".to_vec()));
+        std::fs::write(&outside, "own").expect("written");
+    }
+    let names = || std::fs::read_dir(dir.path()).expect("readable").count();
+    let before = names();
+    let device = [words("files get 1 again --to"), vec![OsStr::new("/dev/null")]].concat();
+    assert_eq!(told(&run(&server, &device, b"").await).0, 0);
+    let directory = [words("files get 1 again --to"), vec![dir.path().as_os_str()]].concat();
+    let (code, _, err) = told(&run(&server, &directory, b"").await);
+    assert!(code == 1 && err.contains(" cannot be written: "), "{err}");
+    assert_eq!(names(), before, "nothing is left beside");
+
     assert_eq!(told(&run(&server, &words("files mkdir 1 -- -x"), b"").await).1, "-x made\n");
     let odd = OsStr::from_bytes(b"\xfe");
     let put = [words("files put 1"), vec![odd]].concat();

@@ -8,10 +8,13 @@
 //! goes through byte for byte and is never held whole in memory. A file that breaks off on its way
 //! is an error, and on its way in leaves the old one as it was.
 
+mod pack;
+
 use std::ffi::{OsStr, OsString};
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -31,9 +34,6 @@ use super::output::{Shape, Shown};
 use super::table;
 use super::target::Target;
 use super::wire;
-
-/// How much of an archive is gathered before it is sent on, in bytes.
-const PIECE_LEN: usize = 64 * 1024;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum FilesVerb {
@@ -269,24 +269,7 @@ async fn get(client: &Client, args: GetArgs) -> anyhow::Result<()> {
         call = call.query_bytes("path", path.as_bytes());
     }
     match &args.to {
-        Some(path) => {
-            // What is there stays until all of the new one has come; a device or pipe is written to.
-            if path.symlink_metadata().is_ok_and(|there| !there.is_file()) {
-                let cannot = || format!("{} cannot be written", path.display());
-                let mut file = std::fs::File::create(path).with_context(cannot)?;
-                return client.download(call, &mut file).await;
-            }
-            let mut beside = path.clone().into_os_string();
-            beside.push(format!(".part-{}", std::process::id()));
-            let cannot = || format!("{} cannot be written", beside.display());
-            let mut file = std::fs::File::create_new(&beside).with_context(cannot)?;
-            let come = client.download(call, &mut file).await;
-            let placed = come.and_then(|()| Ok(std::fs::rename(&beside, path)?));
-            if placed.is_err() {
-                let _ = std::fs::remove_file(&beside);
-            }
-            placed
-        }
+        Some(path) => save(client, call, path).await,
         None => {
             let out = io::stdout();
             anyhow::ensure!(
@@ -298,6 +281,38 @@ async fn get(client: &Client, args: GetArgs) -> anyhow::Result<()> {
             Ok(out.flush()?)
         }
     }
+}
+
+/// Writes what is downloaded to a file, or to the device or pipe that is there. A file that is there
+/// stays until all of the new one has come. A link is not followed: where it leads is not what was
+/// named, and whoever made it may have meant something else to be overwritten.
+async fn save(client: &Client, call: Call, path: &Path) -> anyhow::Result<()> {
+    let cannot = |path: &Path| format!("{} cannot be written", path.display());
+    match path.symlink_metadata().map(|there| there.file_type()) {
+        Ok(there) if there.is_symlink() => {
+            return Err(Failure::Usage {
+                message: format!("{} is a link and is not written through", path.display()),
+                hint: "name the file that it leads to, or remove it".to_owned(),
+            }
+            .into());
+        }
+        Ok(there) if !there.is_file() => {
+            let flags = libc::O_NOFOLLOW;
+            let file = std::fs::File::options().write(true).custom_flags(flags).open(path);
+            return client.download(call, &mut file.with_context(|| cannot(path))?).await;
+        }
+        Ok(_) | Err(_) => {}
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".part-{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let mut file = std::fs::File::create_new(&beside).with_context(|| cannot(&beside))?;
+    let come = client.download(call, &mut file).await;
+    let placed = come.and_then(|()| Ok(std::fs::rename(&beside, path)?));
+    if placed.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    placed
 }
 
 async fn put(session: &mut Session<'_>, args: PutArgs) -> anyhow::Result<()> {
@@ -348,7 +363,7 @@ async fn put_directory(
     let (reader, writer) = io::pipe()?;
     let packing = {
         let from = from.to_owned();
-        std::thread::spawn(move || pack(&from, writer))
+        std::thread::spawn(move || pack::pack(&from, writer))
     };
     let reader = std::fs::File::from(OwnedFd::from(reader));
     let uploaded = session.client.upload(archive(&sandbox.id, &args.path), reader).await;
@@ -364,39 +379,6 @@ async fn put_directory(
     uploaded?;
     session.screen.line(&format!("{} filled", shown(&args.path)))?;
     Ok(())
-}
-
-/// Where an archive goes, until it is broken off.
-struct Gate(Option<BufWriter<io::PipeWriter>>);
-
-impl Gate {
-    fn open(&mut self) -> io::Result<&mut BufWriter<io::PipeWriter>> {
-        self.0.as_mut().ok_or_else(|| io::Error::other("the archive was broken off"))
-    }
-}
-
-impl Write for Gate {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.open()?.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.open()?.flush()
-    }
-}
-
-/// Writes what is in a directory as an archive: links as links, holes as zeros.
-fn pack(from: &Path, out: io::PipeWriter) -> io::Result<()> {
-    let mut archive = tar::Builder::new(Gate(Some(BufWriter::with_capacity(PIECE_LEN, out))));
-    archive.follow_symlinks(false);
-    archive.sparse(false);
-    let packed = archive.append_dir_all("", from);
-    if packed.is_err() {
-        // Or it would end as if it were whole.
-        archive.get_mut().0 = None;
-        return packed;
-    }
-    archive.into_inner()?.flush()
 }
 
 fn archive(sandbox_id: &str, path: &OsString) -> Call {
