@@ -96,11 +96,46 @@ impl From<ImageError> for SetupError {
     }
 }
 
+/// Longest name of something in a message, in bytes. A message may hold two and the reason, which
+/// comes last and must not be cut off.
+const NAME_LEN_MAX: usize = 320;
+
+/// A name as it is shown in a message: of a long one its beginning and its end.
+fn shortened(name: String) -> String {
+    if name.len() <= NAME_LEN_MAX {
+        return name;
+    }
+    const GAP: &str = "…";
+    let half = (NAME_LEN_MAX - GAP.len()) / 2;
+    let head = name.floor_char_boundary(half);
+    let tail = name.ceil_char_boundary(name.len() - half);
+    format!("{}{GAP}{}", &name[..head], &name[tail..])
+}
+
 /// The system's words for an error.
 fn explain(errno: Errno) -> String {
     let text = std::io::Error::from(errno).to_string();
     match text.split_once(" (os error") {
         Some((words, _)) => words.to_lowercase(),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_keeps_its_beginning_and_its_end() {
+        assert_eq!(shortened("n".repeat(NAME_LEN_MAX)), "n".repeat(NAME_LEN_MAX));
+        for letter in ["n", "é", "漢", "🎉"] {
+            for len in [NAME_LEN_MAX + 1, 9_000] {
+                let long = format!("a/{}/z", letter.repeat(len));
+                let short = shortened(long);
+                assert!(short.len() <= NAME_LEN_MAX && short.len() > NAME_LEN_MAX - 9, "{short}");
+                assert!(short.starts_with("a/") && short.ends_with("/z"), "{short}");
+                assert!(short.contains(&format!("{letter}…{letter}")), "{short}");
+            }
+        }
     }
 }

@@ -29,7 +29,7 @@ use fresh::Fresh;
 use super::super::frame::Trouble;
 use super::super::listing::{ENTRY_NAMES_MAX, Entry, LEVELS_MAX};
 use super::super::remove;
-use super::{WORKSPACE, explain};
+use super::{WORKSPACE, explain, shortened};
 use crate::sandbox::LIST_ENTRIES_MAX;
 
 /// Writes that may be open at once; more are refused, since each holds two descriptors.
@@ -60,8 +60,13 @@ impl Failure {
     /// The same, about an entry of a directory or an archive.
     fn about(self, entry: &[u8]) -> Self {
         let Self { kind, message } = self;
-        Self { kind, message: format!("{:?}: {message}", String::from_utf8_lossy(entry)) }
+        Self { kind, message: format!("{}: {message}", quoted(entry)) }
     }
+}
+
+/// A name in a message.
+fn quoted(name: &[u8]) -> String {
+    shortened(format!("{:?}", String::from_utf8_lossy(name)))
 }
 
 impl From<std::io::Error> for Failure {

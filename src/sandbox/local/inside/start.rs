@@ -17,7 +17,7 @@ use super::super::frame::Trouble;
 use super::files::Failure;
 use super::sys::{self, Fork};
 use super::work_group::Door;
-use super::{HOME, WORKSPACE, explain};
+use super::{HOME, WORKSPACE, explain, shortened};
 
 /// The environment that every command begins with; a request's own values come over it.
 const ENVIRONMENT: [(&str, &str); 8] = [
@@ -173,7 +173,7 @@ pub fn outcome(report: &OwnedFd, order: &Order) -> Result<(), Failure> {
         Ok(_) => return Ok(()),
         Err(errno) => (AT_EXECUTION, errno),
     };
-    let name = |bytes: &[u8]| OsStr::from_bytes(bytes).display().to_string();
+    let name = |bytes: &[u8]| shortened(OsStr::from_bytes(bytes).display().to_string());
     let message = match (at, errno) {
         (AT_GROUP, errno) => {
             format!("the sandbox's memory could not be limited: {}", explain(errno))

@@ -31,7 +31,7 @@ use tar::{Archive, Entry, EntryType};
 
 use super::super::super::frame::Trouble;
 use super::fresh::{Fresh, place};
-use super::{Failure, Files, RESOLVE, beneath, directories, split};
+use super::{Failure, Files, RESOLVE, beneath, directories, quoted, split};
 use crate::sandbox::WorkspacePath;
 
 /// Most entries of one archive.
@@ -92,10 +92,6 @@ pub(super) fn unpack(directory: OwnedFd, from: impl Read) -> Result<(), Failure>
 
 fn wrong(message: impl Into<String>) -> Failure {
     Failure::new(Trouble::BadArchive, message)
-}
-
-fn quoted(name: &[u8]) -> String {
-    format!("{:?}", String::from_utf8_lossy(name))
 }
 
 /// Reads no more than it is allowed at the moment, and remembers whether there was an end.
