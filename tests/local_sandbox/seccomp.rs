@@ -10,6 +10,11 @@ use issuebox::sandbox::ExecRequest;
 
 use crate::common::{Local, request};
 
+/// The table that the filters are made of: no row of it is to be without a try here.
+#[allow(dead_code, reason = "it is the filters' own")]
+#[path = "../../src/sandbox/local/inside/seccomp/table.rs"]
+mod table;
+
 /// Set where this binary is to be the hostile program.
 const INSIDE: &str = "ISSUEBOX_TEST_INSIDE";
 
@@ -118,6 +123,40 @@ fn calls_from_inside() {
         }
         println!("\n{name}={}", if made == -1 { error.raw_os_error().unwrap_or(0) } else { 0 });
     }
+}
+
+/// Whether one of the calls above is this one, with such arguments and this answer.
+fn is_tried(call: &table::Call, answer: i32, fits: impl Fn(&[u64; 4]) -> bool) -> bool {
+    let own = table::Processor::OWN.expect("a processor that sandboxes run on");
+    let Some(number) = call.number(own) else { return true };
+    REFUSED.iter().any(|(_, tried, arguments, refused)| {
+        *tried == number && *refused == answer && fits(&arguments.map(c_long::cast_unsigned))
+    })
+}
+
+#[test]
+fn every_row_of_the_table_is_tried() {
+    for (calls, answer) in [(table::NOT_PERMITTED, PERM), (table::NOT_THERE, NOSYS)] {
+        for call in calls {
+            assert!(is_tried(call, answer, |_| true), "{} has no try", call.name);
+        }
+    }
+    for flag in table::NAMESPACES {
+        let is_asked = |arguments: &[u64; 4]| arguments[0] & flag != 0;
+        assert!(is_tried(&table::CLONE, PERM, is_asked), "the namespace {flag:#x} has no try");
+    }
+    for request in table::TERMINAL_TRICKS {
+        let is_asked = |arguments: &[u64; 4]| arguments[1] == request;
+        assert!(is_tried(&table::IOCTL, PERM, is_asked), "ioctl {request:#x} has no try");
+    }
+    assert!(is_tried(&table::LIMITS, PERM, |arguments| arguments[0] != 0 && arguments[2] != 0));
+    for call in table::SOCKETS {
+        let is_other = |arguments: &[u64; 4]| !table::FAMILIES.contains(&arguments[0]);
+        assert!(is_tried(&call, PERM, is_other), "{} has no try", call.name);
+    }
+    let newer = c_long::from(table::LAST_JUDGED) + 1;
+    let is_first_newer = |(_, tried, _, answer): &Refused| *tried == newer && *answer == NOSYS;
+    assert!(REFUSED.iter().any(is_first_newer), "the first call past the table has no try");
 }
 
 #[tokio::test(flavor = "multi_thread")]
