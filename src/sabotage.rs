@@ -86,6 +86,12 @@ pub(crate) enum Bug {
     HostRootInside,
     /// A sandbox of a server that runs as root has the group of the host's root.
     HostGroupInside,
+    /// What runs in a sandbox is root there.
+    RootInside,
+    /// What runs in a sandbox has root's group there.
+    RootGroupInside,
+    /// Device files that are made inside open devices.
+    DevicesOpened,
     /// The host's programs can be changed from inside.
     ProgramsWritable,
     /// Set-uid programs of the host's count inside.

@@ -171,8 +171,10 @@ fn enter_user_namespace() -> Result<(), SetupError> {
     // Only of a dumpable process do the files in /proc belong to its user.
     set_dumpable_behavior(DumpableBehavior::Dumpable).step("become dumpable")?;
     fs::write("/proc/self/setgroups", "deny").step("deny setgroups")?;
-    fs::write("/proc/self/uid_map", format!("{INNER_ID} {uid} 1")).step("map the uid")?;
-    fs::write("/proc/self/gid_map", format!("{INNER_ID} {gid} 1")).step("map the gid")?;
+    let inner = |mistaken| if mistaken { 0 } else { INNER_ID };
+    let (inner_uid, inner_gid) = (inner(on(Bug::RootInside)), inner(on(Bug::RootGroupInside)));
+    fs::write("/proc/self/uid_map", format!("{inner_uid} {uid} 1")).step("map the uid")?;
+    fs::write("/proc/self/gid_map", format!("{inner_gid} {gid} 1")).step("map the gid")?;
     sys::unshare(UnshareFlags::NEWPID).step("make a pid namespace")
 }
 

@@ -21,7 +21,7 @@ use crate::sabotage::{self, Bug};
 use crate::types::Resources;
 
 /// Each mistake, and what PID 1 says of it.
-const MISTAKES: [(Bug, &str); 15] = [
+const MISTAKES: [(Bug, &str); 18] = [
     (Bug::CapabilitiesKept, "CapPrm is not empty"),
     (Bug::BoundingSetKept, "CapBnd is not empty"),
     (Bug::PrivilegesGained, "NoNewPrivs is not set"),
@@ -29,6 +29,9 @@ const MISTAKES: [(Bug, &str); 15] = [
     (Bug::FilterMissing, "system calls are not filtered"),
     (Bug::HostGroupInside, "gid 0 of the host would be inside"),
     (Bug::HostRootInside, "uid 0 of the host would be inside"),
+    (Bug::RootInside, "is not uid and gid 1000"),
+    (Bug::RootGroupInside, "is not uid and gid 1000"),
+    (Bug::DevicesOpened, "/tmp opens devices"),
     (Bug::SetUidHonoured, "honours set-uid"),
     (Bug::ProgramsWritable, "/usr is writable"),
     (Bug::RootWritable, "/ is writable"),

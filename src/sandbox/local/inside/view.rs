@@ -119,7 +119,9 @@ fn tmpfs(options: &[(&str, &str)]) -> Result<OwnedFd, Errno> {
         fsconfig_set_string(context.as_fd(), *key, *value)?;
     }
     fsconfig_create(context.as_fd())?;
-    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, NO_SUID | NO_DEV)
+    let mut flags = NO_SUID | NO_DEV;
+    flags.set(NO_DEV, !on(Bug::DevicesOpened));
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
 /// Makes the directories above `path`.
