@@ -6,6 +6,8 @@
 mod commands;
 #[path = "common/local.rs"]
 mod common;
+#[path = "local_sandbox/damaged.rs"]
+mod damaged;
 #[path = "local_sandbox/detection.rs"]
 mod detection;
 #[path = "local_sandbox/disk.rs"]

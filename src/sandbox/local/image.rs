@@ -31,8 +31,9 @@
 
 mod loopback;
 mod steps;
+mod superblock;
 mod templates;
-mod tool;
+pub mod tool;
 mod usable;
 
 use std::fmt;
@@ -49,7 +50,8 @@ use rustix::mount::{
 };
 
 pub use loopback::Device;
-pub use steps::{is_passing, remedy};
+pub use steps::{DAMAGED, is_passing, remedy};
+pub use superblock::has_errors;
 pub use templates::Templates;
 pub use usable::Images;
 
@@ -72,6 +74,17 @@ pub struct ImageError {
 impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "could not {}: {}", self.step, std::io::Error::from(self.errno))
+    }
+}
+
+impl ImageError {
+    /// Whether it can mean that the image is damaged.
+    pub fn is_damage(&self) -> bool {
+        let is_said = matches!(
+            self.errno,
+            Errno::UCLEAN | Errno::BADMSG | Errno::INVAL | Errno::IO | Errno::NODATA
+        );
+        self.step == steps::MOUNT && is_said
     }
 }
 
@@ -110,7 +123,7 @@ pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, ImageError> {
         .and_then(|()| fsconfig_set_flag(context, "discard"))
         // Zeroing tables that were never used would fill the file with them.
         .and_then(|()| fsconfig_set_flag(context, "noinit_itable"))
-        .and_then(|()| match needs_recovery(image) {
+        .and_then(|()| match superblock::needs_recovery(image) {
             true => Ok(()),
             false => fsconfig_set_flag(context, "nobarrier"),
         })
@@ -120,20 +133,6 @@ pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, ImageError> {
     let mount = fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step(steps::MOUNT)?;
     give_to(&mount, owner).step(steps::GIVE_TO_USER)?;
     Ok(Mounted { mount, device })
-}
-
-/// Whether the image was cut off by a power failure and its journal has to be replayed, which the
-/// disk must then have before the journal says that it has been: bit 2 of the superblock's
-/// `s_feature_incompat` (the kernel's `Documentation/filesystems/ext4/super.rst`). Where that can't be
-/// read it counts as so.
-fn needs_recovery(image: &OwnedFd) -> bool {
-    const INCOMPAT_AT: u64 = 1024 + 0x60;
-    const RECOVER: u32 = 0x4;
-    let mut bytes = [0; 4];
-    match rustix::io::pread(image, &mut bytes, INCOMPAT_AT) {
-        Ok(4) => u32::from_le_bytes(bytes) & RECOVER != 0,
-        Ok(_) | Err(_) => true,
-    }
 }
 
 /// Does the rest of mounting, which waits for the disk: a sandbox can be set up meanwhile.
@@ -190,27 +189,4 @@ pub fn is_full(mount: impl AsFd) -> Result<bool, Errno> {
     let stat = fstatfs(mount)?;
     let block = u64::try_from(stat.f_bsize).unwrap_or(0);
     Ok(stat.f_bavail.saturating_mul(block) < FULL_BELOW || stat.f_ffree == 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{Seek, SeekFrom, Write};
-
-    use super::*;
-
-    #[test]
-    fn an_image_that_was_cut_off_says_so_in_its_superblock() {
-        let mut file = tempfile::tempfile().expect("a file");
-        let is_cut_off =
-            |file: &std::fs::File| needs_recovery(&file.try_clone().expect("copied").into());
-        assert!(is_cut_off(&file), "there is no superblock");
-        file.set_len(4096).expect("room");
-        let mut say = |bits: u8| {
-            file.seek(SeekFrom::Start(1024 + 0x60)).expect("there");
-            file.write_all(&[bits]).expect("written");
-            is_cut_off(&file)
-        };
-        // Extents and a type in directories' entries, without and with a journal to be replayed.
-        assert!(!say(0x42) && say(0x46));
-    }
 }

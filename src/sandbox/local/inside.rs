@@ -21,6 +21,7 @@ mod connect;
 mod files;
 mod init;
 mod launch;
+mod mend;
 mod network;
 #[cfg(test)]
 mod refusals;

@@ -13,6 +13,9 @@ pub const MOUNT: &str = "mount the workspace's image";
 pub const GIVE_TO_USER: &str = "give the workspace to its user";
 pub const SETTLE: &str = "switch the workspace's barriers on";
 
+/// How every error about an image begins that nobody can mount as it is.
+pub const DAMAGED: &str = "the workspace's image is damaged";
+
 /// All of them.
 const ALL: [&str; 9] = [
     WAIT,

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -113,7 +113,8 @@ impl Templates {
             // No room for root alone, and a name for every 8 KiB, as in a tree of sources.
             .args(["-q", "-F", "-m", "0", "-i", "8192", "-b", block, "-J", journal])
             .args(["-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"])
-            .arg(path);
+            .arg(path)
+            .stdin(Stdio::null());
         let failed = |why: &str| format!("mkfs.ext4 of {size_mb} MiB failed: {why}");
         match tool::run(command, MKFS_TIME_MAX) {
             Ok((status, _)) if status.success() => Ok(()),

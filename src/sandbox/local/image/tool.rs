@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -30,7 +30,7 @@ pub fn find(name: &str) -> Option<PathBuf> {
 /// `TimedOut`; what starting it answers.
 pub fn run(mut command: Command, time_max: Duration) -> io::Result<(ExitStatus, String)> {
     let (mut said, theirs) = io::pipe()?;
-    command.stdin(Stdio::null()).stdout(theirs.try_clone()?).stderr(theirs);
+    command.stdout(theirs.try_clone()?).stderr(theirs);
     let mut child = command.spawn()?;
     // It has the pipe's other end too.
     drop(command);

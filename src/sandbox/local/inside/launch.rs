@@ -155,7 +155,7 @@ fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupErr
 
 /// Gives up being root for good. The kernel resets the dumpable flag and the parent-death signal
 /// when the uid changes, so both are set later.
-fn become_user(id: u32) -> Result<(), SetupError> {
+pub(super) fn become_user(id: u32) -> Result<(), SetupError> {
     let (uid, gid) = (rustix::fs::Uid::from_raw(id), rustix::fs::Gid::from_raw(id));
     set_thread_groups(&[]).step("give up supplementary groups")?;
     if !on(Bug::HostGroupInside) {

@@ -13,7 +13,7 @@ use rustix::process::{Pid, WaitOptions, fchdir, waitpid};
 
 use super::super::image::{self, IMAGE, Mounted};
 use super::sys::Fork;
-use super::{SetupError, Step, sys};
+use super::{SetupError, Step, mend, sys};
 
 /// A workspace that is not attached yet.
 pub enum Workspace {
@@ -31,7 +31,7 @@ impl Workspace {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match (openat(object, IMAGE, flags, Mode::empty()), owner) {
             (Ok(image), Some(owner)) => {
-                let mounted = image::mount(&image, owner)?;
+                let mounted = mend::mount(&image, owner)?;
                 match sys::fork().step("fork for the workspace")? {
                     Fork::Child => {
                         sys::exit_now(i32::from(image::settle(&mounted).is_err()));
