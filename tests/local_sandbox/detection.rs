@@ -7,9 +7,16 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What `doctor` says of the local provider where this script has prepared the ground; `$DOCTOR`
-/// runs it.
+/// What `doctor` says is wrong with the local provider where this script has prepared the ground;
+/// `$DOCTOR` runs it.
 fn doctor(how: &[&str], user: Option<u32>, script: &str) -> String {
+    let local = look(how, user, script);
+    assert_eq!(local["state"], "broken", "{local}");
+    format!("{} {}", local["found"], local["remedy"])
+}
+
+/// All that it says of that.
+fn look(how: &[&str], user: Option<u32>, script: &str) -> Value {
     let dir = tempfile::tempdir().expect("a directory");
     std::os::unix::fs::chown(dir.path(), user, user).expect("given away");
     let binary = dir.path().join("issuebox");
@@ -26,9 +33,42 @@ fn doctor(how: &[&str], user: Option<u32>, script: &str) -> String {
     let ended = command.output().expect("unshare must be installed");
     let told: Vec<Value> =
         serde_json::from_slice(&ended.stdout).unwrap_or_else(|_| panic!("{ended:?}"));
-    let local = told.iter().find(|one| one["check"] == "provider local").expect("it is looked at");
-    assert_eq!(local["state"], "broken", "{local}");
-    format!("{} {}", local["found"], local["remedy"])
+    told.into_iter().find(|one| one["check"] == "provider local").expect("it is looked at")
+}
+
+/// A `/dev` of its own that has what programs need, and of loop devices nothing or the control only.
+fn own_dev(nodes: &str, then: &str) -> String {
+    format!(
+        "mkdir $DIR/dev && mount -t tmpfs dev $DIR/dev && cd $DIR/dev && touch none && \
+         for d in null zero full random urandom tty; do cp -a /dev/$d . || exit 9; done; \
+         mkdir shm pts; {nodes} mount --move $DIR/dev /dev && {then} cd / && exec $DOCTOR"
+    )
+}
+
+#[test]
+#[ignore = "needs root, loop devices, and unshare for mounts of its own"]
+fn loop_devices_without_nodes_are_used_all_the_same() {
+    assert!(rustix::process::geteuid().is_root(), "only root can mount");
+    for nodes in ["", "mknod loop-control c 10 237;"] {
+        for then in ["", "mount -o remount,ro /dev &&"] {
+            let local = look(&["-m"], None, &own_dev(nodes, then));
+            let found = local["found"].as_str().expect("text");
+            assert!(found.contains("disk enforced"), "{nodes} {then}: {local}");
+            assert_ne!(local["state"], "broken", "{local}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root, loop devices, and unshare for mounts of its own"]
+fn loop_devices_that_may_not_be_made_are_named_with_what_to_do() {
+    assert!(rustix::process::geteuid().is_root(), "only root can mount");
+    let script = own_dev("mknod loop-control c 10 237;", "");
+    let without = "exec setpriv --bounding-set -mknod --inh-caps -mknod $DOCTOR";
+    let script = script.replace("exec $DOCTOR", without);
+    let local = look(&["-m"], None, &script);
+    let found = local["found"].as_str().expect("text");
+    assert!(found.contains("disk none") && found.contains("/dev has no node"), "{local}");
 }
 
 #[test]

@@ -30,6 +30,7 @@
 //! synced in its first milliseconds can be lost with the power.
 
 mod loopback;
+mod node;
 mod steps;
 mod superblock;
 mod templates;
@@ -117,7 +118,7 @@ pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, ImageError> {
     let device = loopback::attach(image)?;
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC).step(steps::OPEN_EXT4)?;
     let context = context.as_fd();
-    fsconfig_set_string(context, "source", device.path.as_str())
+    fsconfig_set_string(context, "source", device.path())
         .and_then(|()| fsconfig_set_string(context, "errors", "remount-ro"))
         // What is freed inside is freed on the host.
         .and_then(|()| fsconfig_set_flag(context, "discard"))

@@ -4,9 +4,10 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
+use super::node::{Node, Numbers};
 use super::{ImageError, Step, steps};
 
 /// `LOOP_CTL_GET_FREE` of `<linux/loop.h>`.
@@ -20,6 +21,12 @@ const SET_DIRECT_IO: libc::Ioctl = 0x4C08;
 
 /// `LO_FLAGS_AUTOCLEAR`: the device lets go of its file when it is closed for the last time.
 const AUTOCLEAR: u32 = 4;
+
+/// The major number of every loop device.
+const LOOP_MAJOR: u32 = 7;
+
+/// `/dev/loop-control`.
+const CONTROL: Numbers = Numbers { kind: FileType::CharacterDevice, major: 10, minor: 237 };
 
 /// How often a free device may have been taken by somebody else first. Each time somebody got
 /// one, so this is more than can be started at once.
@@ -40,13 +47,14 @@ struct LoopConfig {
 }
 
 /// A device that has a file. It lets go of it when this is dropped, unless it is mounted by then.
-pub struct Device {
-    /// Where it is.
-    pub path: String,
-    open: OwnedFd,
-}
+pub struct Device(Node);
 
 impl Device {
+    /// Where it is, for this process.
+    pub fn path(&self) -> &str {
+        &self.0.path
+    }
+
     /// Reads and writes the file without keeping it in memory, where it would be a second time: the
     /// file system on the device keeps its files itself. It waits for the disk.
     ///
@@ -55,21 +63,20 @@ impl Device {
     pub fn bypass_cache(&self) -> Result<(), Errno> {
         let on: libc::c_ulong = 1;
         // SAFETY: the argument is a number.
-        checked(unsafe { libc::ioctl(self.open.as_raw_fd(), SET_DIRECT_IO, on) })
+        checked(unsafe { libc::ioctl(self.0.open.as_raw_fd(), SET_DIRECT_IO, on) })
     }
 }
 
 /// Gives a file to a free loop device.
 pub fn attach(image: &OwnedFd) -> Result<Device, ImageError> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let control =
-        openat(CWD, "/dev/loop-control", flags, Mode::empty()).step(steps::OPEN_CONTROL)?;
+    let control = Node::open("loop-control", CONTROL).step(steps::OPEN_CONTROL)?;
     for _ in 0..ATTEMPTS_MAX {
         // SAFETY: this request takes no argument.
-        let number = unsafe { libc::ioctl(control.as_raw_fd(), GET_FREE) };
+        let number = unsafe { libc::ioctl(control.open.as_raw_fd(), GET_FREE) };
         checked(number).step(steps::FIND_DEVICE)?;
-        let path = format!("/dev/loop{number}");
-        let open = openat(CWD, &path, flags, Mode::empty()).step(steps::OPEN_DEVICE)?;
+        let minor = number.unsigned_abs();
+        let numbers = Numbers { kind: FileType::BlockDevice, major: LOOP_MAJOR, minor };
+        let node = Node::open(&format!("loop{number}"), numbers).step(steps::OPEN_DEVICE)?;
         let config = LoopConfig {
             file: u32::try_from(image.as_raw_fd()).expect("descriptors are not negative"),
             block_size: 0,
@@ -82,9 +89,9 @@ pub fn attach(image: &OwnedFd) -> Result<Device, ImageError> {
             reserved: [0; 8],
         };
         // SAFETY: the request reads one `struct loop_config`, which outlives the call.
-        let given = unsafe { libc::ioctl(open.as_raw_fd(), CONFIGURE, &raw const config) };
+        let given = unsafe { libc::ioctl(node.open.as_raw_fd(), CONFIGURE, &raw const config) };
         match checked(given) {
-            Ok(()) => return Ok(Device { path, open }),
+            Ok(()) => return Ok(Device(node)),
             Err(Errno::BUSY) => {}
             Err(errno) => return Err(errno).step(steps::GIVE_TO_DEVICE),
         }

@@ -46,6 +46,10 @@ pub fn remedy(step: &str, errno: Errno) -> Option<&'static str> {
             "There are no loop devices here: load them with `modprobe loop`, in a container on the \
              host, and start that with `--device /dev/loop-control` or `--privileged`",
         ),
+        (OPEN_DEVICE, Errno::NOENT) => Some(
+            "The kernel has a loop device for it, /dev has no node, and none may be made: start the \
+             container with `--privileged`, or with the host's `-v /dev:/dev`",
+        ),
         (OPEN_CONTROL | OPEN_DEVICE, Errno::PERM | Errno::ACCESS) => Some(
             "Loop devices may not be used here: start the container with `--privileged`, or allow it \
              the devices `b 7:* rwm` and `c 10:237 rwm`",
@@ -72,6 +76,7 @@ mod tests {
             (MOUNT, Errno::NOSPC, true, "host's disk is full"),
             (OPEN_CONTROL, Errno::NOENT, false, "modprobe loop"),
             (OPEN_DEVICE, Errno::PERM, false, "--privileged"),
+            (OPEN_DEVICE, Errno::NOENT, false, "/dev has no node"),
             (OPEN_EXT4, Errno::NODEV, false, "modprobe ext4"),
             (MOUNT, Errno::PERM, false, ""),
             // `max_user_namespaces` is a setting.
