@@ -73,6 +73,36 @@ async fn an_image_that_the_kernel_refuses_is_repaired_and_mounted() {
     assert!(is_whole(&image));
 }
 
+/// The power fails right after a workspace was given to its user, by a transaction whose parts were on
+/// their way to the disk in no order: one of them is not there.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root, loop devices and debugfs; run by .ci/run"]
+async fn a_workspace_that_lost_power_in_its_first_moments_is_found_again() {
+    let Some(local) = Local::new().await else { return };
+    // Nothing; the journal's description of the transaction, a block of it, and what comes behind.
+    for lost in [None, Some(1), Some(2), Some(3), Some(5)] {
+        let name = format!("power-{}", lost.unwrap_or(0));
+        let mut spec = spec(&name, &name);
+        spec.template.resources = Resources { disk_mb: DISK_MB, ..spec.template.resources };
+        let object = local.provider.create(spec).await.expect("made");
+        let sandbox = Sandbox { provider: &local.provider, target: target(&object) };
+        let image = local.dir.path().join("objects").join(&name).join("workspace.ext4");
+        let cut_off = local.dir.path().join("cut-off");
+        std::fs::copy(&image, &cut_off).expect("as it was in that moment");
+        local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+        if let Some(lost) = lost {
+            let block = debug(&cut_off, &format!("bmap <8> {lost}")).parse::<u64>().expect("one");
+            let file = std::fs::File::options().write(true).open(&cut_off).expect("opened");
+            file.write_all_at(&[0; 1024], block * 1024).expect("written");
+        }
+        std::fs::rename(cut_off, &image).expect("put in its place");
+        local.provider.start(call(&sandbox.target)).await.expect("it is found again");
+        sandbox.sh("echo mine > new && sync new").await;
+        local.provider.stop(call(&sandbox.target)).await.expect("stopped");
+        assert!(is_whole(&image), "{lost:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root, loop devices and debugfs; run by .ci/run"]
 async fn of_an_image_that_is_not_repaired_somebody_is_told_and_nothing_is_deleted() {

@@ -23,11 +23,23 @@
 //!
 //! # Losing power
 //! The image has a journal and is written with barriers, so what a program in it has synced is there
-//! afterwards, as on the host. Only the mounting itself does without them: it writes the journal's
-//! head and waits for the disk four times, and where that is lost the file system is as it was before;
-//! not where a journal has to be replayed.
-//! They are switched on while the rest of the sandbox is set up ([`settle`]); accepted race: what is
-//! synced in its first milliseconds can be lost with the power.
+//! afterwards, as on the host. Only the mounting itself does without them, where no journal has to be
+//! replayed: it waits for the disk four times. They are switched on while the rest of the sandbox is
+//! set up ([`settle`]), and before that the sandbox does not count as up: nothing that was promised
+//! can have been written without them. What a power failure meanwhile leaves is:
+//! - *An image that was whole before, and that nothing but mounting has written to.* That writes two
+//!   blocks: the superblock, which then says that the journal has to be replayed, and the journal's
+//!   head, which says where it begins. Whichever of them is lost, the next mount finds an empty journal
+//!   to replay or none, and the file system as it was before.
+//! - *A new image, whose top directory is given to its user as well.* That is one transaction, which
+//!   the kernel commits when the barriers go on, or by itself after five seconds, where the disk stalls
+//!   for that long. Every block of the journal has a checksum: a transaction of which a part is lost is
+//!   not replayed, and what the kernel then refuses to mount is repaired first
+//!   (`inside/mend.rs`). Nobody was told of that sandbox yet. Its create is tried again.
+//!
+//! A new image itself reaches the disk, with its name, before its create is answered
+//! (`Disk::sync_new`), and the first barrier brings everything before it to the disk. So a create that
+//! was answered finds its workspace again, and all that was synced in it.
 
 mod loopback;
 mod node;
@@ -41,8 +53,8 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, fchmod, fchown, flock, fstat, fstatfs, openat,
-    unlinkat,
+    AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, chownat, fchmod, fchown, flock, fstat,
+    fstatfs, openat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::mount::{
@@ -81,11 +93,15 @@ impl fmt::Display for ImageError {
 impl ImageError {
     /// Whether it can mean that the image is damaged.
     pub fn is_damage(&self) -> bool {
-        let is_said = matches!(
-            self.errno,
-            Errno::UCLEAN | Errno::BADMSG | Errno::INVAL | Errno::IO | Errno::NODATA
-        );
-        self.step == steps::MOUNT && is_said
+        match self.errno {
+            Errno::UCLEAN | Errno::BADMSG | Errno::IO => {
+                [steps::MOUNT, steps::GIVE_TO_USER].contains(&self.step)
+            }
+            Errno::INVAL => self.step == steps::MOUNT,
+            // The kernel met the damage once it was mounted, and lets nobody write any more.
+            Errno::ROFS => self.step == steps::GIVE_TO_USER,
+            _ => false,
+        }
     }
 }
 
@@ -136,12 +152,13 @@ pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, ImageError> {
     Ok(Mounted { mount, device })
 }
 
-/// Does the rest of mounting, which waits for the disk: a sandbox can be set up meanwhile.
+/// Does the rest of mounting, which waits for the disk: a sandbox can be set up meanwhile. Once the
+/// barriers are on, `safe` is called.
 ///
 /// # Errors
 /// Where barriers can't be switched on. That files are kept in memory twice, where the file system
 /// that the image is on can't do without, is none.
-pub fn settle(Mounted { mount, device }: &Mounted) -> Result<(), ImageError> {
+pub fn settle(Mounted { mount, device }: &Mounted, safe: impl FnOnce()) -> Result<(), ImageError> {
     let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
     fspick(mount, "", flags)
         .and_then(|again| {
@@ -149,23 +166,35 @@ pub fn settle(Mounted { mount, device }: &Mounted) -> Result<(), ImageError> {
             fsconfig_reconfigure(again.as_fd())
         })
         .step(steps::SETTLE)?;
+    safe();
     let _ = device.bypass_cache();
     Ok(())
 }
 
-/// Prepares the top directory, once: as made it is root's, which nobody inside can make it again.
+/// Prepares the top directory, once: as made it is root's, which nobody inside can make it again. A
+/// repair may have put things into `lost+found`, which are the sandbox's then.
 fn give_to(mount: &OwnedFd, owner: u32) -> Result<(), Errno> {
     let top =
         openat(mount, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let (uid, gid) = (Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)));
+    let lost = "lost+found";
+    match statat(&top, lost, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if stat.st_uid == 0 => match unlinkat(&top, lost, AtFlags::REMOVEDIR) {
+            Ok(()) => {}
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                chownat(&top, lost, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            Err(errno) => return Err(errno),
+        },
+        // One that the sandbox has made is its own.
+        Ok(_) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno),
+    }
     if fstat(&top)?.st_uid != 0 {
         return Ok(());
     }
-    match unlinkat(&top, "lost+found", AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(errno) => return Err(errno),
-    }
     fchmod(&top, Mode::from_raw_mode(0o700))?;
-    fchown(&top, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))
+    fchown(&top, uid, gid)
 }
 
 /// Waits until an image is mounted nowhere, and keeps it so until this descriptor, and every

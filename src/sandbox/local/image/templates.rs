@@ -75,7 +75,7 @@ impl Templates {
         let image = File::options().read(true).write(true).open(&trial).map_err(failed)?;
         let mounted = super::mount(&OwnedFd::from(image), 1);
         fs::remove_file(&trial).map_err(failed)?;
-        let settled = mounted.and_then(|mounted| super::settle(&mounted));
+        let settled = mounted.and_then(|mounted| super::settle(&mounted, || {}));
         settled.map(|()| templates).map_err(|error| {
             let remedy = super::remedy(error.step, error.errno);
             remedy.map_or_else(|| error.to_string(), |remedy| format!("{error}. {remedy}"))
@@ -112,6 +112,8 @@ impl Templates {
         command
             // No room for root alone, and a name for every 8 KiB, as in a tree of sources.
             .args(["-q", "-F", "-m", "0", "-i", "8192", "-b", block, "-J", journal])
+            // Checksums, by which a journal that lost a part of itself is told from a whole one.
+            .args(["-O", "metadata_csum"])
             .args(["-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"])
             .arg(path)
             .stdin(Stdio::null());

@@ -135,10 +135,12 @@ fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupErr
     };
     drop(work);
     let pidfd = pidfd_open(child, PidfdFlags::empty()).step("open a pidfd of PID 1")?;
+    // By this the server takes it for up.
+    workspace.wait_until_safe()?;
     // A server that is gone is noticed below.
     let _ = packet::send(socket, &Answer::Forked { device }.encode(), &[pidfd.as_fd()]);
     confine_launcher()?;
-    let watched = workspace.watched()?;
+    let watched = workspace.watched();
 
     let hung_up = watch(socket, &pidfd, watched.as_ref());
     if hung_up {

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, WaitOptions, fchdir, waitpid};
 
 use super::super::image::{self, IMAGE, Mounted};
@@ -20,8 +21,15 @@ pub enum Workspace {
     /// The current directory: the one path that follows into a new mount namespace by itself,
     /// since its parents are closed to the user that the launcher becomes.
     Directory,
-    /// A mount that is attached nowhere, and the fork that does the rest of mounting it.
-    Image(Mounted, Pid),
+    /// A mount that is attached nowhere, and who does the rest of mounting it.
+    Image(Mounted, Settling),
+}
+
+/// A fork that does the rest of mounting an image.
+pub struct Settling {
+    pid: Pid,
+    /// Says a byte once the barriers are on.
+    said: OwnedFd,
 }
 
 impl Workspace {
@@ -32,11 +40,18 @@ impl Workspace {
         match (openat(object, IMAGE, flags, Mode::empty()), owner) {
             (Ok(image), Some(owner)) => {
                 let mounted = mend::mount(&image, owner)?;
+                let (said, say) =
+                    pipe_with(PipeFlags::CLOEXEC).step("make a pipe for the workspace")?;
                 match sys::fork().step("fork for the workspace")? {
                     Fork::Child => {
-                        sys::exit_now(i32::from(image::settle(&mounted).is_err()));
+                        drop(said);
+                        let settled = image::settle(&mounted, || {
+                            // Where nobody hears there is nobody to go on either.
+                            let _ = rustix::io::write(&say, b"!");
+                        });
+                        sys::exit_now(i32::from(settled.is_err()));
                     }
-                    Fork::Parent(settling) => Ok(Self::Image(mounted, settling)),
+                    Fork::Parent(pid) => Ok(Self::Image(mounted, Settling { pid, said })),
                 }
             }
             (Ok(_), None) => Err(SetupError::check("only root can mount the workspace's image")),
@@ -82,25 +97,30 @@ impl Workspace {
 pub struct Watched(OwnedFd);
 
 impl Workspace {
-    /// Keeps what has to be watched, once PID 1 has the rest and the mounting is done. Where that fails
-    /// something may run already: the server ends it, and tells why.
-    pub fn watched(self) -> Result<Option<Watched>, SetupError> {
+    /// Waits until what is synced in it survives a power failure. The sandbox does not count as up
+    /// before.
+    pub fn wait_until_safe(&self) -> Result<(), SetupError> {
+        let Self::Image(_, Settling { said, .. }) = self else { return Ok(()) };
+        loop {
+            match rustix::io::read(said, &mut [0]) {
+                Err(Errno::INTR) => {}
+                Ok(1) => return Ok(()),
+                Ok(_) | Err(_) => {
+                    return Err(SetupError::check("the workspace's write barriers stay off"));
+                }
+            }
+        }
+    }
+
+    /// Keeps what has to be watched, once PID 1 has the rest and the mounting is done.
+    pub fn watched(self) -> Option<Watched> {
         let (mount, settling) = match self {
-            Self::Directory => return Ok(None),
+            Self::Directory => return None,
             Self::Image(Mounted { mount, device: _ }, settling) => (mount, settling),
         };
-        let ended = loop {
-            match waitpid(Some(settling), WaitOptions::empty()) {
-                Err(Errno::INTR) => {}
-                ended => break ended.step("wait for the workspace")?,
-            }
-        };
-        let is_settled = ended.is_some_and(|(_, status)| status.exit_status() == Some(0));
-        if is_settled {
-            Ok(Some(Watched(mount)))
-        } else {
-            Err(SetupError::check("the workspace's write barriers are off"))
-        }
+        // How it ended is known: the barriers are on, and the rest may fail.
+        while matches!(waitpid(Some(settling.pid), WaitOptions::empty()), Err(Errno::INTR)) {}
+        Some(Watched(mount))
     }
 }
 
