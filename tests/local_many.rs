@@ -209,5 +209,5 @@ async fn two_hundred_at_once_are_small_and_not_harmed_by_two_that_run_wild() {
 /// Whether disks are not limited here.
 async fn holds_no_disk(local: &Local) -> bool {
     let limits = local.provider.health().await.isolation.limits;
-    limits.contains(&("disk", "none"))
+    !limits.contains(&("disk", "enforced"))
 }

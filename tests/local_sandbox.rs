@@ -36,3 +36,5 @@ mod tools;
 mod uploads;
 #[path = "local_sandbox/warm.rs"]
 mod warm;
+#[path = "local_sandbox/watched.rs"]
+mod watched;

@@ -47,6 +47,7 @@ mod proxy;
 mod remove;
 mod shown;
 mod spawner;
+mod strikes;
 mod terminal;
 mod watched;
 

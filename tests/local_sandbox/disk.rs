@@ -1,7 +1,8 @@
 //! The disk of a sandbox as a whole: that it is limited, that this is told, and that no device of it
 //! is left behind.
 //!
-//! Where this machine can't limit it (as for an ordinary user) the provider says so.
+//! Where this machine can't limit it (as for an ordinary user) the provider says so; what is done then
+//! is tried in `watched.rs`.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::sync::Arc;
@@ -24,9 +25,9 @@ async fn limiting() -> Option<Local> {
     if holds == Some("enforced") {
         return Some(local);
     }
-    assert_eq!(holds, Some("none"));
+    assert_eq!(holds, Some("watched"));
     let why = local.provider.limits_not_enforced().expect("the disk is not");
-    assert!(why.contains("disk is not limited ("), "with the reason: {why}");
+    assert!(why.contains("disk is only watched ("), "with the reason: {why}");
     let required = std::env::var("ISSUEBOX_REQUIRE_LOCAL").is_ok_and(|v| v == "1");
     assert!(!required || !rustix::process::geteuid().is_root(), "root must be able to: {why}");
     None
@@ -148,7 +149,7 @@ async fn a_workspace_from_before_there_were_images_goes_on_as_it_is() {
         let disk = limits.holds.into_iter().find(|(limit, _)| *limit == "disk");
         (limits.resources.disk_mb, disk.expect("a limit").1)
     };
-    assert_eq!(in_force(&sandbox).await, (DISK_MB, "none"), "of this one");
+    assert_eq!(in_force(&sandbox).await, (DISK_MB, "watched"), "of this one");
     let new = small(&local, "new").await;
     assert_eq!(in_force(&new).await, (DISK_MB, "enforced"));
     local.provider.stop(call(&new.target)).await.expect("stopped");
@@ -167,7 +168,7 @@ async fn a_workspace_from_before_there_were_images_goes_on_as_it_is() {
     let Err(ProviderError::Refused(why)) = provider.start(call(&target)).await else {
         panic!("refused");
     };
-    assert!(why.contains("disk is not limited (it was made without an image"), "{why}");
+    assert!(why.contains("disk is only watched (it was made without an image"), "{why}");
     while provider.delete(call(&target)).await.is_ok() {}
     assert!(!object.exists());
 }

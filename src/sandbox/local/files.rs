@@ -169,7 +169,7 @@ pub async fn write(
     tokio::select! {
         biased;
         () = call.ending() => return Err(WorkError::NotRunning),
-        filled = fill(file, content, link.file_mb_max) => filled?,
+        filled = fill(file, content, link.disk_mb_max) => filled?,
     }
     write.is_over = true;
     let order = |id| Request::Finish { id, write: write.id, keep: true };

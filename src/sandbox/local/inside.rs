@@ -30,7 +30,10 @@ mod session;
 mod start;
 mod sys;
 mod terminal;
+mod usage;
 mod view;
+mod watchdog;
+mod watched;
 mod work_group;
 mod workspace;
 

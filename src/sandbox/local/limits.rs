@@ -1,4 +1,4 @@
-//! What a sandbox may use: which limits hold on this machine, how, and what happens when one strikes.
+//! What a sandbox may use: which limits hold on this machine, and how.
 //!
 //! | limit | with a control group | without |
 //! |---|---|---|
@@ -12,33 +12,17 @@
 //! smaller than it (see `scratch_mb`). Shared memory of the old kind (`shmget`) counts too and can fill
 //! all of it; then every further command is ended by the limit until the sandbox is stopped and started.
 //!
-//! The disk as a whole, bytes and names, is *enforced* where root can mount images (`image.rs`); where
-//! it can't, it is *none*: only the length of one file is limited, to as much.
+//! The disk as a whole, bytes and names, is *enforced* where root can mount images (`image.rs`). Where
+//! it can't, the length of one file is limited to as much, and the whole is *watched*: its launcher
+//! walks through the workspace once in a while (`inside/watchdog.rs`), and where that has become too
+//! large all that runs in it is killed. Between two looks it can become larger, and files that are
+//! open and have no name any more are not seen. So who requires limits is refused.
 //!
-//! A limit that strikes is told once in a while, not each time: a fork bomb meets its limit a million
-//! times. Counts are looked at [twice a second](LOOK_EVERY) and once more when the sandbox has ended,
-//! since the kernel can't wake a process for all of them.
+//! What happens when one strikes: `strikes.rs`.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use tokio::sync::mpsc;
-
-use super::cgroup::{Cgroups, Controller, Group};
+use super::cgroup::{Cgroups, Controller};
 use super::frame::Setup;
-use super::link::Link;
-use crate::sandbox::{Labels, Strike, StrikeEffect};
-use crate::types::{Resources, inert};
-
-/// The pause between two looks at what has struck.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// A limit that goes on striking is told again after this.
-const TELL_EVERY: Duration = Duration::from_secs(60);
-
-/// Strikes that wait to be heard; past that they are told later.
-pub const STRIKES_LEN: usize = 256;
+use crate::types::Resources;
 
 /// How much the number of processes may exceed the control group's before the sandbox's own user
 /// namespace stops it: where both would stop at the same, the one that is not counted comes first.
@@ -47,17 +31,17 @@ const PROCESSES_SLACK: u32 = 16;
 /// What a shell and a small program need, in MiB, with room to spare.
 const RESERVE_MB_MIN: u64 = 16;
 
-/// Why the disk of a sandbox is not limited that was made where images could not be mounted.
+/// Why the disk of a sandbox is only watched that was made where images could not be mounted.
 pub const MADE_WITHOUT: &str = "it was made without an image: delete it and make it again";
 
-/// The limits, and how each holds: `enforced`, `per process` or `none`.
+/// The limits, and how each holds: `enforced`, `per process`, `watched` or `none`.
 pub fn holds(cgroups: &Cgroups, why_no_image: Option<&str>) -> Vec<(&'static str, &'static str)> {
     let with = |controller, without| if cgroups.has(controller) { "enforced" } else { without };
     vec![
         ("cpu", with(Controller::Cpu, "none")),
         ("memory", with(Controller::Memory, "per process")),
         ("processes", "enforced"),
-        ("disk", if why_no_image.is_none() { "enforced" } else { "none" }),
+        ("disk", if why_no_image.is_none() { "enforced" } else { "watched" }),
         ("openFiles", "per process"),
         ("fileSize", "per process"),
     ]
@@ -79,6 +63,7 @@ pub fn not_enforced(cgroups: &Cgroups, why_no_image: Option<&str>) -> Option<Str
         .map(|(limit, how)| {
             let told = match how {
                 "none" => format!("{limit} is not limited"),
+                "watched" => format!("{limit} is only watched"),
                 how => format!("{limit} is limited {how}"),
             };
             match why(limit) {
@@ -95,7 +80,7 @@ pub fn ask(cgroups: &Cgroups, resources: &Resources, setup: Setup) -> Setup {
     let slack = if cgroups.has(Controller::Pids) { PROCESSES_SLACK } else { 0 };
     Setup {
         processes_max: resources.processes.saturating_add(slack),
-        file_mb_max: resources.disk_mb,
+        disk_mb_max: resources.disk_mb,
         data_mb_max: (!cgroups.has(Controller::Memory)).then_some(resources.memory_mb),
         scratch_mb: scratch_mb(resources.memory_mb).min(setup.scratch_mb),
         has_work_group: cgroups.has(Controller::Memory),
@@ -110,65 +95,6 @@ fn scratch_mb(memory_mb: u64) -> u32 {
     u32::try_from(memory_mb - reserve).unwrap_or(u32::MAX)
 }
 
-/// Tells of each limit that strikes in a sandbox, until nothing of that runs any more.
-pub async fn watch(
-    link: Arc<Link>,
-    group: Arc<Group>,
-    labels: Labels,
-    resources: Resources,
-    strikes: mpsc::Sender<Strike>,
-) {
-    let mut tally = Tally::default();
-    loop {
-        let is_over = tokio::time::timeout(LOOK_EVERY, link.gone()).await.is_ok();
-        for (count, limit) in [
-            (group.strikes(Controller::Memory), format!("memory limit {} MB", resources.memory_mb)),
-            (group.strikes(Controller::Pids), format!("process limit {}", resources.processes)),
-            (Some(link.disk_strikes()), format!("disk limit {} MB", resources.disk_mb)),
-        ] {
-            let Some(count) = count else { continue };
-            if tally.is_news(&limit, count, Instant::now()) {
-                let strike = Strike {
-                    labels: labels.clone(),
-                    reason: format!("{limit} reached"),
-                    effect: StrikeEffect::ByTemplate,
-                };
-                // Where nobody hears there is nobody to tell; where too much waits, the next is.
-                let _ = strikes.try_send(strike);
-            }
-        }
-        if is_over {
-            if let Some(trouble) = link.trouble() {
-                let reason = inert(trouble).into_owned();
-                let strike = Strike { labels, reason, effect: StrikeEffect::Ended };
-                // Where nobody hears, the next sweep finds it stopped.
-                let _ = strikes.try_send(strike);
-            }
-            return;
-        }
-    }
-}
-
-/// What has been told.
-#[derive(Default)]
-struct Tally {
-    told: HashMap<String, (u64, Instant)>,
-}
-
-impl Tally {
-    /// Whether a count that rose is to be told now.
-    fn is_news(&mut self, limit: &str, count: u64, now: Instant) -> bool {
-        let is_news = match self.told.get(limit) {
-            None => count > 0,
-            Some((told, at)) => count > *told && now.duration_since(*at) >= TELL_EVERY,
-        };
-        if is_news {
-            self.told.insert(limit.to_owned(), (count, now));
-        }
-        is_news
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,18 +106,5 @@ mod tests {
         {
             assert_eq!(scratch_mb(memory), scratch, "of {memory} MB");
         }
-    }
-
-    #[test]
-    fn a_limit_is_told_when_it_strikes_and_again_after_a_while() {
-        let begin = Instant::now();
-        let mut tally = Tally::default();
-        for (seconds, count, is_news) in
-            [(0, 0, false), (1, 3, true), (2, 4, false), (61, 4, true), (200, 4, false)]
-        {
-            let now = begin + Duration::from_secs(seconds);
-            assert_eq!(tally.is_news("memory", count, now), is_news, "after {seconds} s");
-        }
-        assert!(tally.is_news("pids", 1, begin), "each limit for itself");
     }
 }

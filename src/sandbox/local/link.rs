@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown};
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::frame::{Answer, PACKET_LEN_MAX, Request, Trouble};
 use super::launching::Arrived;
@@ -51,13 +51,14 @@ pub struct Link {
     /// The device that the workspace is on: files that PID 1 opens must be on it.
     pub device: u64,
     /// The longest file that a command could write, in MiB.
-    pub file_mb_max: u64,
+    pub disk_mb_max: u64,
     socket: AsyncFd<OwnedFd>,
     waiting: Mutex<Waiting>,
     next_id: AtomicU64,
     disk_strikes: AtomicU64,
     /// Why its launcher ended it.
     trouble: OnceLock<String>,
+    struck: Notify,
     gone: watch::Receiver<bool>,
 }
 
@@ -67,7 +68,7 @@ impl Link {
     pub fn new(
         arrived: Arrived,
         target: Target,
-        file_mb_max: u64,
+        disk_mb_max: u64,
         on_gone: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Arc<Self> {
         let Arrived { socket, launcher, pidfd, device, listener: _ } = arrived;
@@ -75,12 +76,13 @@ impl Link {
         let link = Arc::new(Self {
             target,
             device,
-            file_mb_max,
+            disk_mb_max,
             socket,
             waiting: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),
             disk_strikes: AtomicU64::new(0),
             trouble: OnceLock::new(),
+            struck: Notify::new(),
             gone,
         });
         let reading = Arc::clone(&link);
@@ -120,6 +122,11 @@ impl Link {
     /// tells: it may be anything.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.get().map(String::as_str)
+    }
+
+    /// Returns once the workspace has become full. One task can wait for that.
+    pub async fn struck(&self) {
+        self.struck.notified().await;
     }
 
     /// Returns once nothing of it runs any more.
@@ -229,6 +236,7 @@ impl Link {
         let Some(answer) = Answer::decode(packet) else { return false };
         if answer == Answer::DiskFull && beside.is_empty() {
             self.disk_strikes.fetch_add(1, Ordering::Relaxed);
+            self.struck.notify_one();
             return true;
         }
         if let Answer::SetupFailed { step, errno } = answer {

@@ -29,10 +29,10 @@ use self::warm::Warm;
 use super::cgroup::Cgroups;
 use super::disk::{Disk, Lock, Naming, Place, Stored};
 use super::host_disk::HostDisk;
-use super::limits;
 use super::link::Link;
 use super::proxy::{self, Proxies};
 use super::spawner::Spawner;
+use super::strikes;
 use super::{LocalConfig, OpenError};
 use crate::clock::{Clock, IdSource};
 use crate::sandbox::{CreateSpec, Object, ProviderError, Strike, Target, WorkError};
@@ -102,7 +102,7 @@ impl Objects {
         recovery::wait_for_orphans(&disk).map_err(failed)?;
         let cgroups = Cgroups::open(disk.identity());
         cgroups.clear();
-        let (sender, strikes) = mpsc::channel(limits::STRIKES_LEN);
+        let (sender, strikes) = mpsc::channel(strikes::STRIKES_LEN);
         let host_disk = HostDisk::open(&config.dir, config.disk_reserve, sender.clone());
         let host_disk = Arc::new(host_disk.map_err(failed)?);
         let trashed = disk.trashed().map_err(failed)?;
@@ -412,8 +412,9 @@ impl Objects {
         locked(&self.links).insert(stored.name.clone(), Arc::clone(&link));
         self.watch_host_disk(&link, &group, stored, owned);
         let (labels, resources) = (owned.labels.clone(), owned.resources.clone());
-        let strikes = self.strikes.0.clone();
-        self.runtime.spawn(limits::watch(link, group, labels, resources, strikes));
+        let watched =
+            strikes::Watched { link, group, workspace: stored.workspace, labels, resources };
+        self.runtime.spawn(strikes::watch(watched, self.strikes.0.clone()));
         // One system call; without the note the object would count as half made after a restart.
         self.disk.mark_made(&stored.name).map_err(disk_failed)?;
         Ok(self.object(stored))

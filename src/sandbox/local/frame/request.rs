@@ -11,8 +11,8 @@ pub struct Setup {
     pub host_id: Option<u32>,
     /// Most processes and threads.
     pub processes_max: u32,
-    /// Longest file, in MiB.
-    pub file_mb_max: u64,
+    /// Most that the workspace takes, in MiB; no file is longer than that.
+    pub disk_mb_max: u64,
     /// Most memory of its own for one process, in MiB; `None` where all processes together are
     /// limited already.
     pub data_mb_max: Option<u64>,
@@ -123,6 +123,8 @@ pub enum Request {
         /// Whether to IPv6's loopback, instead of IPv4's.
         v6: bool,
     },
+    /// Kill everything that runs in it but PID 1.
+    KillAll,
     /// End: ask every process to, and go once all have gone or the time is up.
     Stop {
         /// How long processes are given, in milliseconds.
@@ -140,7 +142,7 @@ impl Request {
                 put_bool(&mut out, setup.host_id.is_some());
                 put_u32(&mut out, setup.host_id.unwrap_or(0));
                 put_u32(&mut out, setup.processes_max);
-                put_u64(&mut out, setup.file_mb_max);
+                put_u64(&mut out, setup.disk_mb_max);
                 put_bool(&mut out, setup.data_mb_max.is_some());
                 put_u64(&mut out, setup.data_mb_max.unwrap_or(0));
                 put_u32(&mut out, setup.scratch_mb);
@@ -197,6 +199,7 @@ impl Request {
                 put_u32(&mut out, u32::from(*port));
                 put_bool(&mut out, *v6);
             }
+            Self::KillAll => out.push(13),
             Self::Stop { grace_ms } => {
                 out.push(8);
                 put_u32(&mut out, *grace_ms);
@@ -212,12 +215,12 @@ impl Request {
             0 => {
                 let (some, id) = (from.bool()?, from.u32()?);
                 let processes_max = from.u32()?;
-                let file_mb_max = from.u64()?;
+                let disk_mb_max = from.u64()?;
                 let (is_limited, data_mb) = (from.bool()?, from.u64()?);
                 Self::Setup(Setup {
                     host_id: some.then_some(id),
                     processes_max,
-                    file_mb_max,
+                    disk_mb_max,
                     data_mb_max: is_limited.then_some(data_mb),
                     scratch_mb: from.u32()?,
                     has_work_group: from.bool()?,
@@ -252,6 +255,7 @@ impl Request {
                 port: from.u32()?.try_into().ok()?,
                 v6: from.bool()?,
             },
+            13 => Self::KillAll,
             _ => return None,
         };
         from.end()?;

@@ -9,7 +9,7 @@ fn requests() -> Vec<Request> {
     let setup = Setup {
         host_id: Some(7),
         processes_max: 1,
-        file_mb_max: 5,
+        disk_mb_max: 5,
         data_mb_max: Some(6),
         scratch_mb: 2,
         has_work_group: true,

@@ -65,7 +65,7 @@ fn limits(setup: &Setup) -> Result<(), SetupError> {
         |resource, value: u64| getrlimit(resource).maximum.map_or(value, |m| value.min(m));
     let processes = allowed(Resource::Nproc, u64::from(setup.processes_max));
     setrlimit(Resource::Nproc, both(processes)).step("limit processes")?;
-    let longest = allowed(Resource::Fsize, bytes(setup.file_mb_max));
+    let longest = allowed(Resource::Fsize, bytes(setup.disk_mb_max));
     setrlimit(Resource::Fsize, both(longest)).step("limit the size of files")?;
     if let Some(data) = setup.data_mb_max {
         let data = allowed(Resource::Data, bytes(data));

@@ -287,6 +287,8 @@ impl Init<'_> {
                 Err(failure) => self.fail(id, failure),
             },
             Request::Files { id, work } => self.work_on_files(id, work, descriptors.pop()),
+            // A fork that is under way ends with who began it.
+            Request::KillAll => sys::signal_everyone(Signal::KILL),
             Request::Stop { grace_ms } => {
                 self.stop_at = Some(Instant::now() + Duration::from_millis(u64::from(grace_ms)));
                 sys::signal_everyone(Signal::TERM);

@@ -30,16 +30,14 @@ use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
 use super::super::packet;
 use super::seccomp::Filters;
 use super::sys::Fork;
+use super::watched::Watched;
 use super::work_group::WorkGroup;
-use super::workspace::{Watched, Workspace};
+use super::workspace::Workspace;
 use super::{HIDDEN_COMMAND, INNER_ID, SetupError, Step, init, sys};
 use crate::sabotage::{Bug, on};
 
 /// How much sooner than others a sandbox's processes are chosen when memory runs out, of 1000.
 const OOM_SCORE: &str = "500";
-
-/// The pause between two looks at whether the workspace is full.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 /// Runs the hidden command where this process was started for it, and says how it ended; `None`
 /// where it was not. Must be called before the process has a second thread.
@@ -139,10 +137,10 @@ fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupErr
     workspace.wait_until_safe()?;
     // A server that is gone is noticed below.
     let _ = packet::send(socket, &Answer::Forked { device }.encode(), &[pidfd.as_fd()]);
-    confine_launcher()?;
-    let watched = workspace.watched();
+    confine_launcher(&workspace)?;
+    let mut watched = workspace.watched(setup.disk_mb_max)?;
 
-    let hung_up = watch(socket, &pidfd, watched.as_ref());
+    let hung_up = watch(socket, &pidfd, &mut watched);
     if hung_up {
         // PID 1 may have ended in the same moment.
         let _ = pidfd_send_signal(&pidfd, Signal::KILL);
@@ -180,14 +178,19 @@ fn enter_user_namespace() -> Result<(), SetupError> {
     sys::unshare(UnshareFlags::NEWPID).step("make a pid namespace")
 }
 
-/// The launcher stays outside, but needs nothing there any more.
-fn confine_launcher() -> Result<(), SetupError> {
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
+/// The launcher stays outside, but needs nothing there any more than to look into directories that
+/// their owner has closed, which is how a sandbox could hide how much there is in them.
+fn confine_launcher(workspace: &Workspace) -> Result<(), SetupError> {
+    let needed = match workspace {
+        Workspace::Directory => CapabilitySet::DAC_READ_SEARCH,
+        Workspace::Image(..) => CapabilitySet::empty(),
+    };
+    let sets = CapabilitySets {
+        effective: needed,
+        permitted: needed,
         inheritable: CapabilitySet::empty(),
     };
-    set_capabilities(None, none).step("give up the launcher's capabilities")?;
+    set_capabilities(None, sets).step("give up the launcher's capabilities")?;
     set_no_new_privs(true).step("set no new privileges for the launcher")?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step("make the launcher not dumpable")
 }
@@ -199,26 +202,27 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
 }
 
 /// Waits until the server has gone (true) or PID 1 has ended (false), and tells when the workspace
-/// has become full. Nothing wakes a process for that, so it is looked at once in a while.
-fn watch(socket: &OwnedFd, pidfd: &OwnedFd, workspace: Option<&Watched>) -> bool {
-    // One that starts full is told by nobody's doing: who starts it may mean to make room.
-    let mut was_full = workspace.is_some_and(Watched::is_full);
+/// has become too full.
+fn watch(socket: &OwnedFd, pidfd: &OwnedFd, workspace: &mut Watched) -> bool {
     loop {
         // No event is asked of the socket: what arrives on it is for PID 1. A hang-up always shows.
         let mut polled =
             [PollFd::new(socket, PollFlags::empty()), PollFd::new(pidfd, PollFlags::IN)];
-        match poll(&mut polled, workspace.map(|_| &LOOK_EVERY)) {
+        let pause = workspace.pause();
+        let pause = Timespec {
+            tv_sec: i64::try_from(pause.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(pause.subsec_nanos()),
+        };
+        match poll(&mut polled, Some(&pause)) {
             Ok(_) if !polled[1].revents().is_empty() => return false,
             Ok(_) if !polled[0].revents().is_empty() => return true,
             Ok(_) | Err(Errno::INTR) => {}
             // Nothing can be watched any more: end it, as if the server had gone.
             Err(_) => return true,
         }
-        let is_full = workspace.is_some_and(Watched::is_full);
-        if is_full && !was_full {
+        if workspace.look() {
             // A server that has gone is noticed above.
             let _ = packet::send(socket, &Answer::DiskFull.encode(), &[]);
         }
-        was_full = is_full;
     }
 }

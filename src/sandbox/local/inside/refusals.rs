@@ -92,7 +92,7 @@ fn refusal(mistake: &str) -> Option<(String, i32)> {
     let setup = Setup {
         host_id,
         processes_max: 32,
-        file_mb_max: 16,
+        disk_mb_max: 16,
         data_mb_max: None,
         scratch_mb: 16,
         has_work_group: doors.is_some(),

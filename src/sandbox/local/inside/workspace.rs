@@ -14,6 +14,7 @@ use rustix::process::{Pid, WaitOptions, fchdir, waitpid};
 
 use super::super::image::{self, IMAGE, Mounted};
 use super::sys::Fork;
+use super::watched::Watched;
 use super::{SetupError, Step, mend, sys};
 
 /// A workspace that is not attached yet.
@@ -93,9 +94,6 @@ impl Workspace {
     }
 }
 
-/// What the launcher keeps of an image, to look whether it is full.
-pub struct Watched(OwnedFd);
-
 impl Workspace {
     /// Waits until what is synced in it survives a power failure. The sandbox does not count as up
     /// before.
@@ -112,21 +110,19 @@ impl Workspace {
         }
     }
 
-    /// Keeps what has to be watched, once PID 1 has the rest and the mounting is done.
-    pub fn watched(self) -> Option<Watched> {
+    /// Keeps what has to be watched, once PID 1 has the rest and the mounting is done. A directory
+    /// may take `limit_mb`.
+    pub fn watched(self, limit_mb: u64) -> Result<Watched, SetupError> {
         let (mount, settling) = match self {
-            Self::Directory => return None,
+            Self::Directory => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let top = openat(CWD, ".", flags, Mode::empty()).step("watch the workspace")?;
+                return Ok(Watched::directory(top, limit_mb));
+            }
             Self::Image(Mounted { mount, device: _ }, settling) => (mount, settling),
         };
         // How it ended is known: the barriers are on, and the rest may fail.
         while matches!(waitpid(Some(settling.pid), WaitOptions::empty()), Err(Errno::INTR)) {}
-        Some(Watched(mount))
-    }
-}
-
-impl Watched {
-    /// Whether there is no room left. One that can't be looked at is not known to be full.
-    pub fn is_full(&self) -> bool {
-        image::is_full(&self.0).unwrap_or(false)
+        Ok(Watched::image(mount))
     }
 }

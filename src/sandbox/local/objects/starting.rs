@@ -96,12 +96,12 @@ impl Starter {
     }
 
     fn setup(&self, host_id: Option<u32>, make: &Make) -> Setup {
-        let (processes_max, file_mb_max, data_mb_max) = (0, 0, None);
+        let (processes_max, disk_mb_max, data_mb_max) = (0, 0, None);
         let (scratch_mb, has_work_group) = (self.config.scratch_mb, false);
         let setup = Setup {
             host_id,
             processes_max,
-            file_mb_max,
+            disk_mb_max,
             data_mb_max,
             scratch_mb,
             has_work_group,

@@ -1,0 +1,193 @@
+//! What happens when a limit strikes in a sandbox: it is told, and where nothing else stops what has
+//! met it, that is killed.
+//!
+//! A limit that strikes is told once in a while, not each time: a fork bomb meets its limit a million
+//! times. Counts are looked at [twice a second](LOOK_EVERY) and once more when the sandbox has ended,
+//! since the kernel can't wake a process for all of them. What there is no room to tell is told at the
+//! next look, and at the end it is waited for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::cgroup::{Controller, Group};
+use super::disk::Workspace;
+use super::frame::Request;
+use super::link::Link;
+use crate::sandbox::{Labels, Strike, StrikeEffect};
+use crate::types::{Resources, inert};
+
+/// The pause between two looks at what has struck.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// A limit that goes on striking is told again after this.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// Strikes that wait to be heard; past that they are told later.
+pub const STRIKES_LEN: usize = 256;
+
+/// Where limits strike.
+pub struct Watched {
+    /// The sandbox.
+    pub link: Arc<Link>,
+    /// Its control group.
+    pub group: Arc<Group>,
+    /// What its workspace is.
+    pub workspace: Workspace,
+    /// Whose it is.
+    pub labels: Labels,
+    /// The limits.
+    pub resources: Resources,
+}
+
+/// Acts on each limit that strikes in a sandbox, until nothing of that runs any more.
+pub async fn watch(watched: Watched, strikes: mpsc::Sender<Strike>) {
+    let mut tally = Tally::default();
+    let mut killed_at = 0;
+    loop {
+        let is_over = tokio::select! {
+            biased;
+            () = watched.link.gone() => true,
+            () = watched.link.struck() => false,
+            () = tokio::time::sleep(LOOK_EVERY) => false,
+        };
+        let count = watched.link.disk_strikes();
+        match watched.workspace {
+            Workspace::Directory if count > killed_at => {
+                killed_at = count;
+                // One that is ending has nothing to be killed.
+                let _ = watched.link.send(&Request::KillAll, &[]).await;
+            }
+            Workspace::Directory | Workspace::Image => {}
+        }
+        for (limit, count) in watched.counts() {
+            let labels = watched.labels.clone();
+            let effect = StrikeEffect::ByTemplate;
+            let strike = Strike { labels, reason: format!("{limit} reached"), effect };
+            let left = tally.tell(&strikes, &limit, count, Instant::now(), strike);
+            if let Some(strike) = left.filter(|_| is_over) {
+                // Where nobody hears any more there is nobody to tell.
+                let _ = strikes.send(strike).await;
+            }
+        }
+        if is_over {
+            if let Some(trouble) = watched.link.trouble() {
+                let reason = inert(trouble).into_owned();
+                let strike = Strike { labels: watched.labels, reason, effect: StrikeEffect::Ended };
+                let _ = strikes.send(strike).await;
+            }
+            return;
+        }
+    }
+}
+
+impl Watched {
+    /// How often each limit has struck, as far as that is counted.
+    fn counts(&self) -> impl Iterator<Item = (String, u64)> {
+        let Resources { cpu: _, memory_mb, processes, disk_mb } = self.resources;
+        [
+            (format!("memory limit {memory_mb} MB"), self.group.strikes(Controller::Memory)),
+            (format!("process limit {processes}"), self.group.strikes(Controller::Pids)),
+            (format!("disk limit {disk_mb} MB"), Some(self.link.disk_strikes())),
+        ]
+        .into_iter()
+        .filter_map(|(limit, count)| Some((limit, count?)))
+    }
+}
+
+/// What has been told.
+#[derive(Default)]
+struct Tally {
+    told: HashMap<String, (u64, Instant)>,
+}
+
+impl Tally {
+    /// Tells a strike where its count is news. Gives it back where there is no room: it has not been
+    /// told then.
+    fn tell(
+        &mut self,
+        strikes: &mpsc::Sender<Strike>,
+        limit: &str,
+        count: u64,
+        now: Instant,
+        strike: Strike,
+    ) -> Option<Strike> {
+        if !self.is_news(limit, count, now) {
+            return None;
+        }
+        match strikes.try_send(strike) {
+            // Where nobody hears any more it need not be tried again.
+            Ok(()) | Err(TrySendError::Closed(_)) => {
+                self.told.insert(limit.to_owned(), (count, now));
+                None
+            }
+            Err(TrySendError::Full(strike)) => Some(strike),
+        }
+    }
+
+    /// Whether a count that rose is to be told now.
+    fn is_news(&self, limit: &str, count: u64, now: Instant) -> bool {
+        match self.told.get(limit) {
+            None => count > 0,
+            Some((told, at)) => count > *told && now.duration_since(*at) >= TELL_EVERY,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{AccountName, Generation, HomeId, InstanceId, IssueId, Mode, SandboxId};
+
+    fn strike() -> Strike {
+        let labels = Labels {
+            instance: InstanceId::trusted("instance"),
+            account: AccountName::default_account(),
+            home: HomeId(1),
+            issue: IssueId::parse("test-1").expect("an issue id"),
+            sandbox: SandboxId::trusted("sandbox"),
+            generation: Generation(1),
+            mode: Mode::Strong,
+        };
+        Strike {
+            labels,
+            reason: "memory limit 64 MB reached".into(),
+            effect: StrikeEffect::ByTemplate,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_limit_is_told_when_it_strikes_and_again_after_a_while() {
+        let begin = Instant::now();
+        let (sender, mut strikes) = mpsc::channel(8);
+        let mut tally = Tally::default();
+        for (seconds, count, is_news) in
+            [(0, 0, false), (1, 3, true), (2, 4, false), (61, 4, true), (200, 4, false)]
+        {
+            let now = begin + Duration::from_secs(seconds);
+            assert_eq!(tally.tell(&sender, "memory", count, now, strike()), None);
+            assert_eq!(strikes.try_recv().is_ok(), is_news, "after {seconds} s");
+        }
+        tally.tell(&sender, "pids", 1, begin, strike());
+        assert!(strikes.try_recv().is_ok(), "each limit for itself");
+    }
+
+    #[tokio::test]
+    async fn what_there_was_no_room_to_tell_is_told_as_soon_as_there_is() {
+        let begin = Instant::now();
+        let (sender, mut strikes) = mpsc::channel(1);
+        let mut tally = Tally::default();
+        assert_eq!(tally.tell(&sender, "disk", 1, begin, strike()), None);
+        for _ in 0..2 {
+            assert_eq!(tally.tell(&sender, "memory", 1, begin, strike()), Some(strike()));
+        }
+        strikes.try_recv().expect("told");
+        assert_eq!(tally.tell(&sender, "memory", 1, begin, strike()), None);
+        strikes.try_recv().expect("told after all");
+        drop(strikes);
+        assert_eq!(tally.tell(&sender, "pids", 1, begin, strike()), None, "nobody hears");
+    }
+}
