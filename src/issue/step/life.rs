@@ -2,7 +2,7 @@
 //! or when it is too old. All of it is a time in the state, so it survives restarts.
 
 use crate::issue::event::Rules;
-use crate::issue::state::{Issue, IssueState, StoppedBy};
+use crate::issue::state::{Goal, Issue, IssueState, StoppedBy};
 use crate::types::{OnLimit, Phase, SandboxId, Timestamp};
 
 use super::draft::Draft;
@@ -60,25 +60,42 @@ impl Draft<'_> {
     }
 
     /// A limit struck: it is told, and the sandbox goes on or is stopped, as its template says, unless
-    /// its provider has ended it already. One that is not running any more has had its end already.
+    /// its provider has ended it already. It can strike before the answer is there that it runs, and
+    /// be heard of only when it does no longer; and one that is being stopped for it has had that told.
     pub fn limit_struck(&mut self, sandbox: &SandboxId, reason: &str, ended: bool) {
-        let on_limit = match &self.issue.state {
-            IssueState::Running { record, .. } if record.id == *sandbox => record.template.on_limit,
-            IssueState::Running { .. }
-            | IssueState::Absent
-            | IssueState::Creating { .. }
-            | IssueState::Stopping { .. }
-            | IssueState::Stopped { .. }
-            | IssueState::Starting { .. }
-            | IssueState::Failed { .. }
-            | IssueState::Deleting { .. } => return,
+        let on_limit = match self.issue.state.record() {
+            Some(record) if record.id == *sandbox => record.template.on_limit,
+            Some(_) | None => return,
         };
-        if ended {
-            return self.want_stopped(StoppedBy::Host, reason);
-        }
-        match on_limit {
-            OnLimit::Kill => self.tell(reason.to_owned()),
-            OnLimit::Stop => self.want_stopped(StoppedBy::Limit, reason),
+        match &self.issue.state {
+            IssueState::Running { .. }
+            | IssueState::Creating { goal: Goal::Running, .. }
+            | IssueState::Starting { goal: Goal::Running, .. } => match on_limit {
+                _ if ended => self.want_stopped(StoppedBy::Host, reason),
+                OnLimit::Kill => self.tell(reason.to_owned()),
+                OnLimit::Stop => self.want_stopped(StoppedBy::Limit, reason),
+            },
+            IssueState::Creating { goal: Goal::Stopped(by), .. }
+            | IssueState::Starting { goal: Goal::Stopped(by), .. }
+            | IssueState::Stopping { by, .. }
+            | IssueState::Stopped { by, .. } => {
+                let is_told = match by {
+                    StoppedBy::Limit => true,
+                    StoppedBy::Host => ended,
+                    StoppedBy::Person
+                    | StoppedBy::Issue
+                    | StoppedBy::Restart
+                    | StoppedBy::Provider
+                    | StoppedBy::Idle => false,
+                };
+                if !is_told {
+                    self.tell(reason.to_owned());
+                }
+            }
+            IssueState::Failed { .. } | IssueState::Deleting { .. } => {
+                self.tell(reason.to_owned());
+            }
+            IssueState::Absent => {}
         }
     }
 

@@ -10,6 +10,7 @@ use crate::issue::event::{Command, Done, Effect, IssueEvent, NotAsked, Trouble};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
 use crate::types::{
     Attempt, Cause, FailureCode, Generation, ObjectState, OnLimit, Phase, ProviderStep, SandboxId,
+    Wanted,
 };
 
 const IDLE: Duration = Duration::from_secs(1800);
@@ -430,6 +431,43 @@ fn nothing_is_done_before_its_time_and_nothing_that_is_being_answered_yet() {
     assert!(!bench.apply(due(None)).changed, "too early");
     bench.now = waits_until;
     assert_eq!(bench.apply(due(None)).call.map(|call| call.verb), Some(Verb::Look));
+}
+
+#[test]
+fn a_limit_that_strikes_is_told_in_every_phase() {
+    const REASON: &str = "memory limit 512 MB reached";
+    for (on_limit, phase, told, wanted) in [
+        (OnLimit::Kill, Phase::Creating, REASON, Wanted::Running),
+        (OnLimit::Kill, Phase::Starting, REASON, Wanted::Running),
+        (OnLimit::Kill, Phase::Stopping, REASON, Wanted::Stopped),
+        (OnLimit::Kill, Phase::Stopped, REASON, Wanted::Stopped),
+        (OnLimit::Kill, Phase::Failed, REASON, Wanted::Running),
+        (OnLimit::Kill, Phase::Deleting, REASON, Wanted::Deleted),
+        (OnLimit::Stop, Phase::Creating, "wanted stopped from now on: ", Wanted::Stopped),
+        (OnLimit::Stop, Phase::Starting, "wanted stopped from now on: ", Wanted::Stopped),
+        (OnLimit::Stop, Phase::Stopping, REASON, Wanted::Stopped),
+        (OnLimit::Stop, Phase::Stopped, REASON, Wanted::Stopped),
+        (OnLimit::Stop, Phase::Failed, REASON, Wanted::Running),
+        (OnLimit::Stop, Phase::Deleting, REASON, Wanted::Deleted),
+    ] {
+        let mut bench = bench_in(Some(phase));
+        let record = bench.issue.state.record_mut().expect("a sandbox");
+        record.template.on_limit = on_limit;
+        let sandbox = record.id.clone();
+        let strike = || IssueEvent::LimitStruck {
+            sandbox: sandbox.clone(),
+            reason: REASON.into(),
+            ended: false,
+        };
+        let commit = bench.apply(strike());
+        let last = &commit.timeline.last().expect("told").reason;
+        assert!(last.starts_with(told) && last.ends_with(REASON), "{phase} {on_limit:?}: {last}");
+        assert_eq!(bench.issue.state.phase(), Some(phase));
+        assert_eq!(bench.issue.state.wanted(), wanted, "{phase} {on_limit:?}");
+        if wanted == Wanted::Stopped && told != REASON {
+            assert!(bench.apply(strike()).timeline.is_empty(), "{phase}: it has been told");
+        }
+    }
 }
 
 #[test]
