@@ -104,7 +104,7 @@ async fn what_is_listed_is_reached_and_nothing_else() {
         (format!("CONNECT other.test:{port}"), "not in the allow list"),
         (format!("CONNECT private.test:{port}"), "not public"),
         (format!("CONNECT metadata.test:{port}"), "not public"),
-        ("CONNECT 169.254.169.254:80".into(), "not in the allow list"),
+        ("CONNECT 169.254.169.254:80".into(), "not public"),
         ("CONNECT site.test:443".into(), "not in the allow list"),
     ] {
         let refused = ask(&sandbox, &target).await;

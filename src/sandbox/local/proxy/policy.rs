@@ -19,7 +19,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Reads an authority; where that has no port, `port` is meant.
+    /// Reads an authority; where that has no port, `port` is meant. Of an address's forms it is the one
+    /// that the kernel connects to.
     ///
     /// # Errors
     /// [`Refusal::Malformed`].
@@ -27,7 +28,11 @@ impl Destination {
         let malformed = |needed| Refusal::Malformed(needed);
         let (host, own_port) = split_port(authority).map_err(malformed)?;
         let port = own_port.or(port).ok_or(Refusal::Malformed("must have a port"))?;
-        Ok(Self { host: HostName::parse(host).map_err(malformed)?, port })
+        let host = match HostName::parse(host).map_err(malformed)? {
+            HostName::Address(address) => HostName::Address(canonical(address)),
+            name @ HostName::Name(_) => name,
+        };
+        Ok(Self { host, port })
     }
 }
 
@@ -118,6 +123,19 @@ fn entry_for(destination: &Destination) -> String {
     if crate::types::WEB_PORTS.contains(port) { host.to_string() } else { destination.to_string() }
 }
 
+/// Why something is refused that is not listed: of an address that is not public the list says nothing.
+fn not_listed(destination: &Destination) -> Refusal {
+    let HostName::Address(ip) = destination.host else {
+        return Refusal::NotListed(destination.clone());
+    };
+    let (destination, address) = (destination.clone(), SocketAddr::new(ip, destination.port));
+    match standing(ip) {
+        Standing::Public => Refusal::NotListed(destination),
+        Standing::Private(what) => Refusal::NotPublic { destination, address, what },
+        Standing::Never(what) => Refusal::Never { destination, address, what },
+    }
+}
+
 /// Who is at an address beside what the address itself says.
 pub trait Surroundings {
     /// Whether the address is one of this machine's.
@@ -149,17 +167,18 @@ impl Policy {
     /// Judges where a connection is to lead, by its name. An address is judged as such as well.
     ///
     /// # Errors
-    /// [`Refusal::NotListed`], [`Refusal::Mail`].
+    /// [`Refusal::NotListed`], [`Refusal::Mail`]; for an address that no entry of `allow` opens, what
+    /// [`check_address`](Self::check_address) says.
     pub fn check_destination(&self, destination: &Destination) -> Result<(), Refusal> {
         let Destination { host, port } = destination;
         let is_private = match host {
-            HostName::Address(ip) => self.private.contains(&SocketAddr::new(canonical(*ip), *port)),
+            HostName::Address(ip) => self.private.contains(&SocketAddr::new(*ip, *port)),
             HostName::Name(_) => false,
         };
         match &self.hosts {
             _ if is_private => Ok(()),
             Some(hosts) if hosts.iter().any(|entry| entry.allows(host, *port)) => Ok(()),
-            Some(_) => Err(Refusal::NotListed(destination.clone())),
+            Some(_) => Err(not_listed(destination)),
             None if *port == MAIL_PORT => Err(Refusal::Mail(destination.clone())),
             None => Ok(()),
         }
@@ -263,7 +282,10 @@ mod tests {
             ("other.org:8443", "1.2.3.4", "add \"other.org:8443\" to `allow`"),
             ("example.org:22", "1.2.3.4", "add \"example.org:22\" to `allow`"),
             ("1.2.3.4:443", "1.2.3.4", "add \"1.2.3.4\" to `allow`"),
-            ("10.0.0.5:80", "10.0.0.5", "add \"10.0.0.5\" to `allow`"),
+            ("[::ffff:1.2.3.4]:443", "1.2.3.4", "add \"1.2.3.4\" to `allow`"),
+            ("10.0.0.5:80", "10.0.0.5", "add \"10.0.0.5:80\" to `allow_private`"),
+            ("[::ffff:10.0.0.5]:80", "10.0.0.5", "add \"10.0.0.5:80\" to `allow_private`"),
+            ("169.254.169.253:80", "169.254.169.253", "no sandbox may reach"),
             // A listed name that leads elsewhere: rebinding.
             ("example.org:443", "127.0.0.1", "add \"127.0.0.1:443\" to `allow_private`"),
             ("example.org:443", "10.0.0.6", "not public"),
