@@ -25,6 +25,7 @@ mod connect;
 mod idle;
 mod listener;
 mod lookups;
+mod machine;
 mod meter;
 mod notices;
 mod policy;

@@ -1,7 +1,6 @@
 //! From a destination to a connection: judged, resolved once, and connected to what was judged.
 
-use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +8,10 @@ use tokio::net::TcpStream;
 
 use super::idle::Idle;
 use super::lookups::{LookupFailure, Lookups};
+use super::machine::ThisMachine;
 use super::meter::{Meter, Metered};
 use super::notices::Notices;
-use super::policy::{Destination, Policy, Refusal, Surroundings};
+use super::policy::{Destination, Policy, Refusal};
 use super::race;
 use crate::sandbox::EgressResult;
 use crate::types::HostName;
@@ -128,33 +128,5 @@ impl Ways {
         // Small packets are worth more than few of them, as in TLS handshakes.
         let _ = stream.set_nodelay(true);
         Ok(Idle::new(Metered::new(stream, Arc::clone(&self.meter)), IDLE_WAIT))
-    }
-}
-
-/// The machine that the server runs on.
-struct ThisMachine;
-
-impl Surroundings for ThisMachine {
-    /// Tries to listen there, which works on one's own addresses alone, also on a second one of an
-    /// interface. Where that can't be tried the address counts as one's own.
-    fn is_own(&self, address: IpAddr) -> bool {
-        match UdpSocket::bind((address, 0)) {
-            Ok(_closed_again) => true,
-            Err(error) => error.kind() != ErrorKind::AddrNotAvailable,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use super::*;
-
-    #[test]
-    fn one_s_own_addresses_are_known() {
-        assert!(ThisMachine.is_own(Ipv4Addr::LOCALHOST.into()));
-        assert!(ThisMachine.is_own(Ipv4Addr::new(127, 9, 9, 9).into()));
-        assert!(!ThisMachine.is_own(Ipv4Addr::new(192, 0, 2, 1).into()));
     }
 }

@@ -1,0 +1,132 @@
+//! Which addresses are those of the machine that the server runs on.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+
+use super::policy::Surroundings;
+
+/// The machine that the server runs on.
+pub struct ThisMachine;
+
+impl Surroundings for ThisMachine {
+    /// Tries to listen there, which works on one's own addresses alone, also on a second one of an
+    /// interface. Where the machine lets anybody's be listened on, as load balancers want it, its tables
+    /// say. Where neither can be asked the address counts as one's own.
+    fn is_own(&self, address: IpAddr) -> bool {
+        match UdpSocket::bind((address, 0)) {
+            Ok(_closed_again) => !binds_anything(address) || is_in_tables(address).unwrap_or(true),
+            Err(error) => error.kind() != ErrorKind::AddrNotAvailable,
+        }
+    }
+}
+
+/// Whether addresses of this family can be listened on that are nobody's here.
+fn binds_anything(address: IpAddr) -> bool {
+    let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
+    let setting = fs::read_to_string(format!("/proc/sys/net/{family}/ip_nonlocal_bind"));
+    setting.is_ok_and(|setting| setting.trim() != "0")
+}
+
+/// Whether the kernel's tables have an address as the machine's own; `None` where they can't be read.
+fn is_in_tables(address: IpAddr) -> Option<bool> {
+    match address {
+        IpAddr::V4(v4) => Some(is_local(&fs::read_to_string("/proc/net/fib_trie").ok()?, v4)),
+        IpAddr::V6(v6) => Some(is_listed(&fs::read_to_string("/proc/net/if_inet6").ok()?, v6)),
+    }
+}
+
+/// Whether a table of routes (`/proc/net/fib_trie`) has a local one that an address belongs to. Of each
+/// leaf, `|-- 10.0.0.0`, the routes follow, `/8 host LOCAL`.
+fn is_local(table: &str, address: Ipv4Addr) -> bool {
+    let mut leaf = None;
+    table.lines().map(str::trim_start).any(|line| {
+        if let Some(begin) = line.strip_prefix("|-- ") {
+            leaf = begin.trim_end().parse::<Ipv4Addr>().ok();
+            return false;
+        }
+        let len = line.strip_prefix('/').and_then(|rest| rest.strip_suffix(" host LOCAL"));
+        let len = len.and_then(|len| len.parse::<u32>().ok()).filter(|len| *len <= 32);
+        let (Some(leaf), Some(len)) = (leaf, len) else { return false };
+        let differing = leaf.to_bits() ^ address.to_bits();
+        differing.leading_zeros() >= len
+    })
+}
+
+/// Whether a list of interfaces' addresses (`/proc/net/if_inet6`) has this: in hexadecimal, first.
+fn is_listed(list: &str, address: Ipv6Addr) -> bool {
+    let digits = format!("{:032x}", address.to_bits());
+    list.lines().any(|line| line.split_ascii_whitespace().next() == Some(&digits))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn one_s_own_addresses_are_known() {
+        assert!(ThisMachine.is_own(Ipv4Addr::LOCALHOST.into()));
+        assert!(ThisMachine.is_own(Ipv4Addr::new(127, 9, 9, 9).into()));
+        assert!(!ThisMachine.is_own(Ipv4Addr::new(192, 0, 2, 1).into()));
+    }
+
+    #[test]
+    fn tables_are_read_as_the_kernel_writes_them() {
+        let table = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     \
+            +-- 127.0.0.0/8 2 0 2\n        |-- 127.0.0.0\n           /8 host LOCAL\n        \
+            |-- 127.0.0.1\n           /32 host LOCAL\n        |-- 127.255.255.255\n           \
+            /32 link BROADCAST\n     |-- 140.82.0.0\n        /24 link UNICAST\n     \
+            |-- 140.82.0.9\n        /32 host LOCAL\n";
+        for (address, is_own) in [
+            ("127.0.0.1", true),
+            ("127.9.9.9", true),
+            ("140.82.0.9", true),
+            ("140.82.0.8", false),
+            ("140.82.0.0", false),
+            ("128.0.0.0", false),
+            ("1.2.3.4", false),
+        ] {
+            assert_eq!(is_local(table, address.parse().expect("an address")), is_own, "{address}");
+        }
+        let list = "fd000000000000000000000000000002 04 40 00 82     eth0\n\
+            00000000000000000000000000000001 01 80 10 80       lo\n";
+        for (address, is_own) in
+            [("fd00::2", true), ("::1", true), ("fd00::3", false), ("::", false)]
+        {
+            assert_eq!(is_listed(list, address.parse().expect("an address")), is_own, "{address}");
+        }
+    }
+
+    /// Set where the test below runs in the namespaces that it made.
+    const INSIDE: &str = "ISSUEBOX_TEST_MACHINE_INSIDE";
+
+    #[test]
+    #[ignore = "needs unshare(1) and user namespaces; run by .ci/run"]
+    fn one_s_own_addresses_are_known_where_anybody_s_can_be_listened_on() {
+        if std::env::var_os(INSIDE).is_some() {
+            crate::sandbox::local::inside::raise_loopback().expect("it is ours");
+            let nobody_s = Ipv4Addr::new(192, 0, 2, 1).into();
+            UdpSocket::bind((nobody_s, 0)).expect("anybody's can be listened on");
+            assert!(!ThisMachine.is_own(nobody_s));
+            assert!(!ThisMachine.is_own("2001:db8::1".parse().expect("an address")));
+            assert!(ThisMachine.is_own(Ipv4Addr::new(127, 9, 9, 9).into()));
+            assert!(ThisMachine.is_own(Ipv6Addr::LOCALHOST.into()));
+            return;
+        }
+        let script =
+            "for v in 4 6; do echo 1 > /proc/sys/net/ipv$v/ip_nonlocal_bind; done; exec \"$@\"";
+        let test = "sandbox::local::proxy::machine::tests::\
+                    one_s_own_addresses_are_known_where_anybody_s_can_be_listened_on";
+        let out = Command::new("unshare")
+            .args(["-Urn", "sh", "-c", script, "sh"])
+            .arg(std::env::current_exe().expect("known"))
+            .args(["--include-ignored", "--exact", test])
+            .env(INSIDE, "1")
+            .output()
+            .expect("unshare is there");
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success() && text.contains("1 passed"), "{text} {out:?}");
+    }
+}
