@@ -24,8 +24,8 @@ pub struct LimitBody {
     pub allowed: Option<f64>,
     /// What it is counted in: `CPU` or `MiB`; null for a number of things.
     pub unit: Option<&'static str>,
-    /// `enforced` for the sandbox as a whole, `per process`, `watched` (it is stopped when it is
-    /// seen to exceed it) or `none`.
+    /// `enforced` for the sandbox as a whole, `per process`, `watched` (what runs in it is killed
+    /// when it is seen to exceed it) or `none`.
     pub holds: &'static str,
 }
 

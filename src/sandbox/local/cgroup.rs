@@ -11,7 +11,10 @@
 //!
 //! In version 2 a group that has processes can't have limited groups below it. Where the server is
 //! alone in its group, as under systemd with `Delegate=`, it goes into a leaf of its own first;
-//! where it is not, there are no limits.
+//! where it is not, there are no limits. And without `Delegate=` the group is systemd's, which can
+//! switch controllers off again whenever it is told to read its files: this is looked for each time
+//! that it matters, and a controller that was lost stays lost until the next start, since sandboxes
+//! that run have lost what was written into their groups.
 
 mod files;
 mod find;
@@ -20,6 +23,7 @@ mod group;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,6 +37,10 @@ const PREFIX: &str = "issuebox-";
 
 /// The pause between two looks whether a group has become empty.
 const END_LOOK: Duration = Duration::from_millis(5);
+
+/// Why a controller is not in force that once was.
+pub const TAKEN_AWAY: &str = "it was taken from the server's control group, as systemd does without \
+    Delegate=yes: set that for the service, and start it again";
 
 /// The leaf that the server itself goes into where it must.
 const SERVER_LEAF: &str = "issuebox-server";
@@ -87,6 +95,8 @@ pub struct Cgroups {
     usable: Vec<Usable>,
     /// Why the others can't be used.
     missing: Vec<(Controller, String)>,
+    /// Which of the usable have been taken away since.
+    lost: Mutex<Vec<Controller>>,
 }
 
 impl Cgroups {
@@ -102,6 +112,7 @@ impl Cgroups {
             prefix: format!("{PREFIX}{identity}-"),
             usable: Vec::new(),
             missing: Vec::new(),
+            lost: Mutex::default(),
         };
         let second = found.second.as_deref().map(base_of);
         // Together, since the second version's controllers are switched on by one another's side.
@@ -148,12 +159,31 @@ impl Cgroups {
 
     /// Whether a controller is in force in every sandbox.
     pub fn has(&self, controller: Controller) -> bool {
-        self.usable.iter().any(|usable| usable.controller == controller)
+        self.usable.iter().any(|usable| usable.controller == controller && self.keeps(usable))
+    }
+
+    /// Whether a controller that could be used still can.
+    fn keeps(&self, usable: &Usable) -> bool {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if lost.contains(&usable.controller) {
+            return false;
+        }
+        let is_on = usable.is_on();
+        if !is_on {
+            lost.push(usable.controller);
+            let (controller, below) = (usable.controller.as_str(), usable.below.display());
+            tracing::error!(%controller, %below, "sandboxes have lost a limit: {TAKEN_AWAY}");
+        }
+        is_on
     }
 
     /// Why a controller is not in force; `None` where it is.
     pub fn why_not(&self, controller: Controller) -> Option<&str> {
-        self.missing.iter().find(|(missing, _)| *missing == controller).map(|(_, why)| why.as_str())
+        let missing = self.missing.iter().find(|(missing, _)| *missing == controller);
+        match missing {
+            Some((_, why)) => Some(why),
+            None => (!self.has(controller)).then_some(TAKEN_AWAY),
+        }
     }
 
     /// Makes a group with these limits. A `name` is used once: where the same sandbox is started
@@ -165,6 +195,7 @@ impl Cgroups {
         let name = format!("{}{name}", self.prefix);
         self.usable
             .iter()
+            .filter(|usable| self.keeps(usable))
             .try_fold(Group::default(), |group, usable| group.with(usable, &name, resources))
     }
 
@@ -223,6 +254,15 @@ impl Usable {
         let others = [Controller::Cpu, Controller::Pids].map(Controller::as_str);
         let other = first.iter().find(|(name, at)| *at == self.below && others.contains(&&**name));
         other.map(|(name, _)| format!("it is mounted together with the controller {name}"))
+    }
+
+    /// Whether groups below have this controller. Only what the kernel says counts as a no.
+    fn is_on(&self) -> bool {
+        match self.version {
+            Version::First => true,
+            Version::Second => fs::read_to_string(self.below.join("cgroup.subtree_control"))
+                .map_or(true, |on| on.split_whitespace().any(|on| on == self.controller.as_str())),
+        }
     }
 
     /// Sees to it that groups below can have this controller.

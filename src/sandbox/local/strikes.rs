@@ -4,7 +4,8 @@
 //! A limit that strikes is told once in a while, not each time: a fork bomb meets its limit a million
 //! times. Counts are looked at [twice a second](LOOK_EVERY) and once more when the sandbox has ended,
 //! since the kernel can't wake a process for all of them. What there is no room to tell is told at the
-//! next look, and at the end it is waited for.
+//! next look, and at the end it is waited for. A limit that was taken away is told like one that
+//! struck: who wants the sandbox stopped then wants it stopped now.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::cgroup::{Controller, Group};
+use super::cgroup::{Controller, Group, TAKEN_AWAY};
 use super::disk::Workspace;
 use super::frame::Request;
 use super::link::Link;
@@ -63,10 +64,17 @@ pub async fn watch(watched: Watched, strikes: mpsc::Sender<Strike>) {
             }
             Workspace::Directory | Workspace::Image => {}
         }
-        for (limit, count) in watched.counts() {
-            let labels = watched.labels.clone();
+        let lost = watched.group.lost().map(|controller| {
+            let what = controller.as_str();
+            (what.to_owned(), 1, format!("{what} is no longer limited: {TAKEN_AWAY}"))
+        });
+        let struck = watched.counts().map(|(limit, count)| {
+            let reason = format!("{limit} reached");
+            (limit, count, reason)
+        });
+        for (limit, count, reason) in struck.chain(lost) {
             let effect = StrikeEffect::ByTemplate;
-            let strike = Strike { labels, reason: format!("{limit} reached"), effect };
+            let strike = Strike { labels: watched.labels.clone(), reason, effect };
             let left = tally.tell(&strikes, &limit, count, Instant::now(), strike);
             if let Some(strike) = left.filter(|_| is_over) {
                 // Where nobody hears any more there is nobody to tell.

@@ -54,6 +54,15 @@ pub fn settings(controller: Controller, version: Version, resources: &Resources)
     }
 }
 
+/// The file of version 2 that a group has as long as it has the controller.
+pub fn limit(controller: Controller) -> &'static str {
+    match controller {
+        Controller::Memory => "memory.max",
+        Controller::Cpu => "cpu.max",
+        Controller::Pids => "pids.max",
+    }
+}
+
 /// The time that this many processors have in a period.
 fn quota_us(cpu: f64) -> u64 {
     let quota = (cpu * 100_000.0).round();

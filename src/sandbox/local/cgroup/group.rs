@@ -138,6 +138,16 @@ impl Group {
         Ok(Doors { all, work })
     }
 
+    /// A controller that no longer counts here, since it was taken away.
+    pub fn lost(&self) -> Option<Controller> {
+        let is_lost = |(controller, version, place): &&(Controller, Version, PathBuf)| match version
+        {
+            Version::First => false,
+            Version::Second => !place.join(files::limit(*controller)).exists(),
+        };
+        self.places.iter().find(is_lost).map(|(controller, ..)| *controller)
+    }
+
     /// How often a controller's limit has struck; `None` where that is not counted.
     pub fn strikes(&self, controller: Controller) -> Option<u64> {
         let (_, version, place) = self.places.iter().find(|(counts, ..)| *counts == controller)?;

@@ -86,6 +86,43 @@ fn in_version_2_memory_is_limited_for_those_who_work_and_the_rest_for_all() {
 }
 
 #[test]
+fn a_controller_that_is_taken_away_is_missed_and_does_not_come_back_unnoticed() {
+    let root = tempfile::tempdir().expect("a directory");
+    let usable = |controller| {
+        let below = root.path().to_owned();
+        Usable { controller, version: Version::Second, below }
+    };
+    let cgroups = Cgroups {
+        prefix: "issuebox-id-".into(),
+        usable: vec![usable(Controller::Cpu), usable(Controller::Pids)],
+        missing: vec![(Controller::Memory, "never there".into())],
+        lost: Mutex::default(),
+    };
+    let switched_on = |on: &str| stands_in(root.path(), &[("cgroup.subtree_control", on)]);
+    let seen = || Controller::ALL.map(|controller| cgroups.has(controller));
+    switched_on("cpu io pids\n");
+    assert_eq!(seen(), [false, true, true]);
+    assert_eq!(cgroups.why_not(Controller::Pids), None);
+    for on in ["cpu io\n", "cpu io pids\n"] {
+        switched_on(on);
+        assert_eq!(seen(), [false, true, false], "with {on:?}");
+        assert!(cgroups.why_not(Controller::Pids).expect("a reason").contains("Delegate=yes"));
+        assert_eq!(cgroups.why_not(Controller::Memory), Some("never there"));
+    }
+    switched_on("");
+    drop(cgroups.make("box", &RESOURCES).expect("a group with nothing in it"));
+
+    // A sandbox that runs has lost it too.
+    let dir = root.path().join("box");
+    stands_in(&dir, &["cpu.max", "cgroup.procs"].map(|name| (name, "")));
+    let group = Group::made(dir.clone()).with(&usable(Controller::Cpu), "box", &RESOURCES);
+    let group = group.expect("made");
+    assert_eq!(group.lost(), None);
+    fs::remove_file(dir.join("cpu.max")).expect("taken away");
+    assert_eq!(group.lost(), Some(Controller::Cpu));
+}
+
+#[test]
 fn a_group_goes_with_its_leaves() {
     let root = tempfile::tempdir().expect("a directory");
     let dir = root.path().join("box");
