@@ -296,7 +296,7 @@ pub enum StoppedBy {
     Idle,
     /// It used up what it may use.
     Limit,
-    /// Its provider ended it, for want of room on the host.
+    /// Its provider ended it, since it could harm others or could not go on.
     Host,
 }
 

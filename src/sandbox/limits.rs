@@ -29,6 +29,6 @@ pub struct Strike {
 pub enum StrikeEffect {
     /// The object goes on; its template says whether it may.
     ByTemplate,
-    /// The object was ended for it, since it could harm others.
+    /// The object was ended for it, since it could harm others or could not go on.
     Ended,
 }

@@ -226,6 +226,6 @@ pub(super) const fn stopped_reason(by: StoppedBy) -> &'static str {
         StoppedBy::Provider => "found stopped at the provider",
         StoppedBy::Idle => "stopped: nothing was done in it for long",
         StoppedBy::Limit => "stopped: it had used up what its template allows",
-        StoppedBy::Host => "stopped: the host had no room left for what it wrote",
+        StoppedBy::Host => "stopped: its provider had ended it",
     }
 }

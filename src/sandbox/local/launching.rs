@@ -37,6 +37,8 @@ pub struct Arrived {
     pub pidfd: OwnedFd,
     /// The device that its workspace is on.
     pub device: u64,
+    /// Whether its workspace was damaged and has been repaired.
+    pub is_mended: bool,
     /// The socket that listens inside for its proxy, where it has one.
     pub listener: Option<TcpListener>,
 }
@@ -133,8 +135,8 @@ pub async fn launch(
     let beside: Vec<_> =
         [object].into_iter().chain(work).chain(&doors.all).map(AsFd::as_fd).collect();
     match shake_hands(&socket, setup, &beside).await {
-        Ok(((pidfd, device), listener)) => {
-            Ok(Arrived { socket, launcher, pidfd, device, listener })
+        Ok((Forked { pidfd, device, is_mended }, listener)) => {
+            Ok(Arrived { socket, launcher, pidfd, device, is_mended, listener })
         }
         Err(error) => {
             drop(socket);
@@ -144,8 +146,12 @@ pub async fn launch(
     }
 }
 
-/// A pidfd of PID 1, and the device that the workspace is on.
-type Forked = (OwnedFd, u64);
+/// What the launcher says once there is a PID 1.
+struct Forked {
+    pidfd: OwnedFd,
+    device: u64,
+    is_mended: bool,
+}
 
 /// Gives the order and waits for *forked* and *ready*, which two processes say in either order.
 async fn shake_hands(
@@ -174,8 +180,8 @@ async fn shake_hands(
             Err(_would_block) => continue,
         };
         match Answer::decode(&buffer[..len]) {
-            Some(Answer::Forked { device }) => {
-                forked = beside.pop().map(|pidfd| (pidfd, device));
+            Some(Answer::Forked { device, is_mended }) => {
+                forked = beside.pop().map(|pidfd| Forked { pidfd, device, is_mended });
             }
             Some(Answer::Ready) => ready = Some(listener(setup.reach, &mut beside)?),
             Some(Answer::SetupFailed { step, errno }) => return Err(LaunchError { step, errno }),

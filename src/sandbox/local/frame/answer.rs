@@ -9,6 +9,8 @@ pub enum Answer {
     Forked {
         /// The device that the workspace is on.
         device: u64,
+        /// Whether the workspace was damaged and has been repaired.
+        is_mended: bool,
     },
     /// The sandbox is set up and has been checked from inside. Beside it, where it has a proxy:
     /// the socket that listens for that.
@@ -114,9 +116,10 @@ impl Answer {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
         match self {
-            Self::Forked { device } => {
+            Self::Forked { device, is_mended } => {
                 out.push(0);
                 put_u64(&mut out, *device);
+                put_bool(&mut out, *is_mended);
             }
             Self::Ready => out.push(1),
             Self::SetupFailed { step, errno } => {
@@ -157,7 +160,7 @@ impl Answer {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader(bytes);
         let answer = match from.u8()? {
-            0 => Self::Forked { device: from.u64()? },
+            0 => Self::Forked { device: from.u64()?, is_mended: from.bool()? },
             1 => Self::Ready,
             2 => Self::SetupFailed { step: from.text()?, errno: from.i32()? },
             3 => Self::Started { id: from.u64()? },

@@ -112,7 +112,7 @@ fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupErr
         return Ok(());
     }
     let workspace = Workspace::take(&object, setup.host_id)?;
-    let device = workspace.device()?;
+    let (device, is_mended) = (workspace.device()?, workspace.is_mended());
     drop(object);
     for door in doors {
         // 0 is whoever writes it. PID 1 and all that it starts are born in the groups.
@@ -136,7 +136,7 @@ fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupErr
     // By this the server takes it for up.
     workspace.wait_until_safe()?;
     // A server that is gone is noticed below.
-    let _ = packet::send(socket, &Answer::Forked { device }.encode(), &[pidfd.as_fd()]);
+    let _ = packet::send(socket, &Answer::Forked { device, is_mended }.encode(), &[pidfd.as_fd()]);
     confine_launcher(&workspace)?;
     let mut watched = workspace.watched(setup.disk_mb_max)?;
 

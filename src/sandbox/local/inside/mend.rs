@@ -39,8 +39,9 @@ const MEMORY_MAX: u64 = 2 << 30;
 /// Most characters of what it says that are told.
 const SAID_LEN_MAX: usize = 300;
 
-/// Mounts an image for `owner`, and has it repaired before where that is needed and possible.
-pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, SetupError> {
+/// Mounts an image for `owner`, and has it repaired before where that is needed and possible; says
+/// whether it was.
+pub fn mount(image: &OwnedFd, owner: u32) -> Result<(Mounted, bool), SetupError> {
     // What the last sandbox's end still has to write comes first.
     image::wait_until_free(image).step("wait for the workspace's image")?;
     let is_known = image::has_errors(image);
@@ -50,9 +51,9 @@ pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, SetupError> {
     match image::mount(image, owner) {
         Err(error) if !is_known && error.is_damage() => {
             repair(image, owner)?;
-            Ok(image::mount(image, owner)?)
+            Ok((image::mount(image, owner)?, true))
         }
-        mounted => Ok(mounted?),
+        mounted => Ok((mounted?, is_known)),
     }
 }
 

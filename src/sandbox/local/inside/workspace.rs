@@ -31,6 +31,8 @@ pub struct Settling {
     pid: Pid,
     /// Says a byte once the barriers are on.
     said: OwnedFd,
+    /// Whether the image had to be repaired before.
+    is_mended: bool,
 }
 
 impl Workspace {
@@ -40,7 +42,7 @@ impl Workspace {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match (openat(object, IMAGE, flags, Mode::empty()), owner) {
             (Ok(image), Some(owner)) => {
-                let mounted = mend::mount(&image, owner)?;
+                let (mounted, is_mended) = mend::mount(&image, owner)?;
                 let (said, say) =
                     pipe_with(PipeFlags::CLOEXEC).step("make a pipe for the workspace")?;
                 match sys::fork().step("fork for the workspace")? {
@@ -52,7 +54,9 @@ impl Workspace {
                         });
                         sys::exit_now(i32::from(settled.is_err()));
                     }
-                    Fork::Parent(pid) => Ok(Self::Image(mounted, Settling { pid, said })),
+                    Fork::Parent(pid) => {
+                        Ok(Self::Image(mounted, Settling { pid, said, is_mended }))
+                    }
                 }
             }
             (Ok(_), None) => Err(SetupError::check("only root can mount the workspace's image")),
@@ -95,6 +99,14 @@ impl Workspace {
 }
 
 impl Workspace {
+    /// Whether it was damaged and has been repaired.
+    pub fn is_mended(&self) -> bool {
+        match self {
+            Self::Directory => false,
+            Self::Image(_, settling) => settling.is_mended,
+        }
+    }
+
     /// Waits until what is synced in it survives a power failure. The sandbox does not count as up
     /// before.
     pub fn wait_until_safe(&self) -> Result<(), SetupError> {
