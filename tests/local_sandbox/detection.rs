@@ -68,7 +68,7 @@ fn loop_devices_that_may_not_be_made_are_named_with_what_to_do() {
     let script = script.replace("exec $DOCTOR", without);
     let local = look(&["-m"], None, &script);
     let found = local["found"].as_str().expect("text");
-    assert!(found.contains("disk none") && found.contains("/dev has no node"), "{local}");
+    assert!(found.contains("disk watched") && found.contains("/dev has no node"), "{local}");
 }
 
 #[test]

@@ -70,7 +70,9 @@ impl Images {
         *found = tried;
         match &*found {
             Found::Usable(templates) => {
-                tracing::info!("images can be used now: the disk of new sandboxes is limited");
+                tracing::info!(
+                    "images can be used now: the limit of new sandboxes' disks is enforced"
+                );
                 Some(Arc::clone(templates))
             }
             Found::Not { .. } => None,
@@ -96,7 +98,7 @@ fn found(opened: Result<Templates, NoImages>, now: Instant, pause: Duration) -> 
         Ok(templates) => Found::Usable(Arc::new(templates)),
         Err(NoImages::ForGood(why)) => Found::Not { why, again: None },
         Err(NoImages::ForNow(why)) => {
-            tracing::warn!(why, "images can't be used: the disk of new sandboxes is not limited");
+            tracing::warn!(why, "images can't be used: the disk of new sandboxes is only watched");
             Found::Not { why, again: Some((now + pause, pause)) }
         }
     }
