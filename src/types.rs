@@ -4,6 +4,7 @@
 //! [`store`](crate::store), wire types in `http`; both convert from and to these.
 
 pub mod address;
+mod header;
 mod hold;
 mod ids;
 mod network;
@@ -14,6 +15,7 @@ mod template;
 mod text;
 mod time;
 
+pub use header::is_of_one_connection;
 pub use hold::{Hold, HoldScope};
 pub use ids::{
     AccountName, Alias, Attempt, DeliveryId, Epoch, ExternalId, Generation, HomeId, InstanceId,

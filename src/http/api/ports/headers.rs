@@ -7,18 +7,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use crate::http::Shared;
 use crate::http::auth::{self, Caller, FORM_TOKEN_HEADER};
 use crate::http::sessions::SESSION_COOKIE;
-
-/// Headers of one connection, not of what goes over it (RFC 9110, section 7.6.1).
-const HOP_BY_HOP: [&str; 8] = [
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-];
+use crate::types::is_of_one_connection;
 
 /// What a sandbox must not tell a browser about our address, beside its cookies.
 const OURS_TO_SAY: [&str; 10] = [
@@ -97,7 +86,7 @@ impl Head {
             let is_kept = match word {
                 "authorization" | "host" | "upgrade" | FORM_TOKEN_HEADER => false,
                 "cookie" => with_cookies,
-                word => !HOP_BY_HOP.contains(&word) && !word.starts_with("x-forwarded-"),
+                word => !is_of_one_connection(word) && !word.starts_with("x-forwarded-"),
             };
             if is_kept && !named.iter().any(|option| option.eq_ignore_ascii_case(word)) {
                 match word {
@@ -137,7 +126,7 @@ impl Head {
                 // What it answers is for this caller, whatever it says of it to caches between.
                 "cache-control" => !is_shared(value),
                 word => {
-                    !HOP_BY_HOP.contains(&word)
+                    !is_of_one_connection(word)
                         && !OURS_TO_SAY.contains(&word)
                         && !TO_PROXIES.iter().any(|start| word.starts_with(start))
                 }

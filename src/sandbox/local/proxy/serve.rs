@@ -22,6 +22,7 @@ use super::connect::{IDLE_WAIT, NotConnected, Stream, Ways};
 use super::idle::Idle;
 use super::policy::{Destination, Refusal};
 use crate::sandbox::EgressResult;
+use crate::types::is_of_one_connection;
 
 /// Longest head of a request or an answer, in bytes: what most servers take.
 const HEAD_LEN_MAX: usize = 16 * 1024;
@@ -33,21 +34,6 @@ const HEAD_WAIT: Duration = Duration::from_secs(30);
 /// How long whoever asked for what does not come about waits for the answer. Asking again at once would
 /// find the same, and cost the server more processor than a sandbox's limits give.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(20);
-
-/// Headers that speak of one connection and not of the request (RFC 9110, 7.6.1), and `Expect`,
-/// which the proxy has answered by itself.
-const OF_ONE_CONNECTION: [&str; 10] = [
-    "connection",
-    "expect",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 type Body = Either<Full<Bytes>, Incoming>;
 
@@ -205,17 +191,17 @@ impl Connection {
 
 /// Takes out the headers that speak of one connection, and those that `Connection` names.
 fn strip(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
+    let mut gone: Vec<HeaderName> = headers
         .get_all("connection")
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    for name in named {
-        headers.remove(name);
-    }
-    for name in OF_ONE_CONNECTION {
+    // Nobody here upgrades, and what is expected the proxy has answered by itself.
+    let is_ours = |name: &str| is_of_one_connection(name) || matches!(name, "upgrade" | "expect");
+    gone.extend(headers.keys().filter(|name| is_ours(name.as_str())).cloned());
+    for name in gone {
         headers.remove(name);
     }
 }
