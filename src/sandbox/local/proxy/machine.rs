@@ -129,4 +129,36 @@ mod tests {
         let text = String::from_utf8_lossy(&out.stdout);
         assert!(out.status.success() && text.contains("1 passed"), "{text} {out:?}");
     }
+
+    /// In a network of its own, where its addresses are nobody else's.
+    #[test]
+    #[ignore = "needs unshare(1), ip(8) and user namespaces; run by .ci/run"]
+    fn second_addresses_are_one_s_own_as_well() {
+        const APART: &str = "ISSUEBOX_TEST_APART";
+        let run = |program: &str, args: &[&str]| {
+            let done = Command::new(program).args(args).env(APART, "1").status();
+            assert!(done.expect("it must be installed").success(), "{program} {args:?}");
+        };
+        if std::env::var_os(APART).is_none() {
+            let itself = std::env::current_exe().expect("known");
+            let test = format!("{}::second_addresses_are_one_s_own_as_well", module_path!());
+            let (_, test) = test.split_once("::").expect("below the crate");
+            let itself = itself.to_str().expect("text");
+            return run("unshare", &["-Urn", itself, "--exact", test, "--ignored"]);
+        }
+        let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>());
+        let is_own = |address: &str| ThisMachine.is_own(address.parse().expect("an address"));
+        // A network in which nothing is up yet takes any address for one's own.
+        ip("link set lo up");
+        let addresses = ["192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2"];
+        assert!(addresses.iter().all(|address| !is_own(address)), "they are nobody's yet");
+        ip("addr add 192.0.2.1/32 dev lo");
+        ip("addr add 192.0.2.2/32 dev lo");
+        ip("addr add 2001:db8::1/128 dev lo nodad");
+        ip("addr add 2001:db8::2/128 dev lo nodad");
+        for address in addresses {
+            assert!(is_own(address), "{address} is this machine's");
+        }
+        assert!(!is_own("192.0.2.3") && !is_own("2001:db8::3"), "a neighbour's is not");
+    }
 }
