@@ -119,6 +119,22 @@ async fn keys_sizes_and_signals_reach_the_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_that_nobody_has_open_for_a_moment_is_one_for_who_opens_it_next() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("moment").await;
+    let script = "echo first; exec 3>&- < /dev/null > /dev/null 2>&1; touch closed; \
+                  until [ -e seen ]; do sleep 0.01; done; echo second > /dev/tty; read -r line \
+                  < /dev/tty; echo \"got $line\" > /dev/tty; exit 5";
+    let mut screen = open(&sandbox, request(&["sh", "-c", script])).await.expect("it starts");
+    screen.shows("first").await;
+    sandbox.sh("until [ -e closed ]; do sleep 0.01; done; sleep 0.1; touch seen").await;
+    screen.shows("second").await;
+    screen.keys(b"typed\n").await;
+    assert_eq!(screen.exited().await, Some(5));
+    assert!(screen.text().contains("got typed"), "{}", screen.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_hangs_up_ends_the_session_whatever_it_ignores() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("hup").await;
@@ -167,10 +183,12 @@ async fn an_unread_terminal_holds_up_its_command_alone() {
     assert_eq!(sandbox.sh("echo others go on").await, "others go on\n");
     let mut screen = open(&sandbox, request(&["echo", "hi"])).await.expect("it starts");
     assert_eq!(screen.exited().await, Some(0));
-    // What it was deaf to does not keep a signal back.
-    deaf.does(TerminalControl::Signal(TerminalSignal::Kill)).await;
-    let mut deaf = deaf;
-    assert_eq!(deaf.exited().await, Some(137));
+    // What waits in it keeps no signal back, in either direction; nor is one a key there, which a raw
+    // terminal would not take for a signal.
+    for mut full in [deaf, yes] {
+        full.does(TerminalControl::Signal(TerminalSignal::Interrupt)).await;
+        assert_eq!(full.exited().await, Some(130));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

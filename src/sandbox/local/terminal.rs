@@ -5,10 +5,13 @@
 //!   terminal's own do that and nobody else waits for it; they end with the sandbox at the latest.
 //! - Output waits in the terminal, and in a queue of [`EVENTS_LEN`] pieces. Past that nothing is
 //!   read, and the command waits: an unread `yes` blocks nobody but itself.
-//! - The end is the command's end; what it had written is still delivered.
+//! - The end is the command's end; what it had written is still delivered. Until then the other side
+//!   is held open here as well: were it closed for a moment, between two programs, the master could
+//!   not be waited on for who opens it next.
 //! - Who drops the [`Terminal`] closes the only master. The kernel then sends SIGHUP; what is left
 //!   after [`HANG_UP_GRACE`] is killed.
 
+use std::convert::Infallible;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +21,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat, major, minor};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer};
 use rustix::termios::{Winsize, tcsetwinsize};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::exec::{Command, KILL_WAIT, check, variables};
@@ -105,43 +109,53 @@ fn checked(master: OwnedFd) -> Result<Arc<OwnedFd>, WorkError> {
 /// with them the last descriptors of it.
 struct Device {
     master: Arc<OwnedFd>,
+    /// The other side.
+    slave: OwnedFd,
     keys: mpsc::Sender<Bytes>,
     /// Closing it ends both threads: the reader once it has read what is there.
     stop: OwnedFd,
-    /// Tells that nothing more is read.
-    read: oneshot::Receiver<()>,
+    /// Ends once neither thread has the master any more.
+    held: mpsc::Receiver<Infallible>,
 }
 
 impl Device {
     fn new(master: Arc<OwnedFd>, events: mpsc::Sender<TerminalEvent>) -> Result<Self, WorkError> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let slave = ioctl_tiocgptpeer(&master, flags).map_err(broken)?;
         let (stopped, stop) = pipe()?;
         let stopped = Arc::new(stopped);
-        let (tell, read) = oneshot::channel();
+        let (holds, held) = mpsc::channel::<Infallible>(1);
         let (keys, typed) = mpsc::channel(1);
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.into()).spawn(work).map_err(broken)
         };
-        let (of_reader, stop_reader) = (Arc::clone(&master), Arc::clone(&stopped));
+        let own = || (Arc::clone(&master), Arc::clone(&stopped), holds.clone());
+        let (of_reader, stop_reader, reader_holds) = own();
         spawn(
             "terminal-output",
             Box::new(move || {
                 read_all(&of_reader, &stop_reader, &events);
-                drop(events);
-                // Whoever would hear it may have gone.
-                let _ = tell.send(());
+                drop((events, of_reader));
+                drop(reader_holds);
             }),
         )?;
-        let of_writer = Arc::clone(&master);
-        spawn("terminal-input", Box::new(move || write_all(&of_writer, &stopped, typed)))?;
-        Ok(Self { master, keys, stop, read })
+        let (of_writer, stop_writer, writer_holds) = own();
+        spawn(
+            "terminal-input",
+            Box::new(move || {
+                write_all(&of_writer, &stop_writer, typed);
+                drop(of_writer);
+                drop(writer_holds);
+            }),
+        )?;
+        Ok(Self { master, slave, keys, stop, held })
     }
 
     /// Reads what is there, and closes it.
     async fn read_to_the_end(self) {
-        let Self { master, keys, stop, read } = self;
-        drop((master, keys, stop));
-        // An error says the same: that nothing more is read.
-        let _ = read.await;
+        let Self { master, slave, keys, stop, mut held } = self;
+        drop((master, slave, keys, stop));
+        held.recv().await;
     }
 
     /// What cannot be done to a terminal whose command has just ended is left undone.
@@ -319,7 +333,7 @@ impl Attendant {
 #[cfg(test)]
 mod tests {
     use rustix::fs::{CWD, Mode, open, openat};
-    use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+    use rustix::pty::{openpt, unlockpt};
 
     use super::*;
 

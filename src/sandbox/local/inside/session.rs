@@ -2,8 +2,11 @@
 //!
 //! A command is a session leader, so its children stay in its session whatever process groups a
 //! shell makes, unless they ask for a session of their own; who does that is a daemon, and lives
-//! until the sandbox stops. The leader is not reaped while its session is being killed, so the
-//! number cannot have come to mean another session.
+//! until the sandbox stops.
+//!
+//! A leader may have been reaped while its session is killed. Its number means this session all the
+//! same: the kernel gives it to no other process while it is the session of any. Once nothing of the
+//! session is left PID 1 answers for the command, and kills it no more.
 
 use std::collections::HashSet;
 use std::fs;
