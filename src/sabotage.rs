@@ -106,6 +106,8 @@ pub(crate) enum Bug {
     NetworkShared,
     /// A descriptor of the launcher stays open inside.
     DescriptorInherited,
+    /// What is synced in a workspace need not be on the disk.
+    BarriersOff,
     /// The store takes a write whatever version it follows.
     #[cfg(test)]
     NoVersionFence,

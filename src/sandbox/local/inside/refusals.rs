@@ -14,6 +14,7 @@ use rustix::process::{WaitOptions, waitpid};
 
 use super::super::cgroup::{Cgroups, Controller};
 use super::super::frame::{Answer, PACKET_LEN_MAX, Reach, Request, Setup};
+use super::super::image::{IMAGE, Templates};
 use super::super::packet;
 use super::launch::launch;
 use super::sys::{self, Fork};
@@ -21,7 +22,7 @@ use crate::sabotage::{self, Bug};
 use crate::types::Resources;
 
 /// Each mistake, and what PID 1 says of it.
-const MISTAKES: [(Bug, &str); 18] = [
+const MISTAKES: [(Bug, &str); 19] = [
     (Bug::CapabilitiesKept, "CapPrm is not empty"),
     (Bug::BoundingSetKept, "CapBnd is not empty"),
     (Bug::PrivilegesGained, "NoNewPrivs is not set"),
@@ -40,6 +41,7 @@ const MISTAKES: [(Bug, &str); 18] = [
     (Bug::NetworkShared, "has the host's network"),
     (Bug::DescriptorInherited, "was inherited"),
     (Bug::InWorkGroup, "PID 1 is in the group"),
+    (Bug::BarriersOff, "write barriers stay off"),
 ];
 
 /// Set to the number of a mistake where this binary is to be a launcher that makes it.
@@ -64,14 +66,20 @@ fn launcher_with_a_mistake() {
     }
 }
 
-/// What a launcher with a mistake comes to: `None` where the sandbox is ready.
-fn refusal(mistake: &str) -> Option<(String, i32)> {
+/// What a launcher with a mistake comes to: `None` where the sandbox is ready. Its workspace is an
+/// image where there is something to make it from.
+fn refusal(mistake: &str, images: Option<&Templates>) -> Option<(String, i32)> {
     let dir = tempfile::tempdir().expect("a directory");
     File::create(dir.path().join("lock")).expect("a lock");
-    let workspace = dir.path().join("workspace");
-    fs::create_dir(&workspace).expect("a workspace");
     let host_id = rustix::process::geteuid().is_root().then_some(2_000_001);
-    std::os::unix::fs::chown(&workspace, host_id, host_id).expect("given away");
+    match images {
+        Some(images) => images.copy(16, &dir.path().join(IMAGE)).expect("an image"),
+        None => {
+            let workspace = dir.path().join("workspace");
+            fs::create_dir(&workspace).expect("a workspace");
+            std::os::unix::fs::chown(&workspace, host_id, host_id).expect("given away");
+        }
+    }
     let object: OwnedFd = File::open(dir.path()).expect("opened").into();
 
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
@@ -103,11 +111,12 @@ fn refusal(mistake: &str) -> Option<(String, i32)> {
     let beside: Vec<_> = [&object].into_iter().chain(doors).map(AsFd::as_fd).collect();
     packet::send(&ours, &order, &beside).expect("sent");
     let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
+    let mut is_half_up = false;
     let refusal = loop {
         let len = packet::receive(&ours, &mut buffer, &mut beside).expect("received");
         match Answer::decode(&buffer[..len]).expect("it must say what came of it") {
-            Answer::Forked { .. } => {}
-            Answer::Ready => break None,
+            Answer::Forked { .. } | Answer::Ready if is_half_up => break None,
+            Answer::Forked { .. } | Answer::Ready => is_half_up = true,
             Answer::SetupFailed { step, errno } => break Some((step, errno)),
             other => panic!("{other:?}"),
         }
@@ -119,7 +128,7 @@ fn refusal(mistake: &str) -> Option<(String, i32)> {
 
 #[test]
 fn a_sandbox_that_is_not_what_it_should_be_never_becomes_ready() {
-    if let Some(trouble) = refusal("none") {
+    if let Some(trouble) = refusal("none", None) {
         let required = std::env::var("ISSUEBOX_REQUIRE_LOCAL").is_ok_and(|v| v == "1");
         assert!(!required, "{trouble:?}");
         writeln!(std::io::stderr(), "SKIPPED: {trouble:?}").expect("standard error");
@@ -127,12 +136,18 @@ fn a_sandbox_that_is_not_what_it_should_be_never_becomes_ready() {
     }
     let is_root = rustix::process::geteuid().is_root();
     let has_group = Cgroups::open("refusals").has(Controller::Memory);
+    let dir = tempfile::tempdir().expect("a directory");
+    let images = Templates::open(&dir.path().join("images")).ok();
     for (number, (bug, says)) in MISTAKES.iter().enumerate() {
         let is_of_root = matches!(bug, Bug::HostRootInside | Bug::HostGroupInside);
         if is_of_root && !is_root || *bug == Bug::InWorkGroup && !has_group {
             continue;
         }
-        let refusal = refusal(&number.to_string());
+        let images = images.as_ref().filter(|_| *bug == Bug::BarriersOff);
+        if *bug == Bug::BarriersOff && images.is_none() {
+            continue;
+        }
+        let refusal = refusal(&number.to_string(), images);
         let (step, errno) = refusal.unwrap_or_else(|| panic!("{bug:?} must be found"));
         assert!(step.contains(says) && errno == 0, "{bug:?}: {step}, {errno}");
     }

@@ -16,6 +16,7 @@ use super::super::image::{self, IMAGE, Mounted};
 use super::sys::Fork;
 use super::watched::Watched;
 use super::{SetupError, Step, mend, sys};
+use crate::sabotage::{Bug, on};
 
 /// A workspace that is not attached yet.
 pub enum Workspace {
@@ -48,6 +49,9 @@ impl Workspace {
                 match sys::fork().step("fork for the workspace")? {
                     Fork::Child => {
                         drop(said);
+                        if on(Bug::BarriersOff) {
+                            sys::exit_now(1);
+                        }
                         let settled = image::settle(&mounted, || {
                             // Where nobody hears there is nobody to go on either.
                             let _ = rustix::io::write(&say, b"!");
