@@ -382,8 +382,8 @@ impl Init<'_> {
         let Some(report) = self.commands[at].report.take() else { return };
         match start::outcome(&report, &self.commands[at].order) {
             Ok(()) => {
-                start::end_before_pid_1(self.commands[at].pid);
                 self.say(&Answer::Started { id });
+                start::end_before_pid_1(self.commands[at].pid);
             }
             Err(failure) => {
                 self.commands.remove(at);
