@@ -112,7 +112,8 @@ impl Objects {
         let starter = Arc::new(starter);
         let warm = {
             let (disk, starter, ids) = (Arc::clone(&disk), Arc::clone(&starter), Arc::clone(&ids));
-            Arc::new(Warm::new(config.warm_pool, disk, starter, ids, runtime.clone()))
+            let (most, host_disk) = (config.warm_pool, Arc::clone(&host_disk));
+            Arc::new(Warm::new(most, disk, starter, host_disk, ids, runtime.clone()))
         };
         let objects = Arc::new_cyclic(|itself| Self {
             disk,
@@ -180,11 +181,10 @@ impl Objects {
         }
         let _turn = self.turn(&spec.name).await;
         let make = Make::of(&spec.template);
-        let creating = self.warm.creating();
+        let _creating = self.warm.creating();
         let created = self.create_like(spec, &make).await;
-        drop(creating);
         if created.is_ok() {
-            self.keep_warm(make);
+            self.warm.keep(make);
         }
         created
     }
@@ -196,15 +196,7 @@ impl Objects {
             Came::Cold => (true, None),
             Came::Warm(up) => (true, Some(up)),
         };
-        // What runs at a moment is not there after a power failure: the object's name need not be
-        // durable before something runs, but before that is told.
-        let brought_up = if stored.made {
-            self.bring_up(&stored, up).await
-        } else {
-            let name = stored.name.clone();
-            let named = self.blocking(move |disk| disk.sync_new(&name));
-            tokio::try_join!(self.bring_up(&stored, up), named).map(|(object, ())| object)
-        };
+        let brought_up = self.bring_up(&stored, up).await;
         if brought_up.is_err() && is_new {
             // It was made for this call and nothing has run in it: leave nothing behind.
             self.begin_removal(stored).await?;
@@ -257,11 +249,9 @@ impl Objects {
         }
     }
 
-    /// Sees to it that a sandbox of this make waits, where there is room for one.
+    /// Sees to it that a sandbox of this make waits.
     pub fn keep_warm(&self, make: Make) {
-        if self.has_room().is_ok() {
-            self.warm.keep(make);
-        }
+        self.warm.keep(make);
     }
 
     /// How many sandboxes wait to be asked for.
@@ -360,12 +350,28 @@ impl Objects {
 
     /// Brings an object up, unless it is; `up` is what runs in it already and is not in service yet.
     async fn bring_up(&self, stored: &Stored, up: Option<Up>) -> Result<Object, ProviderError> {
+        if stored.made {
+            self.run(stored, up).await?;
+            return Ok(self.object(stored));
+        }
+        // What runs at a moment is not there after a power failure: the object's name need not be
+        // durable before something runs, but before that is told.
+        let name = stored.name.clone();
+        let named = self.blocking(move |disk| disk.sync_new(&name));
+        tokio::try_join!(self.run(stored, up), named)?;
+        // One system call; without the note the object counts as half made.
+        self.disk.mark_made(&stored.name).map_err(disk_failed)?;
+        Ok(self.object(&Stored { made: true, ..stored.clone() }))
+    }
+
+    /// Has an object run, unless it does.
+    async fn run(&self, stored: &Stored, up: Option<Up>) -> Result<(), ProviderError> {
         let Some(owned) = &stored.owned else {
             return Err(ProviderError::Present(Box::new(self.object(stored))));
         };
         if let Some(link) = self.link_of(&stored.name) {
             if link.is_up() {
-                return Ok(self.object(stored));
+                return Ok(());
             }
             link.gone().await;
         }
@@ -415,9 +421,7 @@ impl Objects {
         let watched =
             strikes::Watched { link, group, workspace: stored.workspace, labels, resources };
         self.runtime.spawn(strikes::watch(watched, self.strikes.0.clone()));
-        // One system call; without the note the object would count as half made after a restart.
-        self.disk.mark_made(&stored.name).map_err(disk_failed)?;
-        Ok(self.object(stored))
+        Ok(())
     }
 
     /// Ends what runs of an object, moves it to the trash and has it removed.
@@ -478,9 +482,9 @@ impl Objects {
         };
         let state = match stored.place {
             Place::Trash => ObjectState::Destroying,
+            Place::Objects if !stored.made => ObjectState::Partial,
             Place::Objects if runs() => ObjectState::Running,
-            Place::Objects if stored.made => ObjectState::Stopped,
-            Place::Objects => ObjectState::Partial,
+            Place::Objects => ObjectState::Stopped,
         };
         Object {
             external_id: stored.external_id.clone(),

@@ -1,6 +1,7 @@
 //! What of the host's files sandboxes are shown, and whether that has changed.
 
-use std::fs::{Metadata, symlink_metadata};
+use std::ffi::OsString;
+use std::fs::{Metadata, read_dir, symlink_metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -33,18 +34,32 @@ pub const SETTINGS: [&str; 17] = [
 /// Directories in the host's `/etc` that begin like this are a language runtime's settings.
 pub const RUNTIME_SETTINGS: [&str; 3] = ["java-", "python3", "perl"];
 
+/// What is mounted in the host's program directories.
+fn mounts_below_programs() -> Vec<String> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let is_below = |line: &&str| {
+        let at = line.split(' ').nth(4).unwrap_or_default().trim_start_matches('/');
+        PROGRAMS.iter().any(|program| at.split('/').next() == Some(program))
+    };
+    mounts.lines().filter(is_below).map(str::to_owned).collect()
+}
+
 /// What the host shows at one moment. A sandbox is shown each file as it was when it was started: one
 /// that has been put in its place since is another. Directories it sees as they are.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Seen(Vec<Option<Version>>);
+pub struct Seen {
+    versions: Vec<Option<Version>>,
+    runtimes: Vec<OsString>,
+    mounts: Vec<String>,
+}
 
 /// Device, number and last change of a file; a directory's last change is left out.
 type Version = (u64, u64, Option<(i64, i64)>);
 
 impl Seen {
-    /// What it shows now: some thirty looks at names that the kernel has in memory.
+    /// What it shows now: some thirty looks at names that the kernel has in memory, and two lists.
     pub fn now() -> Self {
-        Self::below(Path::new("/"))
+        Self { mounts: mounts_below_programs(), ..Self::below(Path::new("/")) }
     }
 
     fn below(root: &Path) -> Self {
@@ -55,7 +70,15 @@ impl Seen {
         let look = |path: &Path| symlink_metadata(root.join(path)).ok().map(version);
         let programs = PROGRAMS.iter().map(|path| look(Path::new(path)));
         let settings = SETTINGS.iter().map(|name| look(&Path::new("etc").join(name)));
-        Self(programs.chain(settings).collect())
+        let is_runtime = |name: &OsString| {
+            RUNTIME_SETTINGS
+                .iter()
+                .any(|start| name.as_encoded_bytes().starts_with(start.as_bytes()))
+        };
+        let etc = read_dir(root.join("etc")).into_iter().flatten().flatten();
+        let mut runtimes: Vec<_> = etc.map(|entry| entry.file_name()).filter(is_runtime).collect();
+        runtimes.sort_unstable();
+        Self { versions: programs.chain(settings).collect(), runtimes, mounts: Vec::new() }
     }
 }
 
@@ -80,6 +103,9 @@ mod tests {
         let after = seen();
         assert_ne!(after, before);
         fs::create_dir(at("usr")).expect("made");
-        assert_ne!(seen(), after);
+        let with_programs = seen();
+        assert_ne!(with_programs, after);
+        fs::create_dir(at("etc/java-21-openjdk")).expect("made");
+        assert_ne!(seen(), with_programs, "a language runtime's settings");
     }
 }

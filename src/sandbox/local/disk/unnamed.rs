@@ -91,6 +91,12 @@ impl Unnamed {
         Workspace::found(&self.path)
     }
 
+    /// Whether its workspace is what a new one would be: images can come to be usable, which is tried
+    /// again where it is time. Blocks.
+    pub fn is_as_new(&self) -> bool {
+        (self.workspace() == Workspace::Image) == self.disk.images.templates().is_some()
+    }
+
     /// Opens the directory, for its launcher.
     pub fn open(&self) -> io::Result<OwnedFd> {
         File::open(&self.path).map(OwnedFd::from)

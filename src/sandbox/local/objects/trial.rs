@@ -22,7 +22,9 @@ const MAKE: Make = Make {
 impl Objects {
     /// Why sandboxes can't be made here; `None` where they can.
     pub async fn trouble(&self) -> Option<String> {
-        self.warm.refresh();
+        let warm = Arc::clone(&self.warm);
+        // Where it can't be done the server is ending.
+        let _ = self.blocking(move |_| Ok(warm.refresh())).await;
         let mut last = self.last_look.lock().await;
         if let Some((at, trouble)) = &*last {
             let good_for = if trouble.is_some() { BAD_FOR } else { GOOD_FOR };

@@ -10,10 +10,11 @@
 //!   with the server.
 //! - **Given away once**, and nothing has ever run in it but PID 1.
 //! - **Nothing waits for it.** Where none like it is up, a create starts its own. Others are started
-//!   only while no create is under way, one at a time.
-//! - **As if started now.** One that was started before the host's settings changed is not given away
-//!   ([`Seen`]), and is replaced when somebody asks for the provider's health. None waits that shares
-//!   the host's network, whose settings change by themselves.
+//!   only while no create is under way and the host's disk has room, one at a time.
+//! - **As if started now.** One that was started before the host's settings changed ([`Seen`]), or
+//!   before a limit could be enforced or no longer could, is not given away, and is replaced when
+//!   somebody asks for the provider's health. None waits that shares the host's network, whose settings
+//!   change by themselves.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,7 @@ use super::starting::{Make, Starter, Up};
 use crate::clock::IdSource;
 use crate::sandbox::local::disk::{Disk, Naming, Unnamed};
 use crate::sandbox::local::frame::Reach;
+use crate::sandbox::local::host_disk::HostDisk;
 use crate::sandbox::local::shown::Seen;
 use crate::sandbox::{CreateSpec, ProviderError};
 
@@ -38,11 +40,15 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Whether it is what a create would start now, and nothing has ended it.
+    /// Whether it is what a create would start now, with the same limits, and nothing has ended it.
+    /// Blocks.
     fn is_as_new(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut polled = [PollFd::new(self.up.arrived.socket.get_ref(), PollFlags::empty())];
-        matches!(poll(&mut polled, Some(&now)), Ok(0)) && self.seen == Seen::now()
+        matches!(poll(&mut polled, Some(&now)), Ok(0))
+            && self.seen == Seen::now()
+            && self.directory.is_as_new()
+            && self.up.group.lost().is_none()
     }
 
     /// Ends it; then its directory goes, which takes a few system calls.
@@ -59,6 +65,7 @@ pub struct Warm {
     most: usize,
     disk: Arc<Disk>,
     starter: Arc<Starter>,
+    host_disk: Arc<HostDisk>,
     ids: Arc<dyn IdSource>,
     runtime: Handle,
     pool: Mutex<Pool>,
@@ -68,6 +75,8 @@ pub struct Warm {
 struct Pool {
     /// The one that was made last comes last.
     ready: Vec<Ready>,
+    /// What is to wait, and does not yet; what was asked for last comes last.
+    wanted: Vec<Make>,
     /// Creates that are under way.
     creates: usize,
     /// What starts the next one.
@@ -75,12 +84,25 @@ struct Pool {
     is_closed: bool,
 }
 
-/// A create that is under way.
-pub struct Creating<'a>(&'a Warm);
+impl Pool {
+    /// What is to be started now.
+    fn next(&mut self) -> Option<Make> {
+        if self.is_closed || self.creates > 0 {
+            return None;
+        }
+        let ready = &self.ready;
+        self.wanted.retain(|make| ready.iter().all(|ready| ready.make != *make));
+        self.wanted.pop()
+    }
+}
 
-impl Drop for Creating<'_> {
+/// A create that is under way. With the end of the last one it is seen to what is to wait.
+pub struct Creating(Arc<Warm>);
+
+impl Drop for Creating {
     fn drop(&mut self) {
         self.0.pool().creates -= 1;
+        self.0.see_to_it();
     }
 }
 
@@ -90,16 +112,17 @@ impl Warm {
         most: usize,
         disk: Arc<Disk>,
         starter: Arc<Starter>,
+        host_disk: Arc<HostDisk>,
         ids: Arc<dyn IdSource>,
         runtime: Handle,
     ) -> Self {
-        Self { most, disk, starter, ids, runtime, pool: Mutex::default() }
+        Self { most, disk, starter, host_disk, ids, runtime, pool: Mutex::default() }
     }
 
     /// Notes that a create is under way.
-    pub fn creating(&self) -> Creating<'_> {
+    pub fn creating(self: &Arc<Self>) -> Creating {
         self.pool().creates += 1;
-        Creating(self)
+        Creating(Arc::clone(self))
     }
 
     /// How many wait.
@@ -107,13 +130,14 @@ impl Warm {
         self.pool().ready.len()
     }
 
-    /// One of this make, for whoever will name it.
+    /// One of this make, for whoever will name it. Blocks.
     pub fn take(&self, make: &Make) -> Option<Ready> {
         loop {
             let ready = {
                 let waiting = &mut self.pool().ready;
                 waiting.iter().position(|ready| ready.make == *make).map(|at| waiting.remove(at))?
             };
+            self.want(make.clone());
             if ready.is_as_new() {
                 return Some(ready);
             }
@@ -121,14 +145,18 @@ impl Warm {
         }
     }
 
-    /// Replaces what would not be given away any more.
+    /// Replaces what would not be given away any more. Blocks.
     pub fn refresh(self: &Arc<Self>) {
-        let stale: Vec<Ready> =
-            self.pool().ready.extract_if(.., |ready| !ready.is_as_new()).collect();
-        for ready in stale {
-            self.keep(ready.make.clone());
-            self.runtime.spawn(ready.end());
+        let waiting = std::mem::take(&mut self.pool().ready);
+        for ready in waiting {
+            if ready.is_as_new() {
+                self.put(ready);
+            } else {
+                self.want(ready.make.clone());
+                self.runtime.spawn(ready.end());
+            }
         }
+        self.see_to_it();
     }
 
     /// Makes one an object, and gives it away; it waits again where that was not to be.
@@ -167,28 +195,53 @@ impl Warm {
         }
     }
 
-    /// Sees to it that one of this make waits, unless creates are under way: the last of them asks
-    /// again.
+    /// Sees to it that one of this make waits.
     pub fn keep(self: &Arc<Self>, make: Make) {
-        if self.most == 0 || make.reach == Reach::Host {
+        self.want(make);
+        self.see_to_it();
+    }
+
+    /// Notes that one of this make is to wait, in place of what was asked for before where that is
+    /// too much.
+    fn want(&self, make: Make) {
+        if make.reach == Reach::Host {
             return;
         }
         let mut pool = self.pool();
-        let is_there = pool.ready.iter().any(|ready| ready.make == make);
-        if is_there || pool.is_closed || pool.creates > 0 || pool.starting.is_some() {
+        pool.wanted.retain(|other| *other != make);
+        pool.wanted.push(make);
+        let excess = pool.wanted.len().saturating_sub(self.most);
+        pool.wanted.drain(..excess);
+    }
+
+    /// Starts what is to wait, where nothing does so already and it is the time.
+    fn see_to_it(self: &Arc<Self>) {
+        let mut pool = self.pool();
+        if pool.starting.is_some() || pool.wanted.is_empty() {
             return;
         }
         let warm = Arc::clone(self);
         let starting = self.runtime.spawn(async move {
-            let started = warm.start(make).await;
-            warm.pool().starting = None;
-            match started {
-                Ok(ready) => warm.put(ready),
-                // Whoever asks for one starts it, and is told.
-                Err(error) => tracing::debug!(%error, "no sandbox could be started ahead"),
+            while let Some(make) = warm.next() {
+                match warm.start(make).await {
+                    Ok(ready) => warm.put(ready),
+                    // Whoever asks for one starts it, and is told.
+                    Err(error) => tracing::debug!(%error, "no sandbox could be started ahead"),
+                }
             }
         });
         pool.starting = Some(starting.abort_handle());
+    }
+
+    /// What is to be started now; where there is nothing, nothing is being started any more.
+    fn next(&self) -> Option<Make> {
+        let has_room = self.host_disk.capacity().shortage.is_none();
+        let mut pool = self.pool();
+        let next = if has_room { pool.next() } else { None };
+        if next.is_none() {
+            pool.starting = None;
+        }
+        next
     }
 
     async fn start(&self, make: Make) -> Result<Ready, ProviderError> {
