@@ -3,7 +3,8 @@
 /// How much of a file system is kept free, as it is configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Reserve {
-    /// A twentieth, but not more than is ever filled between two looks at it: 4 GB.
+    /// A twentieth, but at least what memory takes up between a few looks at it, 1 GB or a quarter
+    /// of a small one, and at most 4 GB.
     #[default]
     Auto,
     /// A part of the whole, in percent.
@@ -12,8 +13,8 @@ pub enum Reserve {
     Megabytes(u64),
 }
 
-/// The most that is kept free where nothing is configured, in bytes.
-const AUTO_MAX: u64 = 4 << 30;
+/// The least and the most that is kept free where nothing is configured, in bytes.
+const AUTO: std::ops::RangeInclusive<u64> = 1 << 30..=4 << 30;
 
 /// The most that can be kept free, in percent: with more there would be no use in the disk.
 const PERCENT_MAX: f64 = 90.0;
@@ -54,7 +55,7 @@ impl Reserve {
     /// The room to keep free on a file system of a size, both in bytes.
     pub fn of(self, size: u64) -> u64 {
         match self {
-            Self::Auto => (size / 20).min(AUTO_MAX),
+            Self::Auto => (size / 20).clamp(*AUTO.start(), *AUTO.end()).min(size / 4),
             Self::Percent(percent) => (size as f64 * percent / 100.0) as u64,
             Self::Megabytes(megabytes) => megabytes.saturating_mul(1 << 20),
         }
@@ -80,7 +81,9 @@ mod tests {
             let reserve = Reserve::parse(text).expect(text);
             assert_eq!(reserve.of(100 * GB), of_100_gb, "{text}");
         }
-        assert_eq!(Reserve::Auto.of(20 * GB), GB, "a small disk keeps less");
+        for (size, kept) in [(40 * GB, 2 * GB), (10 * GB, GB), (2 * GB, GB / 2), (0, 0)] {
+            assert_eq!(Reserve::Auto.of(size), kept, "a small disk keeps less, but enough: {size}");
+        }
         for text in
             ["", "5", "MB", "-1 MB", "91%", "NaN%", "-1%", "5 TB", "99999999999 GB", "1.5 GB"]
         {

@@ -7,8 +7,9 @@
 //! So there are two marks above *full*:
 //! - Below the *reserve* nothing is made or started ([`HostDisk::shortage`]). What runs goes on, and
 //!   everything else, deleting above all, works as ever.
-//! - Below half of it whoever writes most is ended, and then the next, as long as it goes on; below
-//!   an eighth everything that still runs is, so that it is unmounted while that can be done whole
+//! - Below half of it whoever writes most is ended, and then the next, as long as it goes on. Already
+//!   below the reserve, as many are ended at once as would fill the rest within a few looks. Below an
+//!   eighth everything that still runs is, so that it is unmounted while that can be done whole
 //!   ([`marks`]). Each is told with the room that was left.
 //!
 //! It is over by itself once there is room again. Nothing is ever deleted for it.
@@ -16,7 +17,9 @@
 //! # What is counted
 //! What is free for users other than root, less what sandboxes have written that is not on the disk
 //! yet: that still comes, also of one that was ended. A sandbox's control group counts it; where there
-//! is none, all that the machine has written counts as theirs.
+//! is none, all that the machine has written counts as theirs. What is written to a directory is taken
+//! from what the disk calls free at once. An upload is written by the server and counts to nobody: it
+//! has it written to the disk every few MB.
 //!
 //! Who writes is seen by the growth of both over [`WINDOW`]. Of workspaces that are directories it is
 //! not known: they are ended together, at the last mark.
@@ -24,14 +27,13 @@
 //! # What it costs
 //! While nothing runs, a system call a second. While something runs, that and one small file of the
 //! kernel's four times a second; where room is [`NEAR`] the marks, twenty times, and as much again for
-//! each running sandbox. A sandbox that writes more than a quarter of the reserve between two looks
-//! (with the default and a large disk, 20 GB/s) is not caught.
+//! each running sandbox. Sandboxes that together write more than three eighths of the reserve between
+//! two looks (with 1 GB of it, 7 GB/s) are not caught in time.
 
 mod marks;
 mod written;
 
 use std::collections::{HashMap, VecDeque};
-use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -44,7 +46,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::statvfs;
 use tokio::sync::mpsc as channel;
 
-use self::marks::Marks;
+use self::marks::{Growth, Marks};
 use super::cgroup::Group;
 use super::link::Link;
 use crate::sandbox::{Capacity, DiskRoom, Labels, Strike, StrikeEffect};
@@ -77,14 +79,16 @@ pub struct Watched {
 /// The host's disk, watched for as long as this is there.
 pub struct HostDisk {
     shared: Arc<Shared>,
-    /// Ends the watching thread when it is dropped.
-    _ends: mpsc::Sender<Infallible>,
+    /// Wakes the watching thread, and ends it when it is dropped.
+    wake: mpsc::Sender<()>,
 }
 
 struct Shared {
     dir: PathBuf,
     reserve: Reserve,
     free: AtomicU64,
+    /// What sandboxes have written that is not on the disk yet, in bytes.
+    unwritten: AtomicU64,
     kept_free: AtomicU64,
     running: Mutex<HashMap<u64, Watched>>,
     next_key: AtomicU64,
@@ -111,23 +115,25 @@ impl HostDisk {
             dir: dir.to_owned(),
             reserve,
             free: AtomicU64::new(0),
+            unwritten: AtomicU64::new(0),
             kept_free: AtomicU64::new(0),
             running: Mutex::default(),
             next_key: AtomicU64::new(0),
         });
         shared.look()?;
-        let (ends, ended) = mpsc::channel();
+        let (wake, woken) = mpsc::channel();
         let mut watch = Watch::new(Arc::clone(&shared), strikes);
         thread::Builder::new().name("local-disk".into()).spawn(move || {
             loop {
-                match ended.recv_timeout(watch.look()) {
+                match woken.recv_timeout(watch.look()) {
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
-                    Ok(never) => match never {},
+                    // One look is for all that have come up by now.
+                    Ok(()) => while woken.try_recv().is_ok() {},
                 }
             }
         })?;
-        Ok(Self { shared, _ends: ends })
+        Ok(Self { shared, wake })
     }
 
     /// The room as of the last look.
@@ -141,13 +147,16 @@ impl HostDisk {
     /// # Errors
     /// What the file system answers.
     pub fn shortage(&self) -> io::Result<Option<String>> {
-        Ok(shortage(self.shared.look()?, &self.shared.dir))
+        self.shared.look()?;
+        Ok(shortage(self.shared.last(), &self.shared.dir))
     }
 
     /// Watches a sandbox for as long as it runs.
     pub fn watch(&self, watched: Watched) {
         let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
         self.shared.running().insert(key, watched);
+        // Where nothing ran before, its next look is a second away. It is there as long as this is.
+        let _ = self.wake.send(());
     }
 }
 
@@ -175,9 +184,11 @@ impl Shared {
         Ok(DiskRoom { free, kept_free })
     }
 
+    /// The room as of the last look, less what is still to be written.
     fn last(&self) -> DiskRoom {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        DiskRoom { free: of(&self.free), kept_free: of(&self.kept_free) }
+        let free = of(&self.free).saturating_sub(of(&self.unwritten));
+        DiskRoom { free, kept_free: of(&self.kept_free) }
     }
 
     /// Forgets what has ended; whether anything is left.
@@ -251,8 +262,8 @@ impl Watch {
             }
         };
         self.is_blind = false;
-        self.log(disk);
         if !self.shared.is_any_there() {
+            self.note(0);
             return LOOK_EVERY_IDLE;
         }
         // The machine's, which is at least the sandboxes' and takes one look for all of them.
@@ -260,12 +271,15 @@ impl Watch {
         let far = disk.kept_free.saturating_mul(2).saturating_add(NEAR);
         if disk.free.saturating_sub(unwritten) >= far {
             self.sizes.clear();
+            self.note(0);
             // The marks begin anew.
             let _nobody = self.marks.pass::<u64>(disk, disk.free, &[]);
             return LOOK_EVERY;
         }
         let (running, of_sandboxes) = self.measure(Instant::now());
-        let room = disk.free.saturating_sub(of_sandboxes.unwrap_or(unwritten));
+        let unwritten = of_sandboxes.unwrap_or(unwritten);
+        let room = disk.free.saturating_sub(unwritten);
+        self.note(unwritten);
         for key in self.marks.pass(disk, room, &running) {
             self.end(key, room);
         }
@@ -273,16 +287,28 @@ impl Watch {
         LOOK_EVERY_NEAR
     }
 
+    /// Notes what is still to be written, and logs how the room is.
+    fn note(&mut self, unwritten: u64) {
+        self.shared.unwritten.store(unwritten, Ordering::Relaxed);
+        self.log(self.shared.last());
+    }
+
     /// How much each running sandbox has grown by, and what all have written that is not on the disk
     /// yet, in bytes; `None` where that is not known of each.
-    fn measure(&mut self, now: Instant) -> (Vec<marks::Growth<u64>>, Option<u64>) {
+    fn measure(&mut self, now: Instant) -> (Vec<marks::Running<u64>>, Option<u64>) {
         let running = self.shared.running();
         self.sizes.retain(|key, _| running.contains_key(key));
         let mut unwritten_sum = Some(0_u64);
         let mut growth = Vec::with_capacity(running.len());
         for (key, watched) in running.iter() {
-            // Also of one that is ending: it is unmounted last.
-            let unwritten = watched.group.upgrade().and_then(|group| group.unwritten());
+            let unwritten = match (&watched.image, watched.group.upgrade()) {
+                // What waits to be written to a directory is taken from what the disk calls free.
+                (None, _) => Some(0),
+                // It has been unmounted: all of it is written.
+                (Some(_), None) => Some(0),
+                // Also of one that is ending: it is unmounted last.
+                (Some(_), Some(group)) => group.unwritten(),
+            };
             unwritten_sum = unwritten_sum.zip(unwritten).map(|(sum, own)| sum.saturating_add(own));
             let size = watched.image.as_ref().and_then(|image| image.metadata().ok());
             let size = size.map(|size| size.blocks().saturating_mul(512));
@@ -347,14 +373,15 @@ impl Watch {
     }
 }
 
-/// Notes a size, and says how much it has grown by over the window.
-fn grown(sizes: &mut VecDeque<(Instant, u64)>, now: Instant, size: u64) -> u64 {
+/// Notes a size, and says how much it has grown by over the window and since the last one.
+fn grown(sizes: &mut VecDeque<(Instant, u64)>, now: Instant, size: u64) -> Growth {
+    let before = sizes.back().map_or(size, |(_, size)| *size);
     while sizes.front().is_some_and(|(at, _)| now.duration_since(*at) > WINDOW) {
         sizes.pop_front();
     }
     sizes.push_back((now, size));
     let least = sizes.iter().map(|(_, size)| *size).min().unwrap_or(size);
-    size - least
+    Growth { lately: size - least, since_last: size.saturating_sub(before) }
 }
 
 #[cfg(test)]
@@ -365,11 +392,17 @@ mod tests {
     fn growth_is_what_came_within_the_window() {
         let begin = Instant::now();
         let mut sizes = VecDeque::new();
-        for (seconds, size, by) in
-            [(0, 100, 0), (1, 150, 50), (9, 170, 70), (11, 180, 30), (12, 40, 0), (13, 60, 20)]
-        {
+        for (seconds, size, lately, since_last) in [
+            (0, 100, 0, 0),
+            (1, 150, 50, 50),
+            (9, 170, 70, 20),
+            (11, 180, 30, 10),
+            (12, 40, 0, 0),
+            (13, 60, 20, 20),
+        ] {
             let now = begin + Duration::from_secs(seconds);
-            assert_eq!(grown(&mut sizes, now, size), by, "after {seconds} s");
+            let growth = Growth { lately, since_last };
+            assert_eq!(grown(&mut sizes, now, size), growth, "after {seconds} s");
         }
     }
 
