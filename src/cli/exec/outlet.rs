@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,9 @@ use tokio_tungstenite::tungstenite::Bytes;
 /// command whose output nobody takes is heard, unless it had written more than this.
 const WAITING_LEN_MAX: u32 = 8 << 20;
 
+/// The same where a person looks on, who waits for what was shown before they pressed Ctrl-C.
+const WATCHED_LEN_MAX: u32 = 256 << 10;
+
 /// What is left when all else has ended is given up once nothing of it was taken for so long.
 const TAKEN_WAIT: Duration = Duration::from_secs(2);
 
@@ -28,6 +31,7 @@ type Piece = (Bytes, OwnedSemaphorePermit);
 pub(super) struct Outlet {
     pieces: mpsc::UnboundedSender<Piece>,
     room: Arc<Semaphore>,
+    len_max: u32,
     ended: oneshot::Receiver<io::Result<()>>,
     is_full: Rc<Cell<bool>>,
 }
@@ -39,10 +43,12 @@ impl Outlet {
     /// Where there are no threads or descriptors left.
     pub fn stdout() -> io::Result<Self> {
         // Without the buffer and the lock of `Stdout`, which the end of the program would wait for.
-        Self::new(File::from(rustix::io::dup(rustix::stdio::stdout())?))
+        let stdout = rustix::io::dup(rustix::stdio::stdout())?;
+        let len_max = if stdout.is_terminal() { WATCHED_LEN_MAX } else { WAITING_LEN_MAX };
+        Self::new(File::from(stdout), len_max)
     }
 
-    fn new(mut to: impl Write + Send + 'static) -> io::Result<Self> {
+    fn new(mut to: impl Write + Send + 'static, len_max: u32) -> io::Result<Self> {
         let (pieces, mut waiting) = mpsc::unbounded_channel::<Piece>();
         let (tell, ended) = oneshot::channel();
         let mut write = move || {
@@ -54,8 +60,8 @@ impl Outlet {
         // Whoever would hear it may have gone.
         let write = move || drop(tell.send(write()));
         std::thread::Builder::new().name("output".into()).spawn(write)?;
-        let room = Arc::new(Semaphore::new(WAITING_LEN_MAX as usize));
-        Ok(Self { pieces, room, ended, is_full: Rc::default() })
+        let room = Arc::new(Semaphore::new(len_max as usize));
+        Ok(Self { pieces, room, len_max, ended, is_full: Rc::default() })
     }
 
     /// Has bytes written, once there is room for them.
@@ -63,7 +69,7 @@ impl Outlet {
     /// # Errors
     /// Where they can't be: it was closed, or its disk is full.
     pub async fn write(&mut self, bytes: Bytes) -> io::Result<()> {
-        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX).min(WAITING_LEN_MAX);
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX).min(self.len_max);
         let room = match Arc::clone(&self.room).try_acquire_many_owned(len) {
             Ok(room) => room,
             Err(_full) => {
@@ -135,7 +141,7 @@ mod tests {
 
     fn pipe() -> (File, Outlet) {
         let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
-        (File::from(reader), Outlet::new(File::from(writer)).expect("a thread"))
+        (File::from(reader), Outlet::new(File::from(writer), WAITING_LEN_MAX).expect("a thread"))
     }
 
     #[tokio::test]

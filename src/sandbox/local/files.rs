@@ -202,6 +202,10 @@ async fn fill(
             unwritten = 0;
         }
     }
+    // Many small ones are written back by the kernel before they come to much.
+    if unwritten >= UNWRITTEN_MAX / 16 {
+        file.sync_data().await.map_err(no_room)?;
+    }
     file.flush().await.map_err(no_room)
 }
 

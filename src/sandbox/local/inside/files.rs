@@ -164,11 +164,10 @@ impl Files {
         let (parent, name) = split(path)?;
         let directory = self.directories(parent)?;
         let replaced = replaced_mode(&directory, name)?;
-        let fresh = Fresh::make(directory, Mode::from_raw_mode(0o644))?;
+        let (fresh, file) = Fresh::make(directory, Mode::from_raw_mode(0o644))?;
         if let Some(mode) = replaced {
-            fchmod(&fresh.file, mode)?;
+            fchmod(&file, mode)?;
         }
-        let file = fresh.file.try_clone()?;
         self.writes.push_back(OpenWrite { id, fresh, name: name.to_vec() });
         Ok(file)
     }

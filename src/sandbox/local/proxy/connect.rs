@@ -10,7 +10,7 @@ use super::idle::Idle;
 use super::lookups::{LookupFailure, Lookups};
 use super::machine::ThisMachine;
 use super::meter::{Meter, Metered};
-use super::notices::Notices;
+use super::notices::{Matter, Notices};
 use super::policy::{Destination, Policy, Refusal};
 use super::race;
 use crate::sandbox::EgressResult;
@@ -60,6 +60,16 @@ impl NotConnected {
         }
     }
 
+    /// What the notice is about.
+    fn matter(&self) -> Matter {
+        match self {
+            Self::Refused(Refusal::NotPublic { .. } | Refusal::Never { .. }) => Matter::Address,
+            Self::Refused(Refusal::Malformed(_) | Refusal::NotListed(_) | Refusal::Mail(_))
+            | Self::NotFound(..)
+            | Self::NotReached(..) => Matter::Other,
+        }
+    }
+
     /// As what it counts.
     fn result(&self) -> EgressResult {
         match self {
@@ -97,7 +107,7 @@ impl Ways {
             Ok(_) => self.meter.count(EgressResult::Connected),
             Err(error) => {
                 self.meter.count(error.result());
-                self.notices.tell(error.notice());
+                self.notices.tell(error.matter(), error.notice());
             }
         }
         connected

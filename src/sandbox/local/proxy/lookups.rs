@@ -3,27 +3,36 @@
 //! A look-up can't be called off: the system's resolver has a thread until it gives up on the name's
 //! servers, which anybody can run, silent ones too. So a place is given back when the look-up has
 //! really ended, not when nobody waits for it any more; a sandbox that asks for names which nobody
-//! answers runs out of its own places, and the others go on.
+//! answers runs out of its own places, and the others go on. Who asks for a name that is being looked
+//! up for the same sandbox waits for that answer: tools ask for one name many times at once.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
 
 use super::resolve::Resolve;
 
-/// Most look-ups of one sandbox at once. Tools ask for few names, and for each only as long as a
-/// name server takes.
+/// Most look-ups of one sandbox at once, each of another name. Tools ask for few.
 pub(super) const LOOKUPS_MAX: usize = 4;
 
 /// Most look-ups of all sandboxes at once, each of which takes a thread.
 const TOTAL_MAX: usize = 64;
 
-/// How long a name may take to be resolved, the wait for a place included.
+/// How long a look-up waits for a place, and then for its answer.
+const PLACE_WAIT: Duration = Duration::from_secs(10);
 const RESOLVE_WAIT: Duration = Duration::from_secs(10);
+
+/// What a look-up comes to.
+type Answer = Result<Vec<IpAddr>, LookupFailure>;
+
+/// Look-ups under way by name: who waits for each hears from there.
+type UnderWay = Mutex<HashMap<String, Arc<watch::Sender<Option<Answer>>>>>;
 
 /// What all sandboxes' look-ups share.
 #[derive(Clone, Debug)]
@@ -39,15 +48,17 @@ impl Resolver {
 
     /// The look-ups of one sandbox.
     pub(super) fn of_one(&self) -> Lookups {
-        Lookups { all: self.clone(), own: Arc::new(Semaphore::new(LOOKUPS_MAX)) }
+        let own = Arc::new(Semaphore::new(LOOKUPS_MAX));
+        Lookups { all: self.clone(), own, under_way: Arc::default() }
     }
 }
 
 /// The look-ups of one sandbox.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Lookups {
     all: Resolver,
     own: Arc<Semaphore>,
+    under_way: Arc<UnderWay>,
 }
 
 /// Why a name has no addresses.
@@ -77,31 +88,82 @@ impl Lookups {
     /// The addresses of a name, at least one.
     ///
     /// # Errors
-    /// [`LookupFailure`], within [`RESOLVE_WAIT`].
-    pub(super) async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, LookupFailure> {
-        let ends_at = Instant::now() + RESOLVE_WAIT;
+    /// [`LookupFailure`], within [`PLACE_WAIT`] and [`RESOLVE_WAIT`].
+    pub(super) async fn resolve(&self, name: &str) -> Answer {
+        let mut answer = {
+            let mut under_way = self.under_way();
+            match under_way.get(name) {
+                Some(teller) => teller.subscribe(),
+                None => {
+                    let (teller, answer) = watch::channel(None);
+                    let teller = Arc::new(teller);
+                    under_way.insert(name.to_owned(), Arc::clone(&teller));
+                    // A task of its own, since others may wait for it, too.
+                    tokio::spawn(self.clone().look_up(name.to_owned(), teller));
+                    answer
+                }
+            }
+        };
+        let answer = answer.wait_for(Option::is_some).await.map(|answer| (*answer).clone());
+        answer.ok().flatten().unwrap_or(Err(LookupFailure::NoAnswer))
+    }
+
+    /// Looks a name up and tells all who wait for it; gives up while it waits for a place where
+    /// nobody does.
+    async fn look_up(self, name: String, teller: Arc<watch::Sender<Option<Answer>>>) {
         // Its own first: what waits here holds no place that others could have.
         let places = async {
             let own = Arc::clone(&self.own).acquire_owned().await;
             (own, Arc::clone(&self.all.places).acquire_owned().await)
         };
-        let Ok(places) = timeout_at(ends_at, places).await else {
-            return Err(LookupFailure::NoPlace);
+        let places = tokio::select! {
+            places = timeout(PLACE_WAIT, places) => places.ok(),
+            () = self.forsaken(&name, &teller) => return,
         };
-        let (names, name) = (Arc::clone(&self.all.names), name.to_owned());
-        // A task of its own, since it goes on where nobody waits any more.
-        let look_up = tokio::spawn(async move {
-            let answer = names.resolve(&name).await;
-            drop(places);
-            answer
-        });
-        match timeout_at(ends_at, look_up).await {
-            Ok(Ok(Ok(addresses))) if !addresses.is_empty() => Ok(addresses),
-            Ok(Ok(Ok(_none))) => Err(LookupFailure::NotFound("it has no address".to_owned())),
-            Ok(Ok(Err(error))) => Err(LookupFailure::NotFound(error.to_string())),
-            Ok(Err(_gone)) => Err(LookupFailure::NotFound("the resolver failed".to_owned())),
-            Err(_) => Err(LookupFailure::NoAnswer),
+        let answer = match places {
+            None => Err(LookupFailure::NoPlace),
+            Some(places) => {
+                let (names, name) = (Arc::clone(&self.all.names), name.clone());
+                // Goes on where it is late, and has its places until it has ended.
+                let look_up = tokio::spawn(async move {
+                    let answer = names.resolve(&name).await;
+                    drop(places);
+                    answer
+                });
+                match timeout(RESOLVE_WAIT, look_up).await {
+                    Ok(Ok(Ok(addresses))) if !addresses.is_empty() => Ok(addresses),
+                    Ok(Ok(Ok(_none))) => Err(LookupFailure::NotFound("it has no address".into())),
+                    Ok(Ok(Err(error))) if error.kind() == ErrorKind::TimedOut => {
+                        Err(LookupFailure::NoAnswer)
+                    }
+                    Ok(Ok(Err(error))) => Err(LookupFailure::NotFound(error.to_string())),
+                    Ok(Err(_gone)) => Err(LookupFailure::NotFound("the resolver failed".into())),
+                    Err(_late) => Err(LookupFailure::NoAnswer),
+                }
+            }
+        };
+        // Whoever comes from here on asks anew.
+        self.under_way().remove(&name);
+        // Nobody may be left to hear it.
+        let _ = teller.send(Some(answer));
+    }
+
+    /// Returns once nobody waits for a name, which can be asked for anew then.
+    async fn forsaken(&self, name: &str, teller: &watch::Sender<Option<Answer>>) {
+        loop {
+            teller.closed().await;
+            let mut under_way = self.under_way();
+            // Somebody may have come in this moment.
+            if teller.receiver_count() == 0 {
+                under_way.remove(name);
+                return;
+            }
         }
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, HashMap<String, Arc<watch::Sender<Option<Answer>>>>> {
+        // The map is whole between statements.
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -112,6 +174,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use async_trait::async_trait;
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -129,6 +192,10 @@ mod tests {
                 "good.test" => Ok(vec![Ipv4Addr::LOCALHOST.into()]),
                 "empty.test" => Ok(Vec::new()),
                 "wrong.test" => Err(io::Error::other("no such name")),
+                "slow.test" => {
+                    tokio::time::sleep(RESOLVE_WAIT / 2).await;
+                    Ok(vec![Ipv4Addr::LOCALHOST.into()])
+                }
                 _ => std::future::pending().await,
             }
         }
@@ -174,8 +241,10 @@ mod tests {
         let names = Arc::new(Silent::default());
         let all = Resolver::new(Arc::clone(&names) as _);
         let many: Vec<_> = (0..TOTAL_MAX / LOOKUPS_MAX + 3).map(|_| all.of_one()).collect();
-        let asking =
-            many.iter().flat_map(|one| (0..LOOKUPS_MAX).map(|_| one.resolve("silent.test")));
+        let asking = many
+            .iter()
+            .flat_map(|one| (0..LOOKUPS_MAX).map(move |n| (one, format!("silent{n}.test"))));
+        let asking = asking.map(|(one, name)| async move { one.resolve(&name).await });
         let ended = futures_util::future::join_all(asking).await;
         assert_eq!(names.asked.load(Ordering::Relaxed), TOTAL_MAX);
         assert!(ended.iter().all(Result::is_err));
@@ -189,5 +258,32 @@ mod tests {
             }
         }
         assert_eq!(all.places.available_permits(), TOTAL_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_for_one_name_at_once_waits_for_one_answer() {
+        let names = Arc::new(Silent::default());
+        let one = Resolver::new(Arc::clone(&names) as _).of_one();
+        let asking = (0..LOOKUPS_MAX * 10).map(|_| one.resolve("slow.test"));
+        for answer in futures_util::future::join_all(asking).await {
+            assert_eq!(answer, Ok(vec![Ipv4Addr::LOCALHOST.into()]));
+        }
+        assert_eq!(names.asked.load(Ordering::Relaxed), 1);
+        assert_eq!(one.resolve("good.test").await, Ok(vec![Ipv4Addr::LOCALHOST.into()]));
+        assert!(one.under_way().is_empty(), "nothing is kept of what has ended");
+
+        // What nobody waits for any more before it has a place is not asked.
+        for n in 0..LOOKUPS_MAX {
+            drop(
+                tokio::time::timeout(Duration::ZERO, one.resolve(&format!("silent{n}.test"))).await,
+            );
+        }
+        while names.asked.load(Ordering::Relaxed) < LOOKUPS_MAX + 2 {
+            tokio::task::yield_now().await;
+        }
+        drop(tokio::time::timeout(Duration::ZERO, one.resolve("left.test")).await);
+        while one.under_way().contains_key("left.test") {
+            tokio::task::yield_now().await;
+        }
     }
 }

@@ -12,11 +12,15 @@ pub struct ThisMachine;
 impl Surroundings for ThisMachine {
     /// Tries to listen there, which works on one's own addresses alone, also on a second one of an
     /// interface. Where the machine lets anybody's be listened on, as load balancers want it, its tables
-    /// say. Where neither can be asked the address counts as one's own.
+    /// say; so they do of networks that a route makes its own, of which version 6 lets nobody listen on
+    /// an address. Where neither can be asked the address counts as one's own.
     fn is_own(&self, address: IpAddr) -> bool {
         match UdpSocket::bind((address, 0)) {
             Ok(_closed_again) => !binds_anything(address) || is_in_tables(address).unwrap_or(true),
-            Err(error) => error.kind() != ErrorKind::AddrNotAvailable,
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+                address.is_ipv6() && is_in_tables(address).unwrap_or(false)
+            }
+            Err(_) => true,
         }
     }
 }
@@ -32,7 +36,7 @@ fn binds_anything(address: IpAddr) -> bool {
 fn is_in_tables(address: IpAddr) -> Option<bool> {
     match address {
         IpAddr::V4(v4) => Some(is_local(&fs::read_to_string("/proc/net/fib_trie").ok()?, v4)),
-        IpAddr::V6(v6) => Some(is_listed(&fs::read_to_string("/proc/net/if_inet6").ok()?, v6)),
+        IpAddr::V6(v6) => Some(is_routed(&fs::read_to_string("/proc/net/ipv6_route").ok()?, v6)),
     }
 }
 
@@ -53,10 +57,22 @@ fn is_local(table: &str, address: Ipv4Addr) -> bool {
     })
 }
 
-/// Whether a list of interfaces' addresses (`/proc/net/if_inet6`) has this: in hexadecimal, first.
-fn is_listed(list: &str, address: Ipv6Addr) -> bool {
-    let digits = format!("{:032x}", address.to_bits());
-    list.lines().any(|line| line.split_ascii_whitespace().next() == Some(&digits))
+/// Whether a table of routes (`/proc/net/ipv6_route`) has a local one that an address belongs to. Each
+/// line has, in hexadecimal, the destination first, the length of its prefix second, and its flags
+/// last but one.
+fn is_routed(table: &str, address: Ipv6Addr) -> bool {
+    /// `RTF_LOCAL` of the kernel's `include/uapi/linux/ipv6_route.h`.
+    const LOCAL: u32 = 0x8000_0000;
+    let matches = |line: &str| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [destination, len, .., flags, _interface] = words[..] else { return None };
+        let destination = u128::from_str_radix(destination, 16).ok()?;
+        let len = u32::from_str_radix(len, 16).ok()?;
+        let is_local = u32::from_str_radix(flags, 16).ok()? & LOCAL != 0;
+        let differing = destination ^ address.to_bits();
+        Some(is_local && differing.leading_zeros() >= len)
+    };
+    table.lines().any(|line| matches(line).unwrap_or(false))
 }
 
 #[cfg(test)]
@@ -90,12 +106,31 @@ mod tests {
         ] {
             assert_eq!(is_local(table, address.parse().expect("an address")), is_own, "{address}");
         }
-        let list = "fd000000000000000000000000000002 04 40 00 82     eth0\n\
-            00000000000000000000000000000001 01 80 10 80       lo\n";
-        for (address, is_own) in
-            [("fd00::2", true), ("::1", true), ("fd00::3", false), ("::", false)]
-        {
-            assert_eq!(is_listed(list, address.parse().expect("an address")), is_own, "{address}");
+        let route = |destination: &str, len: &str, flags: &str| {
+            let none = "0".repeat(32);
+            format!(
+                "{destination} {len} {none} 00 {none} 00000000 00000001 00000000 {flags}       lo\n"
+            )
+        };
+        let table = [
+            route("fd000000000000000000000000000002", "80", "80200001"),
+            route("fd000000000000000000000000000000", "40", "00000001"),
+            route("20010db8000900000000000000000000", "40", "80000001"),
+            route(&"0".repeat(32), "00", "00200200"),
+        ]
+        .concat();
+        for (address, is_own) in [
+            ("fd00::2", true),
+            ("fd00::3", false),
+            ("2001:db8:9::77", true),
+            ("2001:db8:a::77", false),
+            ("::", false),
+        ] {
+            assert_eq!(
+                is_routed(&table, address.parse().expect("an address")),
+                is_own,
+                "{address}"
+            );
         }
     }
 
@@ -160,5 +195,7 @@ mod tests {
             assert!(is_own(address), "{address} is this machine's");
         }
         assert!(!is_own("192.0.2.3") && !is_own("2001:db8::3"), "a neighbour's is not");
+        ip("-6 route add local 2001:db8:9::/64 dev lo");
+        assert!(is_own("2001:db8:9::77") && !is_own("2001:db8:a::77"), "nor one beside a network");
     }
 }

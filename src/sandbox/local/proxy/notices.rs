@@ -1,7 +1,7 @@
 //! What people are told of a sandbox's connections that did not come about: each thing once in a
 //! while, and not without end, since whoever tries the same again tells nothing new.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,16 @@ const AND_MORE: &str = "more connections did not come about than are told in a m
 pub struct Notices {
     sandbox: SandboxId,
     heard: mpsc::Sender<Notice>,
-    told: Mutex<Told>,
+    told: Mutex<HashMap<Matter, Told>>,
+}
+
+/// What a notice is about. Each has a bound of its own, so that much of one hides nothing of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Matter {
+    /// An address that no sandbox may reach, or that is not public.
+    Address,
+    /// Anything else.
+    Other,
 }
 
 impl Notices {
@@ -38,10 +47,10 @@ impl Notices {
 
     /// Tells something, unless it has been or there is too much. What nobody hears is lost: it is
     /// news, and comes again.
-    pub fn tell(&self, text: String) {
+    pub fn tell(&self, matter: Matter, text: String) {
         let text = {
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-            told.next(text, Instant::now())
+            told.entry(matter).or_default().next(text, Instant::now())
         };
         if let Some(text) = text {
             tracing::info!(sandbox.id = %self.sandbox, "a sandbox's network: {text}");

@@ -179,7 +179,11 @@ impl Policy {
             _ if is_private => Ok(()),
             Some(hosts) if hosts.iter().any(|entry| entry.allows(host, *port)) => Ok(()),
             Some(_) => Err(not_listed(destination)),
-            None if *port == MAIL_PORT => Err(Refusal::Mail(destination.clone())),
+            None if *port == MAIL_PORT => Err(match not_listed(destination) {
+                // What would be let through where it is listed.
+                Refusal::NotListed(destination) => Refusal::Mail(destination),
+                other => other,
+            }),
             None => Ok(()),
         }
     }

@@ -47,10 +47,24 @@ impl Resolve for SystemResolver {
                 return Ok(listed);
             }
             // A port is asked for and not needed.
-            let addresses = (format!("{name}.").as_str(), 0).to_socket_addrs()?;
+            let addresses = (format!("{name}.").as_str(), 0).to_socket_addrs();
+            let addresses = addresses.map_err(as_unanswered)?;
             Ok(addresses.map(|address| address.ip()).collect())
         };
         tokio::task::spawn_blocking(look_up).await.map_err(io::Error::other)?
+    }
+}
+
+/// Tells where no name server could answer (`EAI_AGAIN`, `getaddrinfo(3)`), of which std leaves the words
+/// of the C library alone: glibc's and musl's.
+fn as_unanswered(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    match ["Temporary failure in name resolution", "Try again"]
+        .iter()
+        .any(|words| text.ends_with(words))
+    {
+        true => io::Error::new(io::ErrorKind::TimedOut, error),
+        false => error,
     }
 }
 

@@ -6,12 +6,16 @@
 //! under the first. A file system that knows no nameless files has the name from the beginning.
 //!
 //! No name is taken that is in use, so nothing is removed here but what was made here.
+//!
+//! Nothing here keeps the file open for writing: forks of this process would hold it too, and a program
+//! that is open for writing anywhere can't be executed (`ETXTBSY`).
 
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 
 /// What the names begin with that are there for a moment.
 const FIRST_NAME: &str = ".issuebox-new-";
@@ -21,8 +25,8 @@ const NAMES_MAX: usize = 64;
 
 /// A new regular file in a directory, which goes unless it is placed.
 pub(super) struct Fresh {
-    /// The file, open for writing.
-    pub file: OwnedFd,
+    /// The file, as a place and not to be written.
+    file: OwnedFd,
     /// Where it is to be.
     pub directory: OwnedFd,
     /// Its name, where it needs one.
@@ -30,21 +34,31 @@ pub(super) struct Fresh {
 }
 
 impl Fresh {
-    /// Makes one.
-    pub fn make(directory: OwnedFd, mode: Mode) -> Result<Self, Errno> {
+    /// Makes one, and what to write to it with.
+    pub fn make(directory: OwnedFd, mode: Mode) -> Result<(Self, OwnedFd), Errno> {
         let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
         match openat(&directory, ".", flags, mode) {
-            Ok(file) => Ok(Self { file, directory, name: Cell::new(None) }),
+            Ok(writer) => Self::of(writer, directory, None),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(directory, mode),
             Err(errno) => Err(errno),
         }
     }
 
-    fn named(directory: OwnedFd, mode: Mode) -> Result<Self, Errno> {
+    fn named(directory: OwnedFd, mode: Mode) -> Result<(Self, OwnedFd), Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let (file, name) = free_name(|name| openat(&directory, name, flags, mode))?;
-        Ok(Self { file, directory, name: Cell::new(Some(name)) })
+        let (writer, name) = free_name(|name| openat(&directory, name, flags, mode))?;
+        Self::of(writer, directory, Some(name))
+    }
+
+    fn of(
+        writer: OwnedFd,
+        directory: OwnedFd,
+        name: Option<String>,
+    ) -> Result<(Self, OwnedFd), Errno> {
+        let file =
+            openat(CWD, by_descriptor(&writer), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        Ok((Self { file, directory, name: Cell::new(name) }, writer))
     }
 
     /// Gives it its name; a file or link that has it gives way.
@@ -58,8 +72,7 @@ impl Fresh {
                 placed
             }
             None => {
-                // This names what is open; it has no other name that could be said.
-                let file = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                let file = by_descriptor(&self.file);
                 place(&self.directory, name, |name| {
                     linkat(CWD, &*file, &self.directory, name, AtFlags::SYMLINK_FOLLOW)
                 })
@@ -75,6 +88,11 @@ impl Drop for Fresh {
             let _ = unlinkat(&self.directory, name, AtFlags::empty());
         }
     }
+}
+
+/// What names an open file that has no other name.
+fn by_descriptor(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// Makes something under a name, where a file or link that has it gives way. What makes it must
@@ -98,7 +116,9 @@ pub(super) fn place(
 /// Makes something under a name that nothing has.
 fn free_name<T>(make: impl Fn(&str) -> Result<T, Errno>) -> Result<(T, String), Errno> {
     for number in 0..NAMES_MAX {
-        let name = format!("{FIRST_NAME}{}-{number}", std::process::id());
+        // What a sandbox that was killed has left, or makes at the same time, is under another.
+        let now = clock_gettime(ClockId::Monotonic);
+        let name = format!("{FIRST_NAME}{:x}{:08x}-{number}", now.tv_sec, now.tv_nsec);
         match make(&name) {
             Err(Errno::EXIST) => {}
             made => return Ok((made?, name)),
@@ -132,15 +152,14 @@ mod tests {
         for make in [Fresh::make, Fresh::named] {
             let place = tempfile::tempdir().expect("a directory");
             let path = place.path();
-            // Somebody else's, by the name that would be the first.
-            let theirs = format!("{FIRST_NAME}{}-0", std::process::id());
+            // Somebody else's, by such a name.
+            let theirs = format!("{FIRST_NAME}0-0");
             fs::write(path.join(&theirs), "theirs").expect("written");
             fs::create_dir(path.join("directory")).expect("made");
             let as_it_was = names(path);
             let fresh = |text: &str| {
-                let fresh = make(open(path), Mode::from_raw_mode(0o644)).expect("made");
-                let mut file = File::from(fresh.file.try_clone().expect("copied"));
-                file.write_all(text.as_bytes()).expect("written");
+                let (fresh, writer) = make(open(path), Mode::from_raw_mode(0o644)).expect("made");
+                File::from(writer).write_all(text.as_bytes()).expect("written");
                 fresh
             };
             drop(fresh("given up"));
@@ -158,9 +177,26 @@ mod tests {
     #[test]
     fn a_file_on_its_way_has_no_name() {
         let place = tempfile::tempdir().expect("a directory");
-        let fresh = Fresh::make(open(place.path()), Mode::from_raw_mode(0o644)).expect("made");
+        let mode = Mode::from_raw_mode(0o644);
+        let (fresh, _writer) = Fresh::make(open(place.path()), mode).expect("made");
         assert_eq!(names(place.path()), [""; 0]);
         assert_eq!(fresh.place(b"file"), Ok(()));
         assert_eq!(names(place.path()), ["file"]);
+    }
+
+    #[test]
+    fn a_program_can_be_executed_as_soon_as_its_writer_is_done() {
+        for make in [Fresh::make, Fresh::named] {
+            let place = tempfile::tempdir().expect("a directory");
+            let mode = Mode::from_raw_mode(0o755);
+            let (fresh, writer) = make(open(place.path()), mode).expect("made");
+            File::from(writer).write_all(b"#!/bin/sh\nexit 7\n").expect("written");
+            // As a fork has it that was made meanwhile.
+            let forked = fresh.file.try_clone().expect("copied");
+            assert_eq!(fresh.place(b"program"), Ok(()));
+            let ended = std::process::Command::new(place.path().join("program")).status();
+            assert_eq!(ended.expect("it is executed").code(), Some(7));
+            drop(forked);
+        }
     }
 }

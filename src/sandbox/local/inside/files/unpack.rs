@@ -237,8 +237,8 @@ impl Tree {
 
 /// A regular file, which takes its place once it has come whole.
 fn file<R: Read>(above: OwnedFd, name: &[u8], entry: &mut Entry<'_, R>) -> Result<(), Failure> {
-    let fresh = Fresh::make(above, Mode::from_raw_mode(0o600))?;
-    let mut file = File::from(fresh.file.try_clone()?);
+    let (fresh, writer) = Fresh::make(above, Mode::from_raw_mode(0o600))?;
+    let mut file = File::from(writer);
     let (size, header) = (entry.size(), entry.header());
     let (mode, time) = (Mode::from_raw_mode(header.mode()? & 0o777), header.mtime()?);
     let copied = io::copy(entry, &mut file)?;
