@@ -12,7 +12,7 @@ pub struct Capacity {
 /// The room on a disk, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskRoom {
-    /// What is free.
+    /// What is free, less what is on its way to the disk.
     pub free: u64,
     /// With less than this free nothing is made or started.
     pub kept_free: u64,

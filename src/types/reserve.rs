@@ -3,8 +3,8 @@
 /// How much of a file system is kept free, as it is configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Reserve {
-    /// A twentieth, but at least what memory takes up between a few looks at it, 1 GB or a quarter
-    /// of a small one, and at most 4 GB.
+    /// A twentieth, but not more than is ever filled between two looks at it, 4 GB, and not less than
+    /// memory alone can take of it within some of them, 1 GB, or a quarter where it is that small.
     #[default]
     Auto,
     /// A part of the whole, in percent.
@@ -13,8 +13,16 @@ pub enum Reserve {
     Megabytes(u64),
 }
 
-/// The least and the most that is kept free where nothing is configured, in bytes.
-const AUTO: std::ops::RangeInclusive<u64> = 1 << 30..=4 << 30;
+/// The most that is kept free where nothing is configured, in bytes.
+const AUTO_MAX: u64 = 4 << 30;
+
+/// The least that is kept free where nothing is configured, in bytes: programs write some 5 GB a second
+/// into memory, so that half of this is filled within a tenth of a second.
+const AUTO_MIN: u64 = 1 << 30;
+
+/// The most that is kept free where nothing is configured, as a part of the disk: a small one is to be
+/// of use.
+const AUTO_MAX_PART: u64 = 4;
 
 /// The most that can be kept free, in percent: with more there would be no use in the disk.
 const PERCENT_MAX: f64 = 90.0;
@@ -55,7 +63,7 @@ impl Reserve {
     /// The room to keep free on a file system of a size, both in bytes.
     pub fn of(self, size: u64) -> u64 {
         match self {
-            Self::Auto => (size / 20).clamp(*AUTO.start(), *AUTO.end()).min(size / 4),
+            Self::Auto => (size / 20).clamp(AUTO_MIN, AUTO_MAX).min(size / AUTO_MAX_PART),
             Self::Percent(percent) => (size as f64 * percent / 100.0) as u64,
             Self::Megabytes(megabytes) => megabytes.saturating_mul(1 << 20),
         }
@@ -81,8 +89,10 @@ mod tests {
             let reserve = Reserve::parse(text).expect(text);
             assert_eq!(reserve.of(100 * GB), of_100_gb, "{text}");
         }
-        for (size, kept) in [(40 * GB, 2 * GB), (10 * GB, GB), (2 * GB, GB / 2), (0, 0)] {
-            assert_eq!(Reserve::Auto.of(size), kept, "a small disk keeps less, but enough: {size}");
+        for (size, kept) in
+            [(0, 0), (2, GB / 2), (4, GB), (5, GB), (20, GB), (40, 2 * GB), (80, 4 * GB)]
+        {
+            assert_eq!(Reserve::Auto.of(size * GB), kept, "of {size} GB");
         }
         for text in
             ["", "5", "MB", "-1 MB", "91%", "NaN%", "-1%", "5 TB", "99999999999 GB", "1.5 GB"]

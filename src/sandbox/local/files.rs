@@ -6,6 +6,8 @@
 //! limit on a file's length holds for the sandbox's processes only, the server keeps to it by itself.
 //! And it lets go of a file when the sandbox ends: no workspace is free while somebody has one open.
 
+mod upload;
+
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::fd::OwnedFd;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc;
 
@@ -169,7 +171,7 @@ pub async fn write(
     tokio::select! {
         biased;
         () = call.ending() => return Err(WorkError::NotRunning),
-        filled = fill(file, content, link.disk_mb_max) => filled?,
+        filled = upload::fill(file, content, link.disk_mb_max) => filled?,
     }
     write.is_over = true;
     let order = |id| Request::Finish { id, write: write.id, keep: true };
@@ -178,43 +180,6 @@ pub async fn write(
         (Answer::Done { flag: false, .. }, _) => Ok(Written::Created),
         _ => Err(broken("the sandbox gave an answer that makes no sense")),
     }
-}
-
-/// How much of an upload may wait to be written to the disk, in bytes: the server writes it, so that it
-/// counts to no sandbox, and the watch over the host's disk does not see it before.
-const UNWRITTEN_MAX: u64 = 16 << 20;
-
-/// Writes all that comes, up to the longest that a file may be.
-async fn fill(
-    mut file: tokio::fs::File,
-    mut content: ChunkReceiver,
-    mb_max: u64,
-) -> Result<(), WorkError> {
-    let mut room = mb_max.saturating_mul(1 << 20);
-    let mut unwritten = 0;
-    while let Some(chunk) = content.recv().await {
-        let chunk = chunk.map_err(|why| broken(format!("the content broke off: {why}")))?;
-        room = room.checked_sub(chunk.len() as u64).ok_or_else(|| too_long(mb_max))?;
-        file.write_all(&chunk).await.map_err(no_room)?;
-        unwritten += chunk.len() as u64;
-        if unwritten >= UNWRITTEN_MAX {
-            file.sync_data().await.map_err(no_room)?;
-            unwritten = 0;
-        }
-    }
-    // Many small ones are written back by the kernel before they come to much.
-    if unwritten >= UNWRITTEN_MAX / 16 {
-        file.sync_data().await.map_err(no_room)?;
-    }
-    file.flush().await.map_err(no_room)
-}
-
-fn too_long(mb_max: u64) -> WorkError {
-    WorkError::Refused(format!("a file may not be longer than {mb_max} MB, the disk limit"))
-}
-
-fn no_room(error: std::io::Error) -> WorkError {
-    WorkError::Refused(error.to_string())
 }
 
 /// A write under way; dropping it throws the new file away.

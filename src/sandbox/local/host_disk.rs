@@ -7,33 +7,35 @@
 //! So there are two marks above *full*:
 //! - Below the *reserve* nothing is made or started ([`HostDisk::shortage`]). What runs goes on, and
 //!   everything else, deleting above all, works as ever.
-//! - Below half of it whoever writes most is ended, and then the next, as long as it goes on. Already
-//!   below the reserve, as many are ended at once as would fill the rest within a few looks. Below an
-//!   eighth everything that still runs is, so that it is unmounted while that can be done whole
-//!   ([`marks`]). Each is told with the room that was left.
+//! - Below half of it whoever wrote most is ended, and then the next, as long as it goes on. Several
+//!   are at once where twice what the others wrote lately would not fit, and before half of it where
+//!   all can fill what is left within three looks. Below an eighth everything that still runs is, so
+//!   that it is unmounted while that can be done whole ([`marks`]). Each is told with the room that was
+//!   left.
 //!
 //! It is over by itself once there is room again. Nothing is ever deleted for it.
 //!
 //! # What is counted
 //! What is free for users other than root, less what sandboxes have written that is not on the disk
 //! yet: that still comes, also of one that was ended. A sandbox's control group counts it; where there
-//! is none, all that the machine has written counts as theirs. What is written to a directory is taken
-//! from what the disk calls free at once. An upload is written by the server and counts to nobody: it
-//! has it written to the disk every few MB.
+//! is none, all that the machine has written counts as theirs. What the server writes for them counts
+//! as nobody's, so it brings that to the disk as it goes on (`files/upload.rs`). What is written to a
+//! directory is taken from what the disk calls free at once.
 //!
-//! Who writes is seen by the growth of both over [`WINDOW`]. Of workspaces that are directories it is
-//! not known: they are ended together, at the last mark.
+//! Who writes is seen by the growth of both over [`WINDOW`], and between two looks of it. Of workspaces
+//! that are directories it is not known: they are ended together, at the last mark.
 //!
 //! # What it costs
 //! While nothing runs, a system call a second. While something runs, that and one small file of the
 //! kernel's four times a second; where room is [`NEAR`] the marks, twenty times, and as much again for
-//! each running sandbox. Sandboxes that together write more than three eighths of the reserve between
-//! two looks (with 1 GB of it, 7 GB/s) are not caught in time.
+//! each running sandbox. Where all sandboxes together write more than a quarter of the reserve between
+//! two looks (with the default, 5 GB/s on a disk of 4 to 20 GB and 20 GB/s on a large one), it is not
+//! sure that they are caught.
 
 mod marks;
 mod written;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -46,7 +48,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::statvfs;
 use tokio::sync::mpsc as channel;
 
-use self::marks::{Growth, Marks};
+use self::marks::{Grown, Marks};
 use super::cgroup::Group;
 use super::link::Link;
 use crate::sandbox::{Capacity, DiskRoom, Labels, Strike, StrikeEffect};
@@ -79,16 +81,18 @@ pub struct Watched {
 /// The host's disk, watched for as long as this is there.
 pub struct HostDisk {
     shared: Arc<Shared>,
-    /// Wakes the watching thread, and ends it when it is dropped.
-    wake: mpsc::Sender<()>,
+    /// Has the watching thread look at once, and ends it when it is dropped.
+    wakes: mpsc::Sender<()>,
 }
 
 struct Shared {
     dir: PathBuf,
     reserve: Reserve,
+    /// What is free, in bytes.
     free: AtomicU64,
-    /// What sandboxes have written that is not on the disk yet, in bytes.
-    unwritten: AtomicU64,
+    /// The same less what is not on the disk yet, when the watch last looked; the most there can be
+    /// where that is far from the marks.
+    room: AtomicU64,
     kept_free: AtomicU64,
     running: Mutex<HashMap<u64, Watched>>,
     next_key: AtomicU64,
@@ -115,28 +119,26 @@ impl HostDisk {
             dir: dir.to_owned(),
             reserve,
             free: AtomicU64::new(0),
-            unwritten: AtomicU64::new(0),
+            room: AtomicU64::new(u64::MAX),
             kept_free: AtomicU64::new(0),
             running: Mutex::default(),
             next_key: AtomicU64::new(0),
         });
         shared.look()?;
-        let (wake, woken) = mpsc::channel();
+        let (wakes, woken) = mpsc::channel();
         let mut watch = Watch::new(Arc::clone(&shared), strikes);
         thread::Builder::new().name("local-disk".into()).spawn(move || {
             loop {
                 match woken.recv_timeout(watch.look()) {
-                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(()) | Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
-                    // One look is for all that have come up by now.
-                    Ok(()) => while woken.try_recv().is_ok() {},
                 }
             }
         })?;
-        Ok(Self { shared, wake })
+        Ok(Self { shared, wakes })
     }
 
-    /// The room as of the last look.
+    /// The room as of the last look, less what is not on the disk yet.
     pub fn capacity(&self) -> Capacity {
         let disk = self.shared.last();
         Capacity { disk: Some(disk), shortage: shortage(disk, &self.shared.dir) }
@@ -155,8 +157,8 @@ impl HostDisk {
     pub fn watch(&self, watched: Watched) {
         let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
         self.shared.running().insert(key, watched);
-        // Where nothing ran before, its next look is a second away. It is there as long as this is.
-        let _ = self.wake.send(());
+        // While nothing ran it was looked at seldom. A thread that is gone was told to end.
+        let _ = self.wakes.send(());
     }
 }
 
@@ -175,6 +177,7 @@ fn shortage(DiskRoom { free, kept_free }: DiskRoom, dir: &Path) -> Option<String
 }
 
 impl Shared {
+    /// What is free now, whatever is on its way.
     fn look(&self) -> io::Result<DiskRoom> {
         let stat = statvfs(&self.dir)?;
         let kept_free = self.reserve.of(stat.f_blocks.saturating_mul(stat.f_frsize));
@@ -184,11 +187,10 @@ impl Shared {
         Ok(DiskRoom { free, kept_free })
     }
 
-    /// The room as of the last look, less what is still to be written.
+    /// What was free at the last look, less what was on its way.
     fn last(&self) -> DiskRoom {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        let free = of(&self.free).saturating_sub(of(&self.unwritten));
-        DiskRoom { free, kept_free: of(&self.kept_free) }
+        DiskRoom { free: of(&self.free).min(of(&self.room)), kept_free: of(&self.kept_free) }
     }
 
     /// Forgets what has ended; whether anything is left.
@@ -230,6 +232,8 @@ struct Watch {
     strikes: channel::Sender<Strike>,
     marks: Marks,
     sizes: HashMap<u64, VecDeque<(Instant, u64)>>,
+    /// Those that were ended, for as long as something of them is there.
+    ended: HashSet<u64>,
     level: Level,
     /// Ended, and not told yet.
     untold: Vec<Strike>,
@@ -243,6 +247,7 @@ impl Watch {
             strikes,
             marks: Marks::default(),
             sizes: HashMap::new(),
+            ended: HashSet::new(),
             level: Level::Roomy,
             untold: Vec::new(),
             is_blind: false,
@@ -263,7 +268,7 @@ impl Watch {
         };
         self.is_blind = false;
         if !self.shared.is_any_there() {
-            self.note(0);
+            self.note(disk, u64::MAX);
             return LOOK_EVERY_IDLE;
         }
         // The machine's, which is at least the sandboxes' and takes one look for all of them.
@@ -271,15 +276,14 @@ impl Watch {
         let far = disk.kept_free.saturating_mul(2).saturating_add(NEAR);
         if disk.free.saturating_sub(unwritten) >= far {
             self.sizes.clear();
-            self.note(0);
             // The marks begin anew.
             let _nobody = self.marks.pass::<u64>(disk, disk.free, &[]);
+            self.note(disk, u64::MAX);
             return LOOK_EVERY;
         }
         let (running, of_sandboxes) = self.measure(Instant::now());
-        let unwritten = of_sandboxes.unwrap_or(unwritten);
-        let room = disk.free.saturating_sub(unwritten);
-        self.note(unwritten);
+        let room = disk.free.saturating_sub(of_sandboxes.unwrap_or(unwritten));
+        self.note(disk, room);
         for key in self.marks.pass(disk, room, &running) {
             self.end(key, room);
         }
@@ -287,17 +291,18 @@ impl Watch {
         LOOK_EVERY_NEAR
     }
 
-    /// Notes what is still to be written, and logs how the room is.
-    fn note(&mut self, unwritten: u64) {
-        self.shared.unwritten.store(unwritten, Ordering::Relaxed);
-        self.log(self.shared.last());
+    /// Tells the others and the log of the room.
+    fn note(&mut self, disk: DiskRoom, room: u64) {
+        self.shared.room.store(room, Ordering::Relaxed);
+        self.log(DiskRoom { free: disk.free.min(room), ..disk });
     }
 
     /// How much each running sandbox has grown by, and what all have written that is not on the disk
     /// yet, in bytes; `None` where that is not known of each.
-    fn measure(&mut self, now: Instant) -> (Vec<marks::Running<u64>>, Option<u64>) {
+    fn measure(&mut self, now: Instant) -> (Vec<marks::Growth<u64>>, Option<u64>) {
         let running = self.shared.running();
         self.sizes.retain(|key, _| running.contains_key(key));
+        self.ended.retain(|key| running.contains_key(key));
         let mut unwritten_sum = Some(0_u64);
         let mut growth = Vec::with_capacity(running.len());
         for (key, watched) in running.iter() {
@@ -316,7 +321,8 @@ impl Watch {
                 let size = size.saturating_add(unwritten.unwrap_or(0));
                 grown(self.sizes.entry(*key).or_default(), now, size)
             });
-            if watched.link.upgrade().is_some_and(|link| link.is_up()) {
+            let is_up = watched.link.upgrade().is_some_and(|link| link.is_up());
+            if is_up && !self.ended.contains(key) {
                 growth.push((*key, grown));
             }
         }
@@ -335,6 +341,7 @@ impl Watch {
             "the host's disk is nearly full: a sandbox is ended"
         );
         link.cut();
+        self.ended.insert(key);
         self.untold.push(Strike {
             labels: watched.labels.clone(),
             reason: format!("the host's disk is nearly full: {left_mb} MB left"),
@@ -373,15 +380,16 @@ impl Watch {
     }
 }
 
-/// Notes a size, and says how much it has grown by over the window and since the last one.
-fn grown(sizes: &mut VecDeque<(Instant, u64)>, now: Instant, size: u64) -> Growth {
-    let before = sizes.back().map_or(size, |(_, size)| *size);
+/// Notes a size, and says how much it has grown by over the window.
+fn grown(sizes: &mut VecDeque<(Instant, u64)>, now: Instant, size: u64) -> Grown {
     while sizes.front().is_some_and(|(at, _)| now.duration_since(*at) > WINDOW) {
         sizes.pop_front();
     }
     sizes.push_back((now, size));
     let least = sizes.iter().map(|(_, size)| *size).min().unwrap_or(size);
-    Growth { lately: size - least, since_last: size.saturating_sub(before) }
+    let steps = sizes.iter().zip(sizes.iter().skip(1));
+    let fastest = steps.map(|((_, before), (_, after))| after.saturating_sub(*before)).max();
+    Grown { lately: size - least, fastest: fastest.unwrap_or(0) }
 }
 
 #[cfg(test)]
@@ -392,17 +400,17 @@ mod tests {
     fn growth_is_what_came_within_the_window() {
         let begin = Instant::now();
         let mut sizes = VecDeque::new();
-        for (seconds, size, lately, since_last) in [
+        for (seconds, size, lately, fastest) in [
             (0, 100, 0, 0),
             (1, 150, 50, 50),
-            (9, 170, 70, 20),
-            (11, 180, 30, 10),
-            (12, 40, 0, 0),
+            (9, 170, 70, 50),
+            (11, 180, 30, 20),
+            (12, 40, 0, 10),
             (13, 60, 20, 20),
         ] {
             let now = begin + Duration::from_secs(seconds);
-            let growth = Growth { lately, since_last };
-            assert_eq!(grown(&mut sizes, now, size), growth, "after {seconds} s");
+            let by = Grown { lately, fastest };
+            assert_eq!(grown(&mut sizes, now, size), by, "after {seconds} s");
         }
     }
 

@@ -24,7 +24,12 @@ impl Objects {
     pub async fn trouble(&self) -> Option<String> {
         let warm = Arc::clone(&self.warm);
         // Where it can't be done the server is ending.
-        let _ = self.blocking(move |_| Ok(warm.refresh())).await;
+        let _ = self
+            .blocking(move |_| {
+                warm.refresh();
+                Ok(())
+            })
+            .await;
         let mut last = self.last_look.lock().await;
         if let Some((at, trouble)) = &*last {
             let good_for = if trouble.is_some() { BAD_FOR } else { GOOD_FOR };
