@@ -138,6 +138,34 @@ async fn a_create_that_is_dropped_leaves_nothing_running() {
     until("none but what waits", || making() == local.provider.waiting()).await;
 }
 
+/// Other processes that have a file open.
+fn holders(path: &Path) -> usize {
+    let processes = std::fs::read_dir("/proc").expect("processes").flatten();
+    let pid = |process: &std::fs::DirEntry| process.file_name().to_str()?.parse::<u32>().ok();
+    let others =
+        processes.filter(|process| pid(process).is_some_and(|pid| pid != std::process::id()));
+    let holds = |process: &std::fs::DirEntry| {
+        let open = std::fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+        open.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|to| to == path)
+    };
+    others.filter(holds).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_waits_for_a_lock_ends_with_the_provider() {
+    let Some(local) = Local::new().await else { return };
+    let target = local.sandbox("waits").await.target;
+    local.provider.stop(call(&target)).await.expect("stopped");
+    let lock = local.dir.path().join("objects/waits/lock");
+    let held = std::fs::File::open(&lock).expect("opened");
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+    let Local { dir: _dir, provider } = local;
+    let starting = tokio::spawn(async move { provider.start(call(&target)).await });
+    until("its launcher to wait", || holders(&lock) == 1).await;
+    starting.abort();
+    until("its launcher's end", || holders(&lock) == 0).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_past_deadline_makes_nothing() {
     let Some(local) = Local::new().await else { return };

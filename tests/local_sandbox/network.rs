@@ -146,7 +146,8 @@ async fn full_reaches_no_private_address_and_never_the_server() {
             "add \"10.1.2.3:443\" to `allow_private`",
         ),
         ("CONNECT metadata.test:80".into(), "not public", "which no sandbox may reach"),
-        ("CONNECT 192.0.2.1:25".into(), "mail", "leaves mail between servers out"),
+        ("CONNECT 9.9.9.9:25".into(), "mail", "leaves mail between servers out"),
+        ("CONNECT 192.0.2.1:25".into(), "not public", "192.0.2.1:25"),
     ] {
         let refused = ask(&sandbox, &target).await;
         assert!(refused.starts_with("HTTP/1.1 403") && refused.contains(why), "{refused}");

@@ -19,7 +19,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{
     DumpableBehavior, PidfdFlags, Signal, WaitOptions, getegid, geteuid, getpid, pidfd_open,
-    pidfd_send_signal, set_dumpable_behavior, setsid, umask, waitpid,
+    pidfd_send_signal, set_dumpable_behavior, set_parent_process_death_signal, setsid, umask,
+    waitpid,
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, set_no_new_privs,
@@ -107,11 +108,19 @@ fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupErr
     umask(Mode::from_raw_mode(0o022));
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let lock = openat(&object, "lock", flags, Mode::empty()).step("open the lock")?;
+    // While it waits for a lock or for a repair it does not see its socket hang up, and nothing is
+    // made that would have to be undone: until then it ends with the thread that has started it.
+    let tie = "tie the launcher to the server";
+    set_parent_process_death_signal(Some(Signal::KILL)).step(tie)?;
+    if has_hung_up(socket) {
+        return Ok(());
+    }
     flock(&lock, FlockOperation::LockExclusive).step("take the lock")?;
     if has_hung_up(socket) {
         return Ok(());
     }
     let workspace = Workspace::take(&object, setup.host_id)?;
+    set_parent_process_death_signal(None).step(tie)?;
     let (device, is_mended) = (workspace.device()?, workspace.is_mended());
     drop(object);
     for door in doors {

@@ -30,8 +30,9 @@ use super::launch::become_user;
 use super::{SetupError, Step, sys};
 use crate::types::inert;
 
-/// How long a check may take. A gigabyte takes a second or so, and many files some more.
-const TIME_MAX: Duration = Duration::from_secs(600);
+/// How long a check may take: less than a call to a provider does unless it is configured, so that its
+/// reason is told. A gigabyte takes a second or so, and many files some more.
+const TIME_MAX: Duration = Duration::from_secs(100);
 
 /// How much memory it may take, in bytes. It keeps some bits for each block and file.
 const MEMORY_MAX: u64 = 2 << 30;
