@@ -24,7 +24,8 @@ fn inode(path: impl AsRef<Path>) -> u64 {
 
 /// Waits until a sandbox waits, and tells which.
 async fn waits(local: &Local) -> u64 {
-    until("a sandbox that waits", || local.provider.waiting() == 1).await;
+    let is_alone = || local.provider.waiting() == 1 && unnamed(local.dir.path()).len() == 1;
+    until("a sandbox that waits", is_alone).await;
     match &*unnamed(local.dir.path()) {
         [directory] => inode(directory),
         other => panic!("one waits, not {other:?}"),

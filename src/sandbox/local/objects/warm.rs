@@ -137,7 +137,6 @@ impl Warm {
                 let waiting = &mut self.pool().ready;
                 waiting.iter().position(|ready| ready.make == *make).map(|at| waiting.remove(at))?
             };
-            self.want(make.clone());
             if ready.is_as_new() {
                 return Some(ready);
             }
@@ -170,12 +169,16 @@ impl Warm {
         wanted: impl FnOnce() -> bool,
     ) -> io::Result<(Naming, Option<Up>)> {
         match ready.directory.name(spec, wanted) {
-            Ok(named @ Naming::Named(_)) => Ok((named, Some(ready.up))),
+            Ok(named @ Naming::Named(_)) => {
+                self.want(ready.make);
+                Ok((named, Some(ready.up)))
+            }
             Ok(not @ (Naming::Taken | Naming::Unwanted)) => {
                 self.put(ready);
                 Ok((not, None))
             }
             Err(error) => {
+                self.want(ready.make.clone());
                 self.runtime.spawn(ready.end());
                 Err(error)
             }
