@@ -18,17 +18,19 @@ async fn ran(place: &Place, args: &[&str]) -> (i32, String) {
 
 #[tokio::test]
 async fn a_restored_server_makes_nothing_until_it_is_released() {
-    let place = Place::simulated("create_delay_ms = 60000");
+    let place = Place::simulated("");
     let server = place.serve().await;
-    assert_eq!(server.ensure("under-way").await.status, 201);
-    place.configure("");
-    server.reload().await;
     server.running("up").await;
+    place.configure("create_delay_ms = 60000");
+    server.reload().await;
+    assert_eq!(server.ensure("under-way").await.status, 201);
     assert_eq!(ran(&place, &["backup", "copy"]).await.0, 0);
     let (code, told) = ran(&place, &["backup", "copy"]).await;
     assert!(code == 1 && told.contains("copy exists already"), "{told}");
     let (code, told) = ran(&place, &["restore", "copy", "--yes"]).await;
     assert!(code == 1 && told.contains("another server runs on the data directory"), "{told}");
+    place.configure("");
+    server.reload().await;
     // Made after the backup: its record will be lost, its object is not.
     server.running("later").await;
     server.kill().await;
