@@ -37,6 +37,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -53,6 +55,11 @@ use crate::types::{ExternalId, Network, ObjectName, Resources, SandboxId};
 
 /// Longest object name, in bytes. With the incarnation it stays below a file name's 255.
 const NAME_LEN_MAX: usize = 100;
+
+/// How long a server that was killed may seem to use its directory still: a process that it was just
+/// starting has its lock until it executes. And the pause between two looks.
+const IN_USE_WAIT: Duration = Duration::from_millis(500);
+const IN_USE_LOOK: Duration = Duration::from_millis(5);
 
 /// Longest record that is read, in bytes. Ours are a few hundred.
 const RECORD_LEN_MAX: u64 = 64 * 1024;
@@ -149,7 +156,7 @@ impl Disk {
     pub fn open(dir: &Path, range: Range<u32>, fresh: &str) -> io::Result<Self> {
         private_dir(dir)?;
         let lock = File::options().create(true).append(true).open(dir.join("lock"))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        lock_within(&lock, IN_USE_WAIT)?;
         for part in ["making", "objects", "trash"] {
             private_dir(&dir.join(part))?;
         }
@@ -434,6 +441,17 @@ fn sync_image(object: &Path) -> io::Result<()> {
         Ok(image) => image.sync_all(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+/// Takes a lock that others may have for as long.
+fn lock_within(file: &File, at_most: Duration) -> io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if begin.elapsed() < at_most => thread::sleep(IN_USE_LOOK),
+            taken => return Ok(taken?),
+        }
     }
 }
 
