@@ -175,6 +175,13 @@ impl Disk {
         let disk = Self { dir: dir.to_owned(), identity, host_ids, images, _lock: lock };
         let making = File::open(disk.dir.join("making"))?.into();
         for name in names(&disk.dir.join("making"))? {
+            // What waited in it to be asked for ends with its server, which takes it milliseconds.
+            for held in ["lock", IMAGE] {
+                let path = disk.dir.join("making").join(&name).join(held);
+                let file = File::options().write(true).open(path);
+                // One that hangs keeps nobody from starting, and nothing of it is used again.
+                let _ = file.and_then(|file| lock_within(&file, IN_USE_WAIT));
+            }
             remove::remove(&making, name.as_bytes())?;
         }
         for stored in disk.all()? {
