@@ -184,7 +184,7 @@ impl Objects {
         let _creating = self.warm.creating();
         let created = self.create_like(spec, &make).await;
         if created.is_ok() {
-            self.warm.keep(make);
+            self.warm.want(make);
         }
         created
     }

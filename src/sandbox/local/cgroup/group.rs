@@ -150,17 +150,21 @@ impl Group {
 
     /// How often a controller's limit has struck; `None` where that is not counted.
     pub fn strikes(&self, controller: Controller) -> Option<u64> {
-        let (_, version, place) = self.places.iter().find(|(counts, ..)| *counts == controller)?;
-        let (file, word) = files::counter(controller, *version)?;
+        let (version, place) = self.place(controller)?;
+        let (file, word) = files::counter(controller, version)?;
         files::count(&fs::read_to_string(place.join(file)).ok()?, word)
     }
 
     /// How many bytes it has written that are not on the disk yet; `None` where that is not counted.
     pub fn unwritten(&self) -> Option<u64> {
-        let is_memory =
-            |(counts, ..): &&(Controller, Version, PathBuf)| *counts == Controller::Memory;
-        let (_, version, place) = self.places.iter().find(is_memory)?;
-        files::unwritten(*version, &fs::read_to_string(place.join("memory.stat")).ok()?)
+        let (version, place) = self.place(Controller::Memory)?;
+        files::unwritten(version, &fs::read_to_string(place.join("memory.stat")).ok()?)
+    }
+
+    /// Where a controller counts.
+    fn place(&self, controller: Controller) -> Option<(Version, &Path)> {
+        let (_, version, place) = self.places.iter().find(|(counts, ..)| *counts == controller)?;
+        Some((*version, place))
     }
 }
 

@@ -206,7 +206,7 @@ impl Warm {
 
     /// Notes that one of this make is to wait, in place of what was asked for before where that is
     /// too much.
-    fn want(&self, make: Make) {
+    pub fn want(&self, make: Make) {
         if make.reach == Reach::Host {
             return;
         }
@@ -220,7 +220,7 @@ impl Warm {
     /// Starts what is to wait, where nothing does so already and it is the time.
     fn see_to_it(self: &Arc<Self>) {
         let mut pool = self.pool();
-        if pool.starting.is_some() || pool.wanted.is_empty() {
+        if pool.starting.is_some() || pool.wanted.is_empty() || pool.creates > 0 {
             return;
         }
         let warm = Arc::clone(self);
