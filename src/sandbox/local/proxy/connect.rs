@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use super::idle::Idle;
 use super::lookups::{LookupFailure, Lookups};
 use super::machine::ThisMachine;
-use super::meter::{Meter, Metered};
+use super::meter::{Meter, Metered, metered};
 use super::notices::{Matter, Notices};
 use super::policy::{Destination, Policy, Refusal};
 use super::race;
@@ -137,6 +137,6 @@ impl Ways {
         let stream = connected.map_err(|why| NotConnected::NotReached(destination.clone(), why))?;
         // Small packets are worth more than few of them, as in TLS handshakes.
         let _ = stream.set_nodelay(true);
-        Ok(Idle::new(Metered::new(stream, Arc::clone(&self.meter)), IDLE_WAIT))
+        Ok(Idle::new(metered(stream, &self.meter), IDLE_WAIT))
     }
 }

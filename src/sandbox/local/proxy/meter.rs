@@ -1,12 +1,10 @@
 //! What goes through all proxies of a server, counted.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::io::{InspectReader, InspectWriter};
 
 use crate::sandbox::{Egress, EgressResult};
 
@@ -54,52 +52,21 @@ impl Drop for Open {
 }
 
 /// A stream to somewhere outside whose bytes are counted.
-pub struct Metered<S> {
-    stream: S,
-    meter: Arc<Meter>,
-}
+pub type Metered<S> = InspectWriter<InspectReader<S, Count>, Count>;
 
-impl<S> Metered<S> {
-    /// Counts what goes through a stream.
-    pub fn new(stream: S, meter: Arc<Meter>) -> Self {
-        Self { stream, meter }
-    }
-}
+/// Counts the bytes of one direction.
+type Count = Box<dyn FnMut(&[u8]) + Send>;
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        let read = buffer.filled().len().saturating_sub(before);
-        self.meter.received.fetch_add(read as u64, Ordering::Relaxed);
-        polled
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
-        if let Poll::Ready(Ok(written)) = polled {
-            self.meter.sent.fetch_add(written as u64, Ordering::Relaxed);
-        }
-        polled
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
+/// Counts what goes through a stream.
+pub fn metered<S: AsyncRead + AsyncWrite>(stream: S, meter: &Arc<Meter>) -> Metered<S> {
+    let count = |of: fn(&Meter) -> &AtomicU64| -> Count {
+        let meter = Arc::clone(meter);
+        Box::new(move |bytes| {
+            of(&meter).fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        })
+    };
+    let received = InspectReader::new(stream, count(|meter| &meter.received));
+    InspectWriter::new(received, count(|meter| &meter.sent))
 }
 
 #[cfg(test)]
