@@ -276,7 +276,7 @@ impl Admission {
 fn repository_in(event: &IssueEvent) -> Option<&Repository> {
     match event {
         IssueEvent::Ensure(ask) => ask.numbered.as_ref().map(|(repository, _)| repository),
-        IssueEvent::Nudge { nudge, .. } => Some(&nudge.news.repository),
+        IssueEvent::Delivery { issue_delivery, .. } => Some(&issue_delivery.news.repository),
         IssueEvent::Command(_)
         | IssueEvent::Around { .. }
         | IssueEvent::Learned { .. }
@@ -508,8 +508,8 @@ mod tests {
         for id in &ids {
             admission.put(hold(HoldScope::Issue(id.clone())), None);
         }
-        let claiming = IssueEvent::Nudge {
-            nudge: crate::engine::tests::serial::nudge("d", 1),
+        let claiming = IssueEvent::Delivery {
+            issue_delivery: crate::engine::tests::serial::issue_delivery("d", 1),
             claims: vec![Alias::Issue(ids[0].clone())],
             takes: Vec::new(),
             place_elsewhere: false,

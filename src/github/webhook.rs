@@ -30,7 +30,7 @@ pub use signature::{Unsigned, sign, verify};
 
 use crate::github::policy::TriggerPolicy;
 use crate::issue::event::News;
-use crate::issue::{FanOut, IssueName, Nudge};
+use crate::issue::{FanOut, IssueDelivery, IssueName};
 use crate::types::{DeliveryId, Repository, Timestamp};
 
 use around::Happened;
@@ -41,7 +41,7 @@ use payload::{Envelope, Payload};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interpreted {
     /// It says something of one issue.
-    Issue(Box<Nudge>),
+    Issue(Box<IssueDelivery>),
     /// It says something of every issue of a repository or an installation.
     FanOut(Box<FanOut>),
     /// It has no effect.
@@ -122,17 +122,19 @@ impl Told<'_> {
         }
         match effect::decide(policy, act, &payload) {
             Decision::Ignore(reason) => ignored(&action, reason),
-            Decision::Apply { effect, comment } => Ok(Interpreted::Issue(Box::new(Nudge {
-                delivery: self.delivery,
-                received_at: self.received_at,
-                event: self.event.to_owned(),
-                news: news(policy, act, &payload, name, self.received_at),
-                formerly,
-                comment,
-                installation: payload.installation.as_ref().and_then(|it| it.id),
-                action,
-                effect,
-            }))),
+            Decision::Apply { effect, comment } => {
+                Ok(Interpreted::Issue(Box::new(IssueDelivery {
+                    delivery: self.delivery,
+                    received_at: self.received_at,
+                    event: self.event.to_owned(),
+                    news: news(policy, act, &payload, name, self.received_at),
+                    formerly,
+                    comment,
+                    installation: payload.installation.as_ref().and_then(|it| it.id),
+                    action,
+                    effect,
+                })))
+            }
         }
     }
 

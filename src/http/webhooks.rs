@@ -135,7 +135,9 @@ async fn take_in(
     drop(raw);
     let account = AccountName::default_account();
     let delivered = match meaning {
-        Interpreted::Issue(nudge) => edge.engine.deliver(&account, *nudge).await?,
+        Interpreted::Issue(issue_delivery) => {
+            edge.engine.deliver(&account, *issue_delivery).await?
+        }
         Interpreted::FanOut(fan_out) => edge.engine.deliver_around(*fan_out).await?,
         Interpreted::Ignored { action, reason } => {
             let row = DeliveryRow {

@@ -100,9 +100,9 @@ pub enum IssueEvent {
     /// Somebody commands a certain sandbox.
     Command(CommandAsk),
     /// GitHub told something.
-    Nudge {
+    Delivery {
         /// What.
-        nudge: Nudge,
+        issue_delivery: IssueDelivery,
         /// Names of the issue that belong to no home yet; they become aliases of this one.
         claims: Vec<Alias>,
         /// Names that another home has, which was in a repository of the same name before; they
@@ -195,7 +195,7 @@ impl IssueEvent {
     pub fn claims(&self) -> &[Alias] {
         match self {
             Self::Ensure(ask) => &ask.claims,
-            Self::Nudge { claims, .. } => claims,
+            Self::Delivery { claims, .. } => claims,
             Self::Adopt(ask) => &ask.claims,
             Self::Command(_)
             | Self::Worked { .. }
@@ -258,7 +258,7 @@ pub struct CommandAsk {
 
 /// What one GitHub delivery says about one issue, after the policy decided what it may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nudge {
+pub struct IssueDelivery {
     /// The delivery's GUID.
     pub delivery: DeliveryId,
     /// When it arrived.

@@ -1,7 +1,7 @@
 //! The whole lifecycle, synchronous and pure: one event in, one [`Commit`] out.
 //!
 //! This file only dispatches. What callers may want is in `wish` (ensure, commands, work), what
-//! GitHub tells in `nudge` (of the issue) and `around` (of its repository, and of other homes that
+//! GitHub tells in `issue_delivery` (of the issue) and `around` (of its repository, and of other homes that
 //! are the same issue); what providers answer is in `answer`, by phase, and what sweeps see in
 //! `observed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow) and
 //! `recover` (waits that are over, restarts). `draft` holds the pieces that all are made of.
@@ -12,8 +12,8 @@ mod creating;
 mod deadline;
 mod deleting;
 mod draft;
+mod issue_delivery;
 mod life;
-mod nudge;
 mod observed;
 mod recover;
 mod wish;
@@ -33,9 +33,9 @@ pub fn step(issue: &Issue, event: IssueEvent, moment: &Moment<'_>) -> Commit {
     match event {
         IssueEvent::Ensure(ask) => draft.ensure(ask),
         IssueEvent::Command(ask) => draft.command(ask),
-        IssueEvent::Nudge { nudge, claims, takes, place_elsewhere } => {
+        IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere } => {
             draft.taken_over = takes;
-            draft.nudge(nudge, claims, place_elsewhere);
+            draft.issue_delivery(issue_delivery, claims, place_elsewhere);
         }
         IssueEvent::Around { news, delivery } => draft.around(news, &delivery),
         IssueEvent::Learned { facts, asked_for, cause } => {

@@ -77,7 +77,7 @@ pub(super) fn answer(
 pub(super) const fn is_for_the_issue(event: &IssueEvent) -> bool {
     match event {
         IssueEvent::Ensure(_)
-        | IssueEvent::Nudge { .. }
+        | IssueEvent::Delivery { .. }
         | IssueEvent::Around { .. }
         | IssueEvent::Adopt(_) => true,
         IssueEvent::Command(_)
@@ -97,11 +97,11 @@ pub(super) const fn is_for_the_issue(event: &IssueEvent) -> bool {
 /// The row of the delivery that an event is, before it is known what came of it.
 pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryRow> {
     match event {
-        IssueEvent::Nudge { nudge, .. } => Some(DeliveryRow {
-            id: nudge.delivery.clone(),
-            received_at: nudge.received_at,
-            event: nudge.event.clone(),
-            action: nudge.action.clone(),
+        IssueEvent::Delivery { issue_delivery, .. } => Some(DeliveryRow {
+            id: issue_delivery.delivery.clone(),
+            received_at: issue_delivery.received_at,
+            event: issue_delivery.event.clone(),
+            action: issue_delivery.action.clone(),
             home: Some(home),
             applied: false,
             reason: String::new(),

@@ -20,7 +20,7 @@ const fn kind(event: &IssueEvent) -> &'static str {
     match event {
         IssueEvent::Ensure(_) => "ensure",
         IssueEvent::Command(_) => "command",
-        IssueEvent::Nudge { .. } => "nudge",
+        IssueEvent::Delivery { .. } => "delivery",
         IssueEvent::Around { .. } => "around",
         IssueEvent::Learned { .. } => "learned",
         IssueEvent::Merged { .. } => "merged",
@@ -39,7 +39,7 @@ const fn kind(event: &IssueEvent) -> &'static str {
 /// The delivery that told it, where one did.
 const fn delivery(event: &IssueEvent) -> Option<&DeliveryId> {
     match event {
-        IssueEvent::Nudge { nudge, .. } => Some(&nudge.delivery),
+        IssueEvent::Delivery { issue_delivery, .. } => Some(&issue_delivery.delivery),
         IssueEvent::Around { delivery, .. } => Some(delivery),
         IssueEvent::Ensure(_)
         | IssueEvent::Command(_)

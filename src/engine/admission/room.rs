@@ -31,7 +31,7 @@ fn provider_of<'a>(
     let asked = match event {
         IssueEvent::Ensure(ask) => ask.template.as_ref(),
         IssueEvent::Command(_)
-        | IssueEvent::Nudge { .. }
+        | IssueEvent::Delivery { .. }
         | IssueEvent::Around { .. }
         | IssueEvent::Learned { .. }
         | IssueEvent::Merged { .. }

@@ -70,7 +70,7 @@ impl Server {
         let ask = async move {
             life.pause().await;
             match what {
-                Told::Issue(nudge) => engine.deliver(&account(), *nudge).await,
+                Told::Issue(issue_delivery) => engine.deliver(&account(), *issue_delivery).await,
                 Told::Around(fan_out) => engine.deliver_around(*fan_out).await,
             }
         };

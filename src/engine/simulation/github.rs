@@ -8,7 +8,7 @@ use super::chance::Chance;
 use super::world::Inner;
 use crate::engine::IssueKey;
 use crate::issue::event::{Effect, News, TriggerKind};
-use crate::issue::{FanOut, Nudge};
+use crate::issue::{FanOut, IssueDelivery};
 use crate::types::{DeliveryId, IssueId, IssueNumber, Repository, Timestamp};
 
 /// The ids of the world's issues begin behind this, so that none is also a number.
@@ -57,14 +57,14 @@ pub struct SimDelivery {
 /// What a delivery tells of.
 #[derive(Clone)]
 pub enum Told {
-    Issue(Box<Nudge>),
+    Issue(Box<IssueDelivery>),
     Around(Box<FanOut>),
 }
 
 impl SimDelivery {
     pub fn guid(&self) -> &DeliveryId {
         match &self.what {
-            Told::Issue(nudge) => &nudge.delivery,
+            Told::Issue(issue_delivery) => &issue_delivery.delivery,
             Told::Around(fan_out) => &fan_out.delivery,
         }
     }
@@ -219,7 +219,7 @@ impl Inner {
     }
 
     fn tells(&mut self, news: &News, action: &str, effect: Effect) -> usize {
-        let nudge = Nudge {
+        let issue_delivery = IssueDelivery {
             delivery: self.fresh_guid(),
             received_at: self.now(),
             event: "issues".into(),
@@ -230,7 +230,7 @@ impl Inner {
             installation: self.weather.arounds.then_some(INSTALLATION),
             effect,
         };
-        self.sends(Told::Issue(Box::new(nudge)))
+        self.sends(Told::Issue(Box::new(issue_delivery)))
     }
 
     pub fn fresh_guid(&mut self) -> DeliveryId {
@@ -240,8 +240,9 @@ impl Inner {
     /// A delivery is on its way; its number.
     pub fn sends(&mut self, what: Told) -> usize {
         self.note(None, || match &what {
-            Told::Issue(nudge) => {
-                let Nudge { delivery, action, news, formerly, .. } = nudge.as_ref();
+            Told::Issue(issue_delivery) => {
+                let IssueDelivery { delivery, action, news, formerly, .. } =
+                    issue_delivery.as_ref();
                 let formerly = formerly.as_ref().map_or_else(String::new, |name| {
                     format!(", formerly {}#{}", name.repository, name.number)
                 });
@@ -264,8 +265,8 @@ impl Inner {
         it.acknowledged = true;
         let (guid, what) = (it.guid().clone(), it.what.clone());
         self.check_acknowledged(&guid);
-        if let Told::Issue(nudge) = what {
-            self.transfer_is_told(&nudge);
+        if let Told::Issue(issue_delivery) = what {
+            self.transfer_is_told(&issue_delivery);
         }
     }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::serial::{nudge, running};
+use super::serial::{issue_delivery, running};
 use super::{Bench, Setting, account, ensure, eventually, named};
 use crate::engine::{DeliveredStatus, EngineError, Quotas, WaitFor};
-use crate::issue::{Around, BarKind, Command, FanOut, Nudge, Scope};
+use crate::issue::{Around, BarKind, Command, FanOut, IssueDelivery, Scope};
 use crate::store::Store;
 use crate::types::{Cause, DeliveryId, HoldScope, IssueId, Phase, Repository, Timestamp};
 
@@ -69,7 +69,7 @@ async fn a_deliverys_wish_waits_for_a_place_and_gets_it() {
         bench.engine.ensure(&account(), ensure(issue)).await.expect("there is room");
         running(&bench, issue).await;
     }
-    let told = bench.engine.deliver(&account(), nudge("third", 3)).await.expect("durable");
+    let told = bench.engine.deliver(&account(), issue_delivery("third", 3)).await.expect("durable");
     assert_eq!(told.status, DeliveredStatus::Accepted);
     assert!(told.reason.contains("quota.live"), "{}", told.reason);
     assert_eq!(bench.provider.count("create"), 2);
@@ -90,7 +90,7 @@ async fn a_hold_stops_what_would_begin_until_it_is_released_also_over_a_restart(
     held.expect("durable");
     assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(BarKind::Held));
     engine.ensure(&account(), ensure("1")).await.expect("what runs is given");
-    let told = engine.deliver(&account(), nudge("held", 3)).await.expect("durable");
+    let told = engine.deliver(&account(), issue_delivery("held", 3)).await.expect("durable");
     assert!(told.reason.contains("repairs"), "{}", told.reason);
     assert_eq!(bench.provider.count("create"), 1);
 
@@ -125,7 +125,7 @@ async fn where_the_provider_has_no_room_nothing_begins_and_all_else_goes_on() {
         assert_eq!(kind(&refused), Some(BarKind::NoRoom), "{issue}");
     }
     engine.ensure(&account(), ensure("1")).await.expect("what runs is given");
-    let told = engine.deliver(&account(), nudge("waits", 4)).await.expect("durable");
+    let told = engine.deliver(&account(), issue_delivery("waits", 4)).await.expect("durable");
     assert!(told.reason.contains("the disk is nearly full"), "{}", told.reason);
     delete(&bench, "1").await;
     assert_eq!(bench.provider.count("create"), 2);
@@ -148,7 +148,7 @@ async fn holds_of_a_repository_and_of_an_issue_leave_others_alone() {
     let of_repository = HoldScope::Repository(Repository::trusted("Octo/Hello"));
     for (scope, issue) in [(of_issue, 5), (of_repository, 6)] {
         engine.hold(&account(), scope.clone(), String::new(), "me".into()).await.expect("durable");
-        let told = engine.deliver(&account(), nudge(&format!("{issue}"), issue)).await;
+        let told = engine.deliver(&account(), issue_delivery(&format!("{issue}"), issue)).await;
         assert!(told.expect("durable").reason.contains("is held by me"));
         engine.ensure(&account(), ensure("99")).await.expect("of no repository");
         engine.release(&scope).await.expect("durable");
@@ -156,23 +156,23 @@ async fn holds_of_a_repository_and_of_an_issue_leave_others_alone() {
     }
 }
 
-/// The same issue as [`nudge`] tells of, in the repository's other name.
-fn renamed_since(guid: &str, issue: u64) -> Nudge {
-    let mut nudge = nudge(guid, issue);
-    nudge.news.repository = Repository::trusted("octo/renamed");
-    nudge.news.as_of = nudge.news.as_of.after(Duration::from_secs(60));
-    nudge
+/// The same issue as [`issue_delivery`] tells of, in the repository's other name.
+fn renamed_since(guid: &str, issue: u64) -> IssueDelivery {
+    let mut issue_delivery = issue_delivery(guid, issue);
+    issue_delivery.news.repository = Repository::trusted("octo/renamed");
+    issue_delivery.news.as_of = issue_delivery.news.as_of.after(Duration::from_secs(60));
+    issue_delivery
 }
 
 #[actix::test]
 async fn a_repository_stays_held_under_a_new_name_also_over_a_restart() {
-    let held = nudge("held", 5).news.repository;
+    let held = issue_delivery("held", 5).news.repository;
     for by_fan_out in [true, false] {
         let bench = with(Quotas::default()).await;
         let engine = &bench.engine;
         let scope = HoldScope::Repository(held.clone());
         engine.hold(&account(), scope, "repairs".into(), "me".into()).await.expect("durable");
-        engine.deliver(&account(), nudge("held", 5)).await.expect("durable");
+        engine.deliver(&account(), issue_delivery("held", 5)).await.expect("durable");
         if by_fan_out {
             engine.deliver_around(renaming(&held)).await.expect("durable");
         } else {
@@ -198,7 +198,7 @@ fn renaming(formerly: &Repository) -> FanOut {
     let news = Around::Renamed {
         repository: Repository::trusted("octo/renamed"),
         formerly: Some(formerly.clone()),
-        as_of: nudge("any", 5).news.as_of,
+        as_of: issue_delivery("any", 5).news.as_of,
     };
     FanOut {
         delivery: DeliveryId::trusted("renamed"),

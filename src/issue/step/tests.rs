@@ -1,9 +1,9 @@
 //! The lifecycle by tables, and by properties over random lives with a model of a provider.
 
 mod answers;
+mod issue_deliveries;
 mod life;
 mod model;
-mod nudges;
 mod properties;
 mod sights;
 mod tables;

@@ -14,7 +14,9 @@ fn around(policy: &TriggerPolicy, event: &str, body: &Value) -> Result<(Scope, A
             assert_eq!(fan_out.action, body["action"].as_str().unwrap_or_default());
             Ok((fan_out.scope, fan_out.news))
         }
-        Ok(Interpreted::Issue(nudge)) => panic!("it concerns one issue only: {nudge:?}"),
+        Ok(Interpreted::Issue(issue_delivery)) => {
+            panic!("it concerns one issue only: {issue_delivery:?}")
+        }
         Ok(Interpreted::Ignored { reason, .. }) => Err(reason),
         Err(malformed) => Err(malformed.to_string()),
     }

@@ -324,11 +324,19 @@ fn names_alone_are_a_change_to_be_stored() {
     assert!(commit.changed && commit.aliases == [alias.clone()]);
     assert_eq!(bench.issue.version, before + 1);
 
-    let told = super::nudges::nudge("edited", crate::issue::event::Effect::Update, 5, true, true);
+    let told = super::issue_deliveries::issue_delivery(
+        "edited",
+        crate::issue::event::Effect::Update,
+        5,
+        true,
+        true,
+    );
     bench.apply(told.clone());
-    let IssueEvent::Nudge { nudge, claims, place_elsewhere, .. } = told else { panic!("a nudge") };
+    let IssueEvent::Delivery { issue_delivery, claims, place_elsewhere, .. } = told else {
+        panic!("a nudge")
+    };
     let takes = vec![alias.clone()];
-    let again = IssueEvent::Nudge { nudge, claims, takes, place_elsewhere };
+    let again = IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere };
     let commit = bench.apply(again);
     assert!(commit.changed && commit.taken_over == [alias]);
 

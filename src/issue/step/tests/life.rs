@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::nudges::{labelled, nudge};
+use super::issue_deliveries::{issue_delivery, labelled};
 use super::tables::bench_in;
 use super::{Bench, unavailable};
 use crate::issue::commit::Reply;
@@ -114,8 +114,9 @@ fn a_short_idle_time_is_not_cut_by_the_resolution_of_activity() {
 #[test]
 fn a_closed_issues_sandbox_goes_after_the_grace_period() {
     let mut bench = bench_in(Some(Phase::Running));
-    let closed =
-        |second| nudge("closed", Effect::Stop("the issue was closed"), second, false, true);
+    let closed = |second| {
+        issue_delivery("closed", Effect::Stop("the issue was closed"), second, false, true)
+    };
     bench.apply(closed(5));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Stopping), "at once");
     bench.answer(Ok(Done::Down));
@@ -131,12 +132,12 @@ fn a_closed_issues_sandbox_goes_after_the_grace_period() {
 
 #[test]
 fn a_reopening_or_a_callers_ensure_cancels_that() {
-    let closed = nudge("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    let closed = issue_delivery("closed", Effect::Stop("the issue was closed"), 5, false, true);
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(closed.clone());
     bench.answer(Ok(Done::Down));
     // By whatever delivery it becomes known.
-    bench.apply(nudge("edited", Effect::Update, 9, true, true));
+    bench.apply(issue_delivery("edited", Effect::Update, 9, true, true));
     assert_eq!((bench.issue.delete_due, bench.issue.due_at()), (None, None));
 
     let mut bench = bench_in(Some(Phase::Running));
@@ -150,7 +151,7 @@ fn a_reopening_or_a_callers_ensure_cancels_that() {
 fn a_close_whose_delivery_was_lost_is_made_good_by_the_next_one() {
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(labelled(1));
-    bench.apply(nudge("edited", Effect::Update, 9, false, true));
+    bench.apply(issue_delivery("edited", Effect::Update, 9, false, true));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Stopping));
     assert!(bench.issue.delete_due.is_some());
 }
@@ -382,7 +383,7 @@ fn past_the_deadline_there_is_one_last_call_and_none_where_that_was_it() {
 
 #[test]
 fn what_is_being_deleted_or_is_down_has_no_more_life_to_be_timed() {
-    let closed = nudge("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    let closed = issue_delivery("closed", Effect::Stop("the issue was closed"), 5, false, true);
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.apply(closed.clone());
     assert_eq!(bench.issue.delete_due, None);

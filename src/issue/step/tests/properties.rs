@@ -231,7 +231,7 @@ impl Life {
                 self.event(IssueEvent::Granted);
             }
             Act::Trigger => {
-                self.event(super::nudges::labelled(1_000_000_000));
+                self.event(super::issue_deliveries::labelled(1_000_000_000));
             }
             Act::Sweep => {
                 let sight = self.look();

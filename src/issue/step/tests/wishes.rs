@@ -1,7 +1,7 @@
 //! Holds and quotas, commands in comments, and news from around the issue.
 
 use super::Bench;
-use super::nudges::{applied, labelled, nudge};
+use super::issue_deliveries::{applied, issue_delivery, labelled};
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
 use crate::issue::event::{
@@ -84,11 +84,11 @@ fn who_ends_it_withdraws_the_wish() {
         bench
     };
     for ending in [
-        nudge("closed", Effect::Stop("the issue was closed"), 70, false, true),
+        issue_delivery("closed", Effect::Stop("the issue was closed"), 70, false, true),
         // The delivery that closed it was lost.
-        nudge("edited", Effect::Update, 70, false, true),
-        nudge("unlabeled", Effect::Stop("the label was taken off"), 70, true, false),
-        nudge("deleted", Effect::Delete, 70, true, true),
+        issue_delivery("edited", Effect::Update, 70, false, true),
+        issue_delivery("unlabeled", Effect::Stop("the label was taken off"), 70, true, false),
+        issue_delivery("deleted", Effect::Delete, 70, true, true),
         IssueEvent::Around {
             news: Around::Stop("the repository was archived".into()),
             delivery: DeliveryId::trusted("d"),
@@ -122,10 +122,10 @@ fn what_was_queued_behind_a_stop_or_a_delete_becomes_a_wish_when_held_meanwhile(
 }
 
 pub(super) fn commented(effect: Effect, comment: u64) -> IssueEvent {
-    let mut event = nudge("created", effect, 60, true, false);
-    if let IssueEvent::Nudge { nudge, .. } = &mut event {
-        nudge.comment = Some(comment);
-        nudge.delivery = DeliveryId::trusted(format!("{comment}-again"));
+    let mut event = issue_delivery("created", effect, 60, true, false);
+    if let IssueEvent::Delivery { issue_delivery, .. } = &mut event {
+        issue_delivery.comment = Some(comment);
+        issue_delivery.delivery = DeliveryId::trusted(format!("{comment}-again"));
     }
     event
 }
@@ -171,7 +171,7 @@ fn comments_command_by_the_table() {
 #[test]
 fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
     let mut bench = bench_in(Some(Phase::Running));
-    bench.apply(nudge("edited", Effect::Update, 10, true, true));
+    bench.apply(issue_delivery("edited", Effect::Update, 10, true, true));
     let number = bench.issue.facts.number.expect("known");
     let renamed = |name: &str, second: i64| IssueEvent::Around {
         news: Around::Renamed {
@@ -186,7 +186,7 @@ fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
     assert_eq!(commit.taken_over, [Alias::Numbered(new.clone(), number)]);
     assert!(!applied(&bench.apply(renamed("octo/older", 15))));
     assert!(applied(&bench.apply(renamed("octo/new", 20))), "the same once more");
-    bench.apply(nudge("edited", Effect::Update, 12, true, true));
+    bench.apply(issue_delivery("edited", Effect::Update, 12, true, true));
     assert_eq!(bench.issue.facts.repository.as_ref(), Some(&new));
     assert_eq!(bench.issue.facts.number, Some(IssueNumber(number.0)));
 }
@@ -194,10 +194,10 @@ fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
 #[test]
 fn a_label_that_was_renamed_is_not_there_any_more_until_github_says_so() {
     let mut bench = bench_in(None);
-    bench.apply(nudge("edited", Effect::Update, 5, true, true));
+    bench.apply(issue_delivery("edited", Effect::Update, 5, true, true));
     let gone = IssueEvent::Around { news: Around::LabelGone, delivery: DeliveryId::trusted("d") };
     assert!(applied(&bench.apply(gone)));
-    let reopened = nudge(
+    let reopened = issue_delivery(
         "reopened",
         Effect::Trigger(crate::issue::event::TriggerKind::Reopened),
         5,
@@ -253,7 +253,7 @@ fn a_home_that_gives_way_says_whether_it_was_asked_for() {
 fn a_persons_stop_outlives_githubs_whichever_came_first_and_whatever_was_wished_since() {
     let person = |bench: &mut Bench| bench.command(Command::Stop);
     let issue = |bench: &mut Bench| {
-        bench.apply(nudge("closed", Effect::Stop("the issue was closed"), 70, false, true))
+        bench.apply(issue_delivery("closed", Effect::Stop("the issue was closed"), 70, false, true))
     };
     type Stop<'a> = &'a dyn Fn(&mut Bench) -> crate::issue::Commit;
     let orders: [(Stop<'_>, Stop<'_>); 2] = [(&person, &issue), (&issue, &person)];
@@ -312,7 +312,7 @@ fn what_a_caller_says_of_the_issue_fills_gaps_and_contradicts_nothing() {
     assert_eq!(told(&mut bench, "third", "octo/other", 1, None), Reply::OtherPlace);
     assert_eq!(bench.issue, before);
     // GitHub's word is newer than a caller's.
-    bench.apply(nudge("edited", Effect::Update, 5, true, true));
+    bench.apply(issue_delivery("edited", Effect::Update, 5, true, true));
     let title = bench.issue.facts.title.as_ref().map(|known| known.value.as_str());
     assert_eq!(title, Some("as of 5"));
 }
@@ -336,26 +336,26 @@ fn only_a_template_other_than_what_is_there_is_a_mismatch() {
 
 /// A delivery about the issue in a repository, told by its numeric id.
 pub(super) fn from_repository(event: IssueEvent, id: u64, formerly: Option<u64>) -> IssueEvent {
-    let IssueEvent::Nudge { mut nudge, claims, takes, place_elsewhere } = event else {
+    let IssueEvent::Delivery { mut issue_delivery, claims, takes, place_elsewhere } = event else {
         panic!("a nudge")
     };
     let name = |id: u64| IssueName {
-        issue_id: nudge.news.issue_id.clone(),
+        issue_id: issue_delivery.news.issue_id.clone(),
         repository: Repository::trusted(format!("octo/r{id}")),
         repository_id: id,
         number: IssueNumber(id),
     };
     let (new, old) = (name(id), formerly.map(name));
-    nudge.news.repository_id = id;
-    nudge.news.repository = new.repository;
-    nudge.news.number = new.number;
-    nudge.formerly = old;
-    IssueEvent::Nudge { nudge, claims, takes, place_elsewhere }
+    issue_delivery.news.repository_id = id;
+    issue_delivery.news.repository = new.repository;
+    issue_delivery.news.number = new.number;
+    issue_delivery.formerly = old;
+    IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere }
 }
 
 #[test]
 fn what_comes_late_from_a_repository_that_was_left_moves_and_deletes_nothing() {
-    let edited = |second| nudge("edited", Effect::Update, second, true, true);
+    let edited = |second| issue_delivery("edited", Effect::Update, second, true, true);
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(from_repository(edited(1), 1, None));
     bench.apply(from_repository(edited(5), 2, Some(1)));
@@ -363,7 +363,7 @@ fn what_comes_late_from_a_repository_that_was_left_moves_and_deletes_nothing() {
     assert_eq!(place(&bench), Some(2));
     bench.apply(from_repository(edited(5), 1, None));
     assert_eq!(place(&bench), Some(2), "as new as the transfer, and from where it was before");
-    let deleted = nudge("deleted", Effect::Delete, 9, true, true);
+    let deleted = issue_delivery("deleted", Effect::Delete, 9, true, true);
     assert!(!applied(&bench.apply(from_repository(deleted.clone(), 1, None))));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
     // Back again: then the other one is left, and an old transfer that comes late changes nothing.
@@ -376,7 +376,7 @@ fn what_comes_late_from_a_repository_that_was_left_moves_and_deletes_nothing() {
 
 #[test]
 fn each_repository_that_was_left_is_known_once_also_where_the_place_is_as_new() {
-    let edited = |second| nudge("edited", Effect::Update, second, true, true);
+    let edited = |second| issue_delivery("edited", Effect::Update, second, true, true);
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(from_repository(edited(5), 1, None));
     for (second, to, from, left) in [

@@ -2,7 +2,7 @@
 //! fact has a watermark, and older news never overwrites newer knowledge of that fact.
 
 use crate::issue::commit::{DeliveryResult, Reply};
-use crate::issue::event::{Command, Effect, News, Nudge, TriggerKind};
+use crate::issue::event::{Command, Effect, IssueDelivery, News, TriggerKind};
 use crate::issue::state::{Facts, IssueState, Known, StoppedBy};
 use crate::types::{Alias, Cause, Timestamp};
 
@@ -10,24 +10,30 @@ use super::draft::Draft;
 
 impl Draft<'_> {
     /// Takes in a delivery: what it says first, then what it may do.
-    pub fn nudge(&mut self, nudge: Nudge, claims: Vec<Alias>, place_elsewhere: bool) {
-        self.cause = Cause::Delivery(nudge.delivery.clone()).to_string();
+    pub fn issue_delivery(
+        &mut self,
+        issue_delivery: IssueDelivery,
+        claims: Vec<Alias>,
+        place_elsewhere: bool,
+    ) {
+        self.cause = Cause::Delivery(issue_delivery.delivery.clone()).to_string();
         let facts_before = self.issue.facts.clone();
         self.aliases = claims;
-        self.follow_transfer(&nudge);
-        let from_left = self.issue.facts.left_repositories.contains(&nudge.news.repository_id);
-        self.learn(&nudge.news, place_elsewhere || from_left);
-        if nudge.installation.is_some() {
-            self.issue.facts.installation_id = nudge.installation;
+        self.follow_transfer(&issue_delivery);
+        let from_left =
+            self.issue.facts.left_repositories.contains(&issue_delivery.news.repository_id);
+        self.learn(&issue_delivery.news, place_elsewhere || from_left);
+        if issue_delivery.installation.is_some() {
+            self.issue.facts.installation_id = issue_delivery.installation;
         }
         let learned = self.issue.facts != facts_before;
-        let counted_before = nudge.comment.is_some_and(|comment| !self.count(comment));
-        let result = match nudge.effect {
+        let counted_before = issue_delivery.comment.is_some_and(|comment| !self.count(comment));
+        let result = match issue_delivery.effect {
             Effect::Trigger(_) | Effect::Command(_) if counted_before => {
                 ignored("the command of this comment was carried out before")
             }
-            Effect::Trigger(kind) => self.trigger(kind, nudge.news.as_of),
-            Effect::Stop(why) => self.stop_by_issue(why, &nudge),
+            Effect::Trigger(kind) => self.trigger(kind, issue_delivery.news.as_of),
+            Effect::Stop(why) => self.stop_by_issue(why, &issue_delivery),
             Effect::Delete if from_left => {
                 ignored("it was transferred away from there, and lives on")
             }
@@ -57,20 +63,20 @@ impl Draft<'_> {
     }
 
     /// A transfer: the issue has left one repository, and may be back in one that it had left.
-    fn follow_transfer(&mut self, nudge: &Nudge) {
-        let Some(formerly) = &nudge.formerly else { return };
+    fn follow_transfer(&mut self, issue_delivery: &IssueDelivery) {
+        let Some(formerly) = &issue_delivery.formerly else { return };
         // It was not deleted over there, whatever was told of that: it went away.
         self.issue.facts.deleted = false;
         // It is known to be there as of later: that was an older transfer, and it came back.
         let facts = &self.issue.facts;
-        if facts.placed_as_of.is_some_and(|known| known > nudge.news.as_of)
+        if facts.placed_as_of.is_some_and(|known| known > issue_delivery.news.as_of)
             && facts.repository_id == Some(formerly.repository_id)
         {
             return;
         }
         let left = &mut self.issue.facts.left_repositories;
-        left.retain(|id| *id != nudge.news.repository_id && *id != formerly.repository_id);
-        if formerly.repository_id != nudge.news.repository_id {
+        left.retain(|id| *id != issue_delivery.news.repository_id && *id != formerly.repository_id);
+        if formerly.repository_id != issue_delivery.news.repository_id {
             left.push(formerly.repository_id);
         }
     }
@@ -252,9 +258,13 @@ impl Draft<'_> {
         }
     }
 
-    fn stop_by_issue(&mut self, why: &'static str, nudge: &Nudge) -> DeliveryResult {
+    fn stop_by_issue(
+        &mut self,
+        why: &'static str,
+        issue_delivery: &IssueDelivery,
+    ) -> DeliveryResult {
         let facts = &self.issue.facts;
-        let newer_says_otherwise = match nudge.action.as_str() {
+        let newer_says_otherwise = match issue_delivery.action.as_str() {
             "closed" => facts.open.as_ref().is_some_and(|known| known.value),
             "unlabeled" => facts.labelled.as_ref().is_some_and(|known| known.value),
             "unassigned" => facts.assigned.as_ref().is_some_and(|known| known.value),
@@ -264,7 +274,7 @@ impl Draft<'_> {
             return ignored("newer knowledge says otherwise");
         }
         self.want_stopped(StoppedBy::Issue, why);
-        if nudge.action == "closed" {
+        if issue_delivery.action == "closed" {
             self.delete_after_close();
         }
         match self.issue.state {
