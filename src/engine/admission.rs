@@ -278,7 +278,7 @@ fn repository_in(event: &IssueEvent) -> Option<&Repository> {
         IssueEvent::Ensure(ask) => ask.numbered.as_ref().map(|(repository, _)| repository),
         IssueEvent::Delivery { issue_delivery, .. } => Some(&issue_delivery.news.repository),
         IssueEvent::Command(_)
-        | IssueEvent::Around { .. }
+        | IssueEvent::ScopeEvent { .. }
         | IssueEvent::Learned { .. }
         | IssueEvent::Merged { .. }
         | IssueEvent::Worked { .. }

@@ -138,7 +138,7 @@ async fn take_in(
         Interpreted::Issue(issue_delivery) => {
             edge.engine.deliver(&account, *issue_delivery).await?
         }
-        Interpreted::FanOut(fan_out) => edge.engine.deliver_around(*fan_out).await?,
+        Interpreted::FanOut(fan_out) => edge.engine.deliver_scope_event(*fan_out).await?,
         Interpreted::Ignored { action, reason } => {
             let row = DeliveryRow {
                 id: id.clone(),

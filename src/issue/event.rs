@@ -113,9 +113,9 @@ pub enum IssueEvent {
         place_elsewhere: bool,
     },
     /// GitHub told something of the issue's repository or App installation.
-    Around {
+    ScopeEvent {
         /// What, as far as one issue is concerned.
-        news: Around,
+        news: ScopeEvent,
         /// The delivery that told it.
         delivery: DeliveryId,
     },
@@ -200,7 +200,7 @@ impl IssueEvent {
             Self::Command(_)
             | Self::Worked { .. }
             | Self::LimitStruck { .. }
-            | Self::Around { .. }
+            | Self::ScopeEvent { .. }
             | Self::Learned { .. }
             | Self::Merged { .. }
             | Self::Answered(_)
@@ -306,7 +306,7 @@ pub struct FanOut {
     /// Which issues it concerns.
     pub scope: Scope,
     /// What it means for each of them.
-    pub news: Around,
+    pub news: ScopeEvent,
 }
 
 /// The issues that something concerns. Keys are numeric ids, never names.
@@ -320,7 +320,7 @@ pub enum Scope {
 
 /// What news of a repository or an installation mean for one issue of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Around {
+pub enum ScopeEvent {
     /// The repository has a new name or owner.
     Renamed {
         /// What it is called now.

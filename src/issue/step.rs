@@ -1,13 +1,12 @@
 //! The whole lifecycle, synchronous and pure: one event in, one [`Commit`] out.
 //!
 //! This file only dispatches. What callers may want is in `wish` (ensure, commands, work), what
-//! GitHub tells in `issue_delivery` (of the issue) and `around` (of its repository, and of other homes that
+//! GitHub tells in `issue_delivery` (of the issue) and `scope_event` (of its repository, and of other homes that
 //! are the same issue); what providers answer is in `answer`, by phase, and what sweeps see in
 //! `observed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow) and
 //! `recover` (waits that are over, restarts). `draft` holds the pieces that all are made of.
 
 mod answer;
-mod around;
 mod creating;
 mod deadline;
 mod deleting;
@@ -16,6 +15,7 @@ mod issue_delivery;
 mod life;
 mod observed;
 mod recover;
+mod scope_event;
 mod wish;
 
 use super::commit::Commit;
@@ -37,7 +37,7 @@ pub fn step(issue: &Issue, event: IssueEvent, moment: &Moment<'_>) -> Commit {
             draft.taken_over = takes;
             draft.issue_delivery(issue_delivery, claims, place_elsewhere);
         }
-        IssueEvent::Around { news, delivery } => draft.around(news, &delivery),
+        IssueEvent::ScopeEvent { news, delivery } => draft.scope_event(news, &delivery),
         IssueEvent::Learned { facts, asked_for, cause } => {
             draft.learned(&facts, asked_for, &cause);
         }

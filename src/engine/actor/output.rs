@@ -78,7 +78,7 @@ pub(super) const fn is_for_the_issue(event: &IssueEvent) -> bool {
     match event {
         IssueEvent::Ensure(_)
         | IssueEvent::Delivery { .. }
-        | IssueEvent::Around { .. }
+        | IssueEvent::ScopeEvent { .. }
         | IssueEvent::Adopt(_) => true,
         IssueEvent::Command(_)
         | IssueEvent::Worked { .. }
@@ -113,7 +113,7 @@ pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryR
         | IssueEvent::LimitStruck { .. }
         | IssueEvent::Answered(_)
         | IssueEvent::Due { .. }
-        | IssueEvent::Around { .. }
+        | IssueEvent::ScopeEvent { .. }
         | IssueEvent::Learned { .. }
         | IssueEvent::Merged { .. }
         | IssueEvent::Observed(_)

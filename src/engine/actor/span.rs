@@ -21,7 +21,7 @@ const fn kind(event: &IssueEvent) -> &'static str {
         IssueEvent::Ensure(_) => "ensure",
         IssueEvent::Command(_) => "command",
         IssueEvent::Delivery { .. } => "delivery",
-        IssueEvent::Around { .. } => "around",
+        IssueEvent::ScopeEvent { .. } => "around",
         IssueEvent::Learned { .. } => "learned",
         IssueEvent::Merged { .. } => "merged",
         IssueEvent::Worked { .. } => "worked",
@@ -40,7 +40,7 @@ const fn kind(event: &IssueEvent) -> &'static str {
 const fn delivery(event: &IssueEvent) -> Option<&DeliveryId> {
     match event {
         IssueEvent::Delivery { issue_delivery, .. } => Some(&issue_delivery.delivery),
-        IssueEvent::Around { delivery, .. } => Some(delivery),
+        IssueEvent::ScopeEvent { delivery, .. } => Some(delivery),
         IssueEvent::Ensure(_)
         | IssueEvent::Command(_)
         | IssueEvent::Learned { .. }

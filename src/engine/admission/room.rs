@@ -32,7 +32,7 @@ fn provider_of<'a>(
         IssueEvent::Ensure(ask) => ask.template.as_ref(),
         IssueEvent::Command(_)
         | IssueEvent::Delivery { .. }
-        | IssueEvent::Around { .. }
+        | IssueEvent::ScopeEvent { .. }
         | IssueEvent::Learned { .. }
         | IssueEvent::Merged { .. }
         | IssueEvent::Worked { .. }

@@ -71,7 +71,7 @@ impl Server {
             life.pause().await;
             match what {
                 Told::Issue(issue_delivery) => engine.deliver(&account(), *issue_delivery).await,
-                Told::Around(fan_out) => engine.deliver_around(*fan_out).await,
+                Told::ScopeEvent(fan_out) => engine.deliver_scope_event(*fan_out).await,
             }
         };
         self.client(ask, move |inner, answer| {
@@ -88,7 +88,7 @@ impl Server {
             let any = inner.chance.between(1, inner.weather.issues);
             let number = number.unwrap_or(any);
             let template = inner.chance.permille(200).then(|| TemplateName::trusted("other"));
-            let words = !inner.weather.arounds;
+            let words = !inner.weather.scope_events;
             let issue = inner.github.key(&mut inner.chance, number, words);
             inner.note(None, || format!("ensure {issue:?}"));
             let mode = inner.chance.permille(inner.weather.fast).then_some(Mode::Fast);

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::around::SimRepository;
 use super::chance::Chance;
+use super::scope_event::SimRepository;
 use super::world::Inner;
 use crate::engine::IssueKey;
 use crate::issue::event::{Effect, News, TriggerKind};
@@ -58,14 +58,14 @@ pub struct SimDelivery {
 #[derive(Clone)]
 pub enum Told {
     Issue(Box<IssueDelivery>),
-    Around(Box<FanOut>),
+    ScopeEvent(Box<FanOut>),
 }
 
 impl SimDelivery {
     pub fn guid(&self) -> &DeliveryId {
         match &self.what {
             Told::Issue(issue_delivery) => &issue_delivery.delivery,
-            Told::Around(fan_out) => &fan_out.delivery,
+            Told::ScopeEvent(fan_out) => &fan_out.delivery,
         }
     }
 }
@@ -147,8 +147,8 @@ impl GitHub {
 impl Inner {
     /// Something happens on GitHub; the numbers of the deliveries that tell of it.
     pub fn github_acts(&mut self) -> Vec<usize> {
-        if self.weather.arounds && self.chance.permille(150) {
-            return self.happens_around();
+        if self.weather.scope_events && self.chance.permille(150) {
+            return self.happens_in_scope();
         }
         let count = self.github.issues.len() as u64;
         let at = usize::try_from(self.chance.below(count)).expect("an index");
@@ -227,7 +227,7 @@ impl Inner {
             news: news.clone(),
             formerly: None,
             comment: None,
-            installation: self.weather.arounds.then_some(INSTALLATION),
+            installation: self.weather.scope_events.then_some(INSTALLATION),
             effect,
         };
         self.sends(Told::Issue(Box::new(issue_delivery)))
@@ -251,7 +251,7 @@ impl Inner {
                     "GitHub: {repository}#{number} {action} ({delivery}, as of {as_of}){formerly}"
                 )
             }
-            Told::Around(fan_out) => {
+            Told::ScopeEvent(fan_out) => {
                 format!("GitHub: {:?}: {:?} ({})", fan_out.scope, fan_out.news, fan_out.delivery)
             }
         });

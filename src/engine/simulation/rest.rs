@@ -197,7 +197,7 @@ impl Inner {
                 true
             } else if !truth.open {
                 !up
-            } else if truth.labelled && !self.weather.arounds {
+            } else if truth.labelled && !self.weather.scope_events {
                 // It has one, or waits for a place.
                 issue.generation == Generation(0) || phase.is_some() || issue.wish.is_some()
             } else {

@@ -92,7 +92,7 @@ impl Inner {
     pub fn check_all_united(&mut self) {
         let told = self.github.deliveries.iter().filter_map(|delivery| match &delivery.what {
             Told::Issue(issue_delivery) => Some(issue_delivery.clone()),
-            Told::Around(_) => None,
+            Told::ScopeEvent(_) => None,
         });
         for issue_delivery in told.collect::<Vec<_>>() {
             self.check_united(&issue_delivery);

@@ -78,7 +78,7 @@ pub struct Weather {
     /// How many creates a provider is asked for at once; 0 is as many as come.
     pub creates_in_flight: u64,
     /// Things happen to repositories and to the installation.
-    pub arounds: bool,
+    pub scope_events: bool,
 }
 
 /// What one provider is like.
@@ -139,7 +139,7 @@ impl Weather {
             providers: providers.into(),
             force: false,
             transfers: false,
-            arounds: false,
+            scope_events: false,
             hasty: false,
             impostors: false,
             creates_in_flight: 0,
@@ -169,7 +169,7 @@ impl Weather {
         }
         weather.impostors = !forgetful && chance.permille(200);
         weather.creates_in_flight = *chance.pick(&[0, 0, 0, 1, 2]);
-        weather.arounds = !forgetful && chance.permille(200);
+        weather.scope_events = !forgetful && chance.permille(200);
         weather
     }
 

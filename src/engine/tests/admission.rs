@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use super::serial::{issue_delivery, running};
 use super::{Bench, Setting, account, ensure, eventually, named};
 use crate::engine::{DeliveredStatus, EngineError, Quotas, WaitFor};
-use crate::issue::{Around, BarKind, Command, FanOut, IssueDelivery, Scope};
+use crate::issue::{BarKind, Command, FanOut, IssueDelivery, Scope, ScopeEvent};
 use crate::store::Store;
 use crate::types::{Cause, DeliveryId, HoldScope, IssueId, Phase, Repository, Timestamp};
 
@@ -174,7 +174,7 @@ async fn a_repository_stays_held_under_a_new_name_also_over_a_restart() {
         engine.hold(&account(), scope, "repairs".into(), "me".into()).await.expect("durable");
         engine.deliver(&account(), issue_delivery("held", 5)).await.expect("durable");
         if by_fan_out {
-            engine.deliver_around(renaming(&held)).await.expect("durable");
+            engine.deliver_scope_event(renaming(&held)).await.expect("durable");
         } else {
             engine.deliver(&account(), renamed_since("later", 5)).await.expect("durable");
         }
@@ -195,7 +195,7 @@ async fn a_repository_stays_held_under_a_new_name_also_over_a_restart() {
 }
 
 fn renaming(formerly: &Repository) -> FanOut {
-    let news = Around::Renamed {
+    let news = ScopeEvent::Renamed {
         repository: Repository::trusted("octo/renamed"),
         formerly: Some(formerly.clone()),
         as_of: issue_delivery("any", 5).news.as_of,

@@ -1,9 +1,9 @@
 //! What deliveries mean: the fixtures as one table, and the rules one by one.
 
-mod around;
 mod commands;
 mod properties;
 mod rules;
+mod scope_event;
 mod transfers;
 
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 //!
 //! Domain types are not `Serialize`, so that a change of theirs is a decision about what is stored
 //! and not an accident. A value is in a column *or* in the body, never in both, so that the two
-//! cannot disagree; only the folded repositories, the text to search and what [`AroundColumns`]
+//! cannot disagree; only the folded repositories, the text to search and what [`ScopeColumns`]
 //! holds are derived copies.
 //! Decoding gives back exactly what was encoded; a property test holds this for every state.
 
@@ -95,12 +95,12 @@ pub(super) struct IssueRow<'a> {
     pub(super) repository: Option<String>,
     pub(super) search: Option<String>,
     pub(super) body: String,
-    pub(super) around: AroundColumns,
+    pub(super) scope_event: ScopeColumns,
 }
 
 /// The columns of `issue` by which news of a repository or an installation find it, and the wish
 /// that waits. They are filled whatever the phase, and hardly ever change.
-pub(super) struct AroundColumns {
+pub(super) struct ScopeColumns {
     pub(super) repository_id: Option<i64>,
     pub(super) installation_id: Option<i64>,
     pub(super) wish_at: Option<i64>,
@@ -108,7 +108,7 @@ pub(super) struct AroundColumns {
     pub(super) wish_repository: Option<String>,
 }
 
-impl AroundColumns {
+impl ScopeColumns {
     fn of(issue: &Issue) -> Self {
         let Issue { facts, wish, .. } = issue;
         let wish_repository = wish.as_ref().and(facts.repository.as_ref());
@@ -178,7 +178,7 @@ impl<'a> IssueRow<'a> {
                 search_text(&record.name, title, facts.repository.as_ref(), &record.id)
             }),
             body: serde_json::to_string(&body)?,
-            around: AroundColumns::of(issue),
+            scope_event: ScopeColumns::of(issue),
         })
     }
 }

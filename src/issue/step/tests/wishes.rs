@@ -5,7 +5,7 @@ use super::issue_deliveries::{applied, issue_delivery, labelled};
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
 use crate::issue::event::{
-    Around, Bar, BarKind, Command, Done, Effect, EnsureAsk, IssueEvent, IssueName, NotAsked,
+    Bar, BarKind, Command, Done, Effect, EnsureAsk, IssueEvent, IssueName, NotAsked, ScopeEvent,
     Trouble,
 };
 use crate::issue::state::{IssueState, StoppedBy};
@@ -89,8 +89,8 @@ fn who_ends_it_withdraws_the_wish() {
         issue_delivery("edited", Effect::Update, 70, false, true),
         issue_delivery("unlabeled", Effect::Stop("the label was taken off"), 70, true, false),
         issue_delivery("deleted", Effect::Delete, 70, true, true),
-        IssueEvent::Around {
-            news: Around::Stop("the repository was archived".into()),
+        IssueEvent::ScopeEvent {
+            news: ScopeEvent::Stop("the repository was archived".into()),
             delivery: DeliveryId::trusted("d"),
         },
     ] {
@@ -173,8 +173,8 @@ fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(issue_delivery("edited", Effect::Update, 10, true, true));
     let number = bench.issue.facts.number.expect("known");
-    let renamed = |name: &str, second: i64| IssueEvent::Around {
-        news: Around::Renamed {
+    let renamed = |name: &str, second: i64| IssueEvent::ScopeEvent {
+        news: ScopeEvent::Renamed {
             repository: Repository::trusted(name),
             formerly: None,
             as_of: Timestamp::from_unix_ms(1_800_000_000_000 + second * 1000),
@@ -195,7 +195,8 @@ fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
 fn a_label_that_was_renamed_is_not_there_any_more_until_github_says_so() {
     let mut bench = bench_in(None);
     bench.apply(issue_delivery("edited", Effect::Update, 5, true, true));
-    let gone = IssueEvent::Around { news: Around::LabelGone, delivery: DeliveryId::trusted("d") };
+    let gone =
+        IssueEvent::ScopeEvent { news: ScopeEvent::LabelGone, delivery: DeliveryId::trusted("d") };
     assert!(applied(&bench.apply(gone)));
     let reopened = issue_delivery(
         "reopened",

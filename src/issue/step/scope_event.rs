@@ -2,7 +2,7 @@
 //! that another home turned out to be the same issue.
 
 use crate::issue::commit::{DeliveryResult, Reply};
-use crate::issue::event::Around;
+use crate::issue::event::ScopeEvent;
 use crate::issue::state::{IssueState, Known, StoppedBy};
 use crate::sabotage::{Bug, on};
 use crate::types::{Alias, Cause, DeliveryId, HomeId};
@@ -11,10 +11,10 @@ use super::draft::Draft;
 
 impl Draft<'_> {
     /// GitHub told something of the issue's repository or installation.
-    pub fn around(&mut self, news: Around, delivery: &DeliveryId) {
+    pub fn scope_event(&mut self, news: ScopeEvent, delivery: &DeliveryId) {
         self.cause = Cause::Delivery(delivery.clone()).to_string();
         let (applied, reason) = match news {
-            Around::Renamed { repository, formerly: _, as_of } => {
+            ScopeEvent::Renamed { repository, formerly: _, as_of } => {
                 let facts = &mut self.issue.facts;
                 if facts.placed_as_of.is_some_and(|known| known > as_of) {
                     (false, "its place is known as of later".to_owned())
@@ -28,7 +28,7 @@ impl Draft<'_> {
                     (true, format!("its repository is {repository} now"))
                 }
             }
-            Around::Stop(why) => {
+            ScopeEvent::Stop(why) => {
                 let had = self.issue.wish.take().is_some();
                 match self.issue.state {
                     IssueState::Absent => (had, format!("{why}; there is no sandbox to stop")),
@@ -44,7 +44,7 @@ impl Draft<'_> {
                     }
                 }
             }
-            Around::LabelGone => match &mut self.issue.facts.labelled {
+            ScopeEvent::LabelGone => match &mut self.issue.facts.labelled {
                 // As of the same time: whatever GitHub says next of the label is newer.
                 Some(Known { value: value @ true, .. }) => {
                     *value = false;
@@ -52,7 +52,7 @@ impl Draft<'_> {
                 }
                 Some(_) | None => (false, "it did not carry the trigger label".to_owned()),
             },
-            Around::Noted(what) => (false, what),
+            ScopeEvent::Noted(what) => (false, what),
         };
         self.reply = Reply::Delivered(DeliveryResult { applied, reason });
     }
