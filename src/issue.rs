@@ -39,4 +39,4 @@ pub use event::{
     Scope, ScopeEvent, StepRules,
 };
 pub use restored::restored;
-pub use state::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};
+pub use state::{Facts, Issue, IssueState, Known, PendingStart, Record, Step, StoppedBy, Verb};

@@ -55,7 +55,7 @@ pub(crate) enum Bug {
     /// The last place under a quota is given twice.
     LastPlaceTwice,
     /// A wish that can be granted is dropped.
-    WishDropped,
+    PendingStartDropped,
     /// A transferred issue is another one.
     TransferRekeys,
     /// Of two homes of one issue both keep their sandbox.

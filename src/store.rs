@@ -129,10 +129,10 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<HomeId>, StoreError>;
 
-    /// Wishes that wait, at most `limit`, in a fair order: the longest waiting of each repository,
+    /// PendingStarts that wait, at most `limit`, in a fair order: the longest waiting of each repository,
     /// then the second of each, and so on; within a round the longest waiting first. Issues of no
     /// known repository take turns as one.
-    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError>;
+    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError>;
 
     /// Which of these sandboxes are known to be deleted.
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError>;
@@ -269,7 +269,7 @@ pub struct NumberedHome {
 
 /// A wish that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WishRow {
+pub struct PendingStartRow {
     /// Whose.
     pub home: HomeId,
     /// The account of the home.

@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 
 use crate::issue::{Bar, BarKind, Issue, IssueEvent};
 use crate::sabotage::{Bug, on};
-use crate::store::WishRow;
+use crate::store::PendingStartRow;
 use crate::types::{AccountName, Hold, HoldScope, HomeId, IssueId, Repository};
 
 use super::actor::Message;
@@ -34,7 +34,7 @@ use held::Held;
 
 /// How many wishes are looked at in one round.
 const ROUND_LEN_MAX: usize = 1_000;
-/// Wishes are looked at this often even where nothing is known to have changed.
+/// PendingStarts are looked at this often even where nothing is known to have changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// How many live sandboxes there may be; 0 is no limit.
@@ -252,11 +252,11 @@ impl Admission {
     }
 
     /// Which of these wishes can be granted now, in their order.
-    fn grantable(&self, wishes: Vec<WishRow>) -> Vec<HomeId> {
+    fn grantable(&self, pending_starts: Vec<PendingStartRow>) -> Vec<HomeId> {
         let inner = self.lock();
         let mut places = inner.places.clone();
         let mut can = Vec::new();
-        for WishRow { home, account, repository, .. } in wishes {
+        for PendingStartRow { home, account, repository, .. } in pending_starts {
             let has_place = places.of_home.contains_key(&home);
             if inner.held.covers(home, &account, repository.as_deref())
                 || !has_place && places.full(self.quotas, &account, repository.as_deref()).is_some()
@@ -302,10 +302,10 @@ fn barred(hold: &Hold) -> Bar {
 /// Grants wishes as places come free and holds are released, for ever.
 pub(super) async fn grant(core: Arc<Core>) {
     loop {
-        match core.store.wishes(ROUND_LEN_MAX).await {
-            Ok(wishes) if wishes.is_empty() => {}
-            Ok(wishes) => {
-                for home in core.admission.grantable(wishes) {
+        match core.store.pending_starts(ROUND_LEN_MAX).await {
+            Ok(pending_starts) if pending_starts.is_empty() => {}
+            Ok(pending_starts) => {
+                for home in core.admission.grantable(pending_starts) {
                     let message = || Message::Event {
                         event: Box::new(IssueEvent::Granted),
                         reply: None,
@@ -328,7 +328,7 @@ pub(super) async fn grant(core: Arc<Core>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::issue::{Moment, Wish};
+    use crate::issue::{Moment, PendingStart};
     use crate::types::{Alias, IssueNumber, Timestamp};
 
     fn issue(home: i64, repository: &str) -> Issue {
@@ -352,13 +352,14 @@ mod tests {
             may_hurry: false,
             bar: None,
         };
-        let wish = Wish { since: moment.now, why: "a test".into(), template: None };
-        issue.wish = Some(wish);
+        let pending_start =
+            PendingStart { since: moment.now, why: "a test".into(), template: None };
+        issue.pending_start = Some(pending_start);
         crate::issue::step::step(&issue, IssueEvent::Granted, &moment).issue
     }
 
-    fn wish(home: i64, repository: &str) -> WishRow {
-        WishRow {
+    fn pending_start(home: i64, repository: &str) -> PendingStartRow {
+        PendingStartRow {
             home: HomeId(home),
             account: AccountName::default_account(),
             repository: Some(repository.into()),
@@ -518,7 +519,7 @@ mod tests {
         assert_eq!(bar(&admission, &issue(1, "o/r")), None, "it came to nothing");
         admission.named(HomeId(1), &ids, None);
         admission.named(HomeId(1), &[], Some(HomeId(2)));
-        assert_eq!(admission.grantable(vec![wish(1, "o/r"), wish(2, "o/r")]), []);
+        assert_eq!(admission.grantable(vec![pending_start(1, "o/r"), pending_start(2, "o/r")]), []);
         for id in ids {
             assert!(bar(&admission, &issue(1, "o/r")).is_some(), "by its new id");
             assert!(bar(&admission, &issue(2, "o/r")).is_some(), "and whoever it is the same as");
@@ -533,16 +534,16 @@ mod tests {
         let admission = Admission::new(Quotas { account: 3, repository: 1, ..Quotas::default() });
         assert_eq!(bar(&admission, &issue(1, "o/full")), None);
         admission.put(hold(HoldScope::Repository(Repository::trusted("o/held"))), None);
-        let wishes = vec![
-            wish(2, "o/full"),
-            wish(3, "o/held"),
-            wish(4, "o/a"),
-            wish(5, "o/a"),
-            wish(6, "o/b"),
-            wish(7, "o/c"),
-            wish(1, "o/full"),
+        let pending_starts = vec![
+            pending_start(2, "o/full"),
+            pending_start(3, "o/held"),
+            pending_start(4, "o/a"),
+            pending_start(5, "o/a"),
+            pending_start(6, "o/b"),
+            pending_start(7, "o/c"),
+            pending_start(1, "o/full"),
         ];
-        let can = admission.grantable(wishes);
+        let can = admission.grantable(pending_starts);
         assert_eq!(can, [HomeId(4), HomeId(6), HomeId(1)], "one has its place already");
     }
 }

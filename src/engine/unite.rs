@@ -257,7 +257,7 @@ fn rank(issue: &Issue, by_id: Option<HomeId>) -> (u8, i64, bool, HomeId) {
         | IssueState::Starting { .. }
         | IssueState::Failed { .. } => 0,
         IssueState::Deleting { .. } => 1,
-        IssueState::Absent if issue.wish.is_some() => 2,
+        IssueState::Absent if issue.pending_start.is_some() => 2,
         IssueState::Absent => 3,
     };
     (class, created, by_id != Some(issue.home), issue.home)

@@ -1,6 +1,6 @@
 //! The whole lifecycle, synchronous and pure: one event in, one [`Commit`] out.
 //!
-//! This file only dispatches. What callers may want is in `wish` (ensure, commands, work), what
+//! This file only dispatches. What callers may want is in `pending_start` (ensure, commands, work), what
 //! GitHub tells in `issue_delivery` (of the issue) and `scope_event` (of its repository, and of other homes that
 //! are the same issue); what providers answer is in `answer`, by phase, and what sweeps see in
 //! `observed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow) and
@@ -14,9 +14,9 @@ mod draft;
 mod issue_delivery;
 mod life;
 mod observed;
+mod pending_start;
 mod recover;
 mod scope_event;
-mod wish;
 
 use super::commit::Commit;
 use super::event::{IssueEvent, Moment};

@@ -50,7 +50,8 @@ use writer::Writer;
 
 use super::{
     CommitError, DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, Look, LookAsk,
-    Page, PageAsk, PendingRow, PruneAsk, SandboxFilter, Store, StoreError, Stray, WishRow, Write,
+    Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, Stray,
+    Write,
 };
 use crate::issue::{FanOut, Issue, Scope};
 use crate::types::{
@@ -224,8 +225,8 @@ impl Store for SqliteStore {
         self.readers.read(|conn| read::homes(conn, scope, after, limit))
     }
 
-    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError> {
-        self.readers.read(|conn| read::wishes(conn, limit))
+    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError> {
+        self.readers.read(|conn| read::pending_starts(conn, limit))
     }
 
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {

@@ -174,8 +174,8 @@ impl Store for MoodyStore {
         self.read()?.homes(scope, after, limit).await
     }
 
-    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError> {
-        self.read()?.wishes(limit).await
+    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError> {
+        self.read()?.pending_starts(limit).await
     }
 
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {

@@ -5,9 +5,9 @@
 
 use std::collections::HashSet;
 
-use issuebox::issue::{Issue, IssueState, Scope, Wish};
+use issuebox::issue::{Issue, IssueState, PendingStart, Scope};
 use issuebox::store::{
-    CommitError, HOMES_RESERVED_MAX, LookAsk, NumberedHome, Store, Stray, WishRow, Write,
+    CommitError, HOMES_RESERVED_MAX, LookAsk, NumberedHome, PendingStartRow, Store, Stray, Write,
 };
 use issuebox::types::{
     AccountName, Alias, ExternalId, Generation, Hold, HoldScope, HomeId, IssueId, IssueNumber,
@@ -182,7 +182,8 @@ pub async fn issues_are_found_by_what_is_around_them(world: &dyn World) {
 
 pub async fn wishes_take_turns_by_repository(world: &dyn World) {
     let store = world.open();
-    let wish = |since| Wish { since: at(since), why: "asked".into(), template: None };
+    let pending_start =
+        |since| PendingStart { since: at(since), why: "asked".into(), template: None };
     let mut expected = Vec::new();
     // One repository asks for much before another, in two spellings; one issue has none.
     for (repository, since, turn) in [
@@ -196,12 +197,12 @@ pub async fn wishes_take_turns_by_repository(world: &dyn World) {
     ] {
         let mut issue = creating(&account(), store.next_home());
         issue.facts.repository = repository.map(Repository::trusted);
-        issue.wish = Some(wish(since));
+        issue.pending_start = Some(pending_start(since));
         if since % 2 == 0 {
             issue.state = IssueState::Absent;
         }
         store_next(&*store, issue.clone()).await;
-        let row = WishRow {
+        let row = PendingStartRow {
             home: issue.home,
             account: account(),
             repository: repository.map(str::to_lowercase),
@@ -212,18 +213,22 @@ pub async fn wishes_take_turns_by_repository(world: &dyn World) {
     store_first(&*store).await;
     expected.sort_by_key(|(turn, row)| (*turn, row.since));
     let expected: Vec<_> = expected.into_iter().map(|(_, row)| row).collect();
-    assert_eq!(store.wishes(100).await, Ok(expected.clone()));
-    assert_eq!(store.wishes(3).await, Ok(expected[..3].to_vec()));
+    assert_eq!(store.pending_starts(100).await, Ok(expected.clone()));
+    assert_eq!(store.pending_starts(3).await, Ok(expected[..3].to_vec()));
 
     // Granted: the second of that repository moves up.
     let first = store.load(expected[0].home).await.expect("reads").expect("is there");
-    store_next(&*store, changed(&first, |issue| issue.wish = None)).await;
-    let left = store.wishes(100).await.expect("reads");
+    store_next(&*store, changed(&first, |issue| issue.pending_start = None)).await;
+    let left = store.pending_starts(100).await.expect("reads");
     assert_eq!(left.len(), expected.len() - 1);
     assert_eq!(left[0].since, at(2));
     // And a running one may come to wish again.
-    store_next(&*store, running(&changed(&first, |issue| issue.wish = Some(wish(0))))).await;
-    assert_eq!(store.wishes(1).await.map(|rows| rows[0].since), Ok(at(0)));
+    store_next(
+        &*store,
+        running(&changed(&first, |issue| issue.pending_start = Some(pending_start(0)))),
+    )
+    .await;
+    assert_eq!(store.pending_starts(1).await.map(|rows| rows[0].since), Ok(at(0)));
 }
 
 pub async fn holds_are_kept_until_they_are_released(world: &dyn World) {

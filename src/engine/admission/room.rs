@@ -55,6 +55,7 @@ fn provider_of<'a>(
         | IssueState::Starting { record, .. }
         | IssueState::Failed { record, .. } => Some(&record.template),
     };
-    let wished = issue.wish.as_ref().and_then(|wish| wish.template.as_ref());
+    let wished =
+        issue.pending_start.as_ref().and_then(|pending_start| pending_start.template.as_ref());
     &there.or(asked).or(wished).unwrap_or(default).provider
 }

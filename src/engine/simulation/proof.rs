@@ -52,7 +52,7 @@ noticed! {
     a_create_that_is_forgotten_by_force_is_noticed: ForceForgetsCreate near 102,
     a_hold_that_is_not_in_force_is_noticed: HoldNotInForce near 0,
     a_last_place_that_is_given_twice_is_noticed: LastPlaceTwice near 0,
-    a_wish_that_is_dropped_is_noticed: WishDropped near 0,
+    a_wish_that_is_dropped_is_noticed: PendingStartDropped near 0,
     a_transfer_that_rekeys_is_noticed: TransferRekeys near 0,
     a_union_that_keeps_both_is_noticed: UnionKeepsBoth near 490,
     a_union_that_forgets_is_noticed: UnionForgets near 1885,

@@ -199,7 +199,9 @@ impl Inner {
                 !up
             } else if truth.labelled && !self.weather.scope_events {
                 // It has one, or waits for a place.
-                issue.generation == Generation(0) || phase.is_some() || issue.wish.is_some()
+                issue.generation == Generation(0)
+                    || phase.is_some()
+                    || issue.pending_start.is_some()
             } else {
                 true
             };

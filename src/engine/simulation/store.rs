@@ -18,7 +18,7 @@ use super::world::{Effect, Inner, Life};
 use crate::issue::{FanOut, Issue, Scope};
 use crate::store::{
     CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk, Page,
-    PageAsk, PendingRow, PruneAsk, SandboxFilter, Store, StoreError, Stray, WishRow, Write,
+    PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, Stray, Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
@@ -292,8 +292,8 @@ impl Store for SimStore {
         self.read(|inner| inner.rows.homes(scope, after, limit)).await
     }
 
-    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError> {
-        self.read(|inner| inner.rows.wishes(limit)).await
+    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError> {
+        self.read(|inner| inner.rows.pending_starts(limit)).await
     }
 
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {

@@ -6,7 +6,7 @@ use crate::issue::{FanOut, Issue, Scope};
 use crate::sabotage::{Bug, on};
 use crate::store::{
     CommitError, DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, PENDING_TRIES_MAX,
-    PendingRow, Stray, WishRow, Write,
+    PendingRow, PendingStartRow, Stray, Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, ProviderName,
@@ -143,29 +143,29 @@ impl Rows {
         later.filter(concerned).map(|issue| issue.home).take(limit).collect()
     }
 
-    pub fn wishes(&self, limit: usize) -> Vec<WishRow> {
+    pub fn pending_starts(&self, limit: usize) -> Vec<PendingStartRow> {
         let row = |issue: &Issue| {
-            Some(WishRow {
+            Some(PendingStartRow {
                 home: issue.home,
                 account: issue.account.clone(),
                 repository: issue.facts.repository.as_ref().map(Repository::folded),
-                since: issue.wish.as_ref()?.since,
+                since: issue.pending_start.as_ref()?.since,
             })
         };
-        let mut wishes: Vec<_> = self.issues.values().filter_map(row).collect();
-        wishes.sort_by_key(|wish| (wish.since, wish.home));
+        let mut pending_starts: Vec<_> = self.issues.values().filter_map(row).collect();
+        pending_starts.sort_by_key(|pending_start| (pending_start.since, pending_start.home));
         let mut turns = HashMap::new();
-        let mut fair: Vec<_> = wishes
+        let mut fair: Vec<_> = pending_starts
             .into_iter()
-            .map(|wish| {
-                let group = (wish.account.clone(), wish.repository.clone());
+            .map(|pending_start| {
+                let group = (pending_start.account.clone(), pending_start.repository.clone());
                 let turn = turns.entry(group).or_insert(0_usize);
                 *turn += 1;
-                (*turn, wish)
+                (*turn, pending_start)
             })
             .collect();
         fair.sort_by_key(|(turn, _)| *turn);
-        fair.into_iter().map(|(_, wish)| wish).take(limit).collect()
+        fair.into_iter().map(|(_, pending_start)| pending_start).take(limit).collect()
     }
 
     pub fn deleted(&self, ids: &[SandboxId]) -> HashSet<SandboxId> {

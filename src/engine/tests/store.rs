@@ -13,7 +13,7 @@ use super::rows::Rows;
 use crate::issue::{FanOut, Issue, Scope};
 use crate::store::{
     CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk, Page,
-    PageAsk, PendingRow, PruneAsk, SandboxFilter, Store, StoreError, Stray, WishRow, Write,
+    PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, Stray, Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
@@ -229,8 +229,8 @@ impl Store for HeldStore {
         Ok(self.rows().homes(scope, after, limit))
     }
 
-    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError> {
-        Ok(self.rows().wishes(limit))
+    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError> {
+        Ok(self.rows().pending_starts(limit))
     }
 
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {

@@ -139,7 +139,7 @@ impl Draft<'_> {
             (Ok(Done::Down), Goal::Running) if self.moment.bar.is_some() => {
                 let state = IssueState::Stopped { record, external_id, by };
                 self.enter(Some(Phase::Stopping), state, stopped_reason(by).to_owned());
-                return self.wish("asked for while it was being stopped", None);
+                return self.pending_start("asked for while it was being stopped", None);
             }
             (Ok(Done::Down), Goal::Running) => {
                 let reason = "it is down; it was asked for meanwhile".to_owned();

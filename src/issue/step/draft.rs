@@ -256,7 +256,7 @@ impl<'a> Draft<'a> {
         };
         self.issue.generation = generation;
         self.issue.may_land_until = None;
-        self.issue.wish = None;
+        self.issue.pending_start = None;
         self.issue.delete_due = None;
         // A provider that enforces names tells by itself when something has the name already; any
         // other is looked at first.
@@ -335,7 +335,7 @@ impl<'a> Draft<'a> {
         let Some(template) = next else { return };
         let why = "asked for while the last one was being deleted";
         if self.moment.bar.is_some() {
-            return self.wish(why, Some(template));
+            return self.pending_start(why, Some(template));
         }
         let mode = template.mode;
         self.begin(template, mode, why.to_owned());

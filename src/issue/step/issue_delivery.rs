@@ -176,14 +176,14 @@ impl Draft<'_> {
         if facts.ended_by_person_at.is_some_and(later) {
             return ignored("a person stopped or deleted it later");
         }
-        self.grant_or_wish(kind.describe())
+        self.grant_or_wait(kind.describe())
     }
 
     /// Wants a running sandbox; where a hold or a quota forbids it now, the wish stays.
-    fn grant_or_wish(&mut self, why: &str) -> DeliveryResult {
+    fn grant_or_wait(&mut self, why: &str) -> DeliveryResult {
         if let Some(bar) = self.bar_to_begin() {
             let reason = format!("{why}; it waits: {}", bar.reason);
-            self.wish(why, None);
+            self.pending_start(why, None);
             return applied(reason);
         }
         let (_, reason) = self.want_running(None, None, why);
@@ -210,7 +210,7 @@ impl Draft<'_> {
             return ignored("the issue has no sandbox");
         };
         match command {
-            Command::Start if self.bars(command) => self.grant_or_wish(why),
+            Command::Start if self.bars(command) => self.grant_or_wait(why),
             Command::Retry if self.bars(command) => {
                 let bar = self.moment.bar.as_ref().map(|bar| bar.reason.as_str());
                 ignored(format!("it cannot be tried again now: {}", bar.unwrap_or_default()))

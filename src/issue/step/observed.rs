@@ -196,7 +196,7 @@ impl Draft<'_> {
         };
         self.aliases = claims;
         self.issue.generation = owner.generation;
-        self.issue.wish = None;
+        self.issue.pending_start = None;
         self.enter(None, state, "adopted: a person decided that it is this issue's".to_owned());
         self.reply = Reply::Accepted;
     }

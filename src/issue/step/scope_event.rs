@@ -29,7 +29,7 @@ impl Draft<'_> {
                 }
             }
             ScopeEvent::Stop(why) => {
-                let had = self.issue.wish.take().is_some();
+                let had = self.issue.pending_start.take().is_some();
                 match self.issue.state {
                     IssueState::Absent => (had, format!("{why}; there is no sandbox to stop")),
                     IssueState::Creating { .. }
@@ -64,7 +64,7 @@ impl Draft<'_> {
         let wanted = self.issue.is_asked_for();
         self.issue.merged_into = Some(into);
         self.names_go_to = Some(into);
-        self.issue.wish = None;
+        self.issue.pending_start = None;
         if !on(Bug::UnionKeepsBoth) {
             self.delete("it is the same issue as one that has an older sandbox");
         }

@@ -4,11 +4,11 @@ mod answers;
 mod issue_deliveries;
 mod life;
 mod model;
+mod pending_starts;
 mod properties;
 mod sights;
 mod tables;
 mod unions;
-mod wishes;
 
 use std::collections::HashMap;
 use std::time::Duration;

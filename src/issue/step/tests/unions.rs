@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Bench;
 use super::issue_deliveries::{applied, issue_delivery};
+use super::pending_starts::{commented, from_repository};
 use super::tables::bench_in;
-use super::wishes::{commented, from_repository};
 use crate::issue::commit::Reply;
 use crate::issue::event::{Command, Effect, IssueEvent, Trouble};
 use crate::issue::restored;

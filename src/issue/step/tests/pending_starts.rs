@@ -59,17 +59,21 @@ fn a_deliverys_wish_stays_and_is_granted() {
         let commit = bench.apply(labelled(60));
         assert!(applied(&commit) && reason(&commit).contains("the server is held"), "{commit:?}");
         assert_eq!(bench.issue.state.phase(), phase);
-        let since = bench.issue.wish.as_ref().expect("a wish").since;
+        let since = bench.issue.pending_start.as_ref().expect("a wish").since;
         bench.now = bench.now.after(std::time::Duration::from_secs(5));
         bench.apply(labelled(61));
-        assert_eq!(bench.issue.wish.as_ref().map(|w| w.since), Some(since), "its place in the row");
+        assert_eq!(
+            bench.issue.pending_start.as_ref().map(|w| w.since),
+            Some(since),
+            "its place in the row"
+        );
         assert!(!bench.apply(IssueEvent::Granted).changed, "still held");
         bench.bar = None;
         bench.issue.delete_due = Some(bench.now);
         let commit = bench.apply(IssueEvent::Granted);
         assert!(commit.call.is_some(), "{phase:?}");
         assert_eq!(bench.issue.delete_due, None, "somebody wants it");
-        assert_eq!(bench.issue.wish, None);
+        assert_eq!(bench.issue.pending_start, None);
         assert!(!bench.apply(IssueEvent::Granted).changed, "once");
     }
 }
@@ -80,7 +84,7 @@ fn who_ends_it_withdraws_the_wish() {
         let mut bench = bench_in(None);
         bench.bar = bar();
         bench.apply(labelled(60));
-        assert!(bench.issue.wish.is_some());
+        assert!(bench.issue.pending_start.is_some());
         bench
     };
     for ending in [
@@ -96,7 +100,7 @@ fn who_ends_it_withdraws_the_wish() {
     ] {
         let mut bench = wishing();
         bench.apply(ending.clone());
-        assert_eq!(bench.issue.wish, None, "{ending:?}");
+        assert_eq!(bench.issue.pending_start, None, "{ending:?}");
         bench.bar = None;
         assert!(!bench.apply(IssueEvent::Granted).changed);
     }
@@ -109,7 +113,7 @@ fn what_was_queued_behind_a_stop_or_a_delete_becomes_a_wish_when_held_meanwhile(
     bench.bar = bar();
     assert_eq!(bench.answer(Ok(Done::Down)).call, None);
     assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. }));
-    assert!(bench.issue.wish.is_some());
+    assert!(bench.issue.pending_start.is_some());
 
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.ensure();
@@ -225,7 +229,7 @@ fn a_merged_home_deletes_its_sandbox_gives_its_names_away_and_makes_nothing_more
     // Nor from a wish that came too late to be told where the issue lives now.
     bench.bar = bar();
     bench.apply(labelled(60));
-    assert!(bench.issue.wish.is_some());
+    assert!(bench.issue.pending_start.is_some());
     bench.bar = None;
     assert_eq!(bench.apply(IssueEvent::Granted).call, None);
     assert_eq!(bench.issue.state, IssueState::Absent);
@@ -234,7 +238,7 @@ fn a_merged_home_deletes_its_sandbox_gives_its_names_away_and_makes_nothing_more
 #[test]
 fn a_home_that_gives_way_says_whether_it_was_asked_for() {
     let merged = || IssueEvent::Merged { into: HomeId(9), cause: Cause::Service("test") };
-    for (phase, wishes, wanted) in [
+    for (phase, pending_starts, wanted) in [
         (None, false, false),
         (None, true, true),
         (Some(Phase::Running), false, true),
@@ -242,11 +246,15 @@ fn a_home_that_gives_way_says_whether_it_was_asked_for() {
         (Some(Phase::Stopped), true, true),
     ] {
         let mut bench = bench_in(phase);
-        if wishes {
+        if pending_starts {
             bench.bar = bar();
             bench.apply(labelled(60));
         }
-        assert_eq!(bench.apply(merged()).reply, Reply::Merged { wanted }, "{phase:?} {wishes}");
+        assert_eq!(
+            bench.apply(merged()).reply,
+            Reply::Merged { wanted },
+            "{phase:?} {pending_starts}"
+        );
     }
 }
 
@@ -396,7 +404,7 @@ fn comments_that_would_begin_something_wait_or_are_told_why_not() {
     let mut bench = bench_in(Some(Phase::Stopped));
     bench.bar = bar();
     let commit = bench.apply(commented(Effect::Command(Command::Start), 1));
-    assert!(applied(&commit) && commit.call.is_none() && bench.issue.wish.is_some());
+    assert!(applied(&commit) && commit.call.is_none() && bench.issue.pending_start.is_some());
     let mut bench = bench_in(Some(Phase::Failed));
     bench.bar = bar();
     let commit = bench.apply(commented(Effect::Command(Command::Retry), 1));

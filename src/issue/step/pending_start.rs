@@ -2,7 +2,7 @@
 
 use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{Bar, Command, CommandAsk, EnsureAsk};
-use crate::issue::state::{Goal, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};
+use crate::issue::state::{Goal, IssueState, Known, PendingStart, Record, Step, StoppedBy, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{
     Attempt, Cause, ExternalId, Mode, Outcome, Phase, ProviderStep, SandboxId, Template, Wanted,
@@ -67,12 +67,12 @@ impl Draft<'_> {
     }
 
     /// Keeps a wish that something forbids now, to be granted once nothing does.
-    pub fn wish(&mut self, why: &str, template: Option<Template>) {
+    pub fn pending_start(&mut self, why: &str, template: Option<Template>) {
         let Some(bar) = &self.moment.bar else { return };
-        if self.issue.wish.is_none() {
+        if self.issue.pending_start.is_none() {
             let reason = format!("it waits: {}", bar.reason);
             let (since, why) = (self.now(), why.to_owned());
-            self.issue.wish = Some(Wish { since, why, template });
+            self.issue.pending_start = Some(PendingStart { since, why, template });
             self.tell(reason);
         }
     }
@@ -83,8 +83,10 @@ impl Draft<'_> {
         if self.bar_to_begin().is_some() {
             return;
         }
-        let Some(Wish { why, template, .. }) = self.issue.wish.take() else { return };
-        if self.issue.merged_into.is_none() && !on(Bug::WishDropped) {
+        let Some(PendingStart { why, template, .. }) = self.issue.pending_start.take() else {
+            return;
+        };
+        if self.issue.merged_into.is_none() && !on(Bug::PendingStartDropped) {
             self.want_running(template, None, &why);
             self.issue.delete_due = None;
         }
@@ -98,7 +100,7 @@ impl Draft<'_> {
         mode: Option<Mode>,
         why: &str,
     ) -> (Outcome, String) {
-        self.issue.wish = None;
+        self.issue.pending_start = None;
         let wanted = self.issue.state.wanted();
         let goal = Goal::Running;
         let answer = match self.take_state() {
@@ -147,7 +149,7 @@ impl Draft<'_> {
                 (Outcome::Queued, "it is being deleted; a new one is made after that".to_owned())
             }
         };
-        self.tell_wish(wanted, why);
+        self.record_pending_start(wanted, why);
         answer
     }
 
@@ -226,14 +228,14 @@ impl Draft<'_> {
         if !on(Bug::ForceForgetsCreate) {
             self.issue.may_land_until = self.issue.may_land_until.max(record.may_land_until);
         }
-        self.issue.wish = None;
+        self.issue.pending_start = None;
         let reason = "given up by force: the provider has not confirmed that it is gone";
         self.end(from, record, external_id, reason.to_owned());
     }
 
     /// Sets the wish to *stopped*.
     pub fn want_stopped(&mut self, by: StoppedBy, why: &str) {
-        self.issue.wish = None;
+        self.issue.pending_start = None;
         let wanted = self.issue.state.wanted();
         match self.take_state() {
             IssueState::Absent => {}
@@ -267,12 +269,12 @@ impl Draft<'_> {
                 self.keep(IssueState::Deleting { record, external_id, step, failure, next });
             }
         }
-        self.tell_wish(wanted, why);
+        self.record_pending_start(wanted, why);
     }
 
     /// A wish that changed without a step of its own is told all the same: the step that it leads
     /// to comes later, and would not say whose wish it was.
-    fn tell_wish(&mut self, before: Wanted, why: &str) {
+    fn record_pending_start(&mut self, before: Wanted, why: &str) {
         let now = self.issue.state.wanted();
         if now != before {
             self.tell(format!("wanted {now} from now on: {why}"));
@@ -342,7 +344,7 @@ impl Draft<'_> {
 
     /// Accepts a delete, which is final: the sandbox shows *deleting* at once and ends absent.
     pub fn delete(&mut self, why: &str) {
-        self.issue.wish = None;
+        self.issue.pending_start = None;
         let reason = format!("deleting: {why}");
         let from = self.issue.state.phase();
         let (record, external_id, in_flight) = match self.take_state() {
