@@ -312,7 +312,7 @@ impl IssueActor {
             jitter_permille: self.core.ids.jitter_permille(),
             unix_ns: self.core.ids.unix_ns(),
             may_hurry: self.certain && self.outbox.is_empty(),
-            bar: self.core.bar(issue, &event),
+            denial: self.core.denial(issue, &event),
         };
         let commit = step(issue, event, &moment);
         if let Some((from, to)) = renamed(issue, &commit.issue) {
@@ -351,7 +351,7 @@ impl IssueActor {
             | Reply::OtherPlace
             | Reply::Accepted
             | Reply::AlreadyAbsent
-            | Reply::Barred(_)
+            | Reply::Denied(_)
             | Reply::Merged { .. }
             | Reply::Refused(_) => row,
         });

@@ -1,7 +1,7 @@
 //! What may begin: holds that people put on, quotas of live sandboxes, and the room that a provider
 //! has ([`room`]).
 //!
-//! A step that could make or start a sandbox is told beforehand what forbids it ([`Bar`]), and the
+//! A step that could make or start a sandbox is told beforehand what forbids it ([`Denial`]), and the
 //! lifecycle decides. A place under the quotas is *reserved* when the step is told that nothing
 //! forbids it, and given back after the step where no sandbox came of it; both under one lock, so
 //! that two issues never get the last place. A home that has a live sandbox keeps its place until
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::issue::{Bar, BarKind, Issue, IssueEvent};
+use crate::issue::{Denial, DenialKind, Issue, IssueEvent};
 use crate::sabotage::{Bug, on};
 use crate::store::PendingStartRow;
 use crate::types::{AccountName, Hold, HoldScope, HomeId, IssueId, Repository};
@@ -155,14 +155,14 @@ impl Admission {
     /// What forbids to make or start a sandbox for this issue, of which an event may be the first
     /// to say what repository it is in. Where nothing does, it has a place under the quotas now;
     /// [`Self::settle`] must follow.
-    pub fn bar(&self, issue: &Issue, event: &IssueEvent) -> Option<Bar> {
+    pub fn denial(&self, issue: &Issue, event: &IssueEvent) -> Option<Denial> {
         // The event may know better where the issue is now; a hold on either place counts.
         let (told, known) = (repository_in(event), issue.facts.repository.as_ref());
         let repository = told.or(known);
         let mut inner = self.lock();
         let hold = |repository| inner.held.on(issue, event, repository);
         if let Some(hold) = hold(told).or_else(|| hold(known)) {
-            return Some(barred(hold));
+            return Some(denied(hold));
         }
         if self.quotas.is_unlimited() || inner.places.of_home.contains_key(&issue.home) {
             return None;
@@ -172,7 +172,7 @@ impl Admission {
         let known = known.map(Repository::folded);
         let full = |name: Option<&str>| inner.places.full(self.quotas, &issue.account, name);
         match full(repository.as_deref()).or_else(|| full(known.as_deref())) {
-            Some(reason) => Some(Bar { kind: BarKind::Quota, reason }),
+            Some(reason) => Some(Denial { kind: DenialKind::Quota, reason }),
             None => {
                 inner.places.take(issue.home, &issue.account, repository);
                 inner.reserved = Some(issue.home);
@@ -293,10 +293,10 @@ fn repository_in(event: &IssueEvent) -> Option<&Repository> {
     }
 }
 
-fn barred(hold: &Hold) -> Bar {
+fn denied(hold: &Hold) -> Denial {
     let why = if hold.reason.is_empty() { String::new() } else { format!(": {}", hold.reason) };
     let reason = format!("{} is held by {} since {}{why}", hold.scope, hold.by, hold.since);
-    Bar { kind: BarKind::Held, reason }
+    Denial { kind: DenialKind::Held, reason }
 }
 
 /// Grants wishes as places come free and holds are released, for ever.
@@ -350,7 +350,7 @@ mod tests {
             jitter_permille: 0,
             unix_ns: 0,
             may_hurry: false,
-            bar: None,
+            denial: None,
         };
         let pending_start =
             PendingStart { since: moment.now, why: "a test".into(), template: None };
@@ -372,12 +372,12 @@ mod tests {
         Hold { scope, reason, since: Timestamp::from_unix_ms(0), by, followed_to: None }
     }
 
-    fn bar(admission: &Admission, issue: &Issue) -> Option<Bar> {
-        admission.bar(issue, &IssueEvent::Granted)
+    fn denial(admission: &Admission, issue: &Issue) -> Option<Denial> {
+        admission.denial(issue, &IssueEvent::Granted)
     }
 
-    fn kind(bar: Option<Bar>) -> Option<BarKind> {
-        bar.map(|bar| bar.kind)
+    fn kind(denial: Option<Denial>) -> Option<DenialKind> {
+        denial.map(|denial| denial.kind)
     }
 
     #[test]
@@ -388,28 +388,36 @@ mod tests {
             Quotas { server: 2, ..Quotas::default() },
         ] {
             let admission = Admission::new(quotas);
-            assert_eq!(kind(bar(&admission, &issue(1, "o/r"))), None);
-            assert_eq!(kind(bar(&admission, &issue(2, "O/R"))), None);
-            assert_eq!(kind(bar(&admission, &issue(3, "o/r"))), Some(BarKind::Quota), "{quotas:?}");
-            assert_eq!(kind(bar(&admission, &issue(1, "o/r"))), None, "it has a place already");
+            assert_eq!(kind(denial(&admission, &issue(1, "o/r"))), None);
+            assert_eq!(kind(denial(&admission, &issue(2, "O/R"))), None);
+            assert_eq!(
+                kind(denial(&admission, &issue(3, "o/r"))),
+                Some(DenialKind::Quota),
+                "{quotas:?}"
+            );
+            assert_eq!(kind(denial(&admission, &issue(1, "o/r"))), None, "it has a place already");
             // No sandbox came of the second one.
             admission.settle(&issue(2, "o/r"));
-            assert_eq!(kind(bar(&admission, &issue(3, "o/r"))), None, "{quotas:?}");
+            assert_eq!(kind(denial(&admission, &issue(3, "o/r"))), None, "{quotas:?}");
             admission.settle(&running(issue(3, "o/r")));
             admission.settle(&issue(3, "o/r"));
-            assert_eq!(kind(bar(&admission, &issue(4, "o/r"))), Some(BarKind::Quota), "not yet");
+            assert_eq!(
+                kind(denial(&admission, &issue(4, "o/r"))),
+                Some(DenialKind::Quota),
+                "not yet"
+            );
             admission.leave(HomeId(3));
             admission.leave(HomeId(3));
-            assert_eq!(kind(bar(&admission, &issue(4, "o/r"))), None);
-            assert_eq!(kind(bar(&admission, &issue(5, "o/r"))), Some(BarKind::Quota));
+            assert_eq!(kind(denial(&admission, &issue(4, "o/r"))), None);
+            assert_eq!(kind(denial(&admission, &issue(5, "o/r"))), Some(DenialKind::Quota));
         }
         let admission = Admission::new(Quotas { repository: 1, ..Quotas::default() });
-        assert_eq!(kind(bar(&admission, &issue(1, "o/r"))), None);
+        assert_eq!(kind(denial(&admission, &issue(1, "o/r"))), None);
         admission.settle(&running(issue(1, "o/moved")));
-        assert_eq!(kind(bar(&admission, &issue(3, "o/r"))), None, "its repository was renamed");
+        assert_eq!(kind(denial(&admission, &issue(3, "o/r"))), None, "its repository was renamed");
         admission.settle(&issue(3, "o/r"));
         admission.settle(&running(issue(1, "o/r")));
-        assert_eq!(kind(bar(&admission, &issue(2, "o/s"))), None, "another repository");
+        assert_eq!(kind(denial(&admission, &issue(2, "o/s"))), None, "another repository");
         // What comes late may tell of where the issue was before.
         let before = (Repository::trusted("o/before"), IssueNumber(4));
         let late = IssueEvent::Ensure(crate::issue::event::EnsureAsk {
@@ -420,7 +428,7 @@ mod tests {
             claims: Vec::new(),
             cause: crate::types::Cause::Service("test"),
         });
-        assert_eq!(kind(admission.bar(&issue(4, "o/r"), &late)), Some(BarKind::Quota));
+        assert_eq!(kind(admission.denial(&issue(4, "o/r"), &late)), Some(DenialKind::Quota));
     }
 
     #[test]
@@ -434,26 +442,26 @@ mod tests {
         ] {
             let admission = Admission::new(Quotas::default());
             admission.put(hold(scope.clone()), None);
-            let told = bar(&admission, &issue(1, "octo/hello")).expect("held");
-            assert_eq!(told.kind, BarKind::Held);
+            let told = denial(&admission, &issue(1, "octo/hello")).expect("held");
+            assert_eq!(told.kind, DenialKind::Held);
             assert!(
                 told.reason.contains("repairs") && told.reason.contains("me"),
                 "{}",
                 told.reason
             );
-            assert_eq!(bar(&admission, &other).is_some(), covers_other, "{scope}");
+            assert_eq!(denial(&admission, &other).is_some(), covers_other, "{scope}");
             admission.release(&scope);
-            assert_eq!(bar(&admission, &issue(1, "octo/hello")), None, "{scope}");
+            assert_eq!(denial(&admission, &issue(1, "octo/hello")), None, "{scope}");
         }
         let admission = Admission::new(Quotas::default());
         let by_new_id = HoldScope::Issue(IssueId::from_github(77));
         admission.put(hold(by_new_id.clone()), Some(HomeId(1)));
         assert!(
-            bar(&admission, &issue(1, "o/r")).is_some(),
+            denial(&admission, &issue(1, "o/r")).is_some(),
             "held by the id it was transferred to"
         );
         admission.release(&by_new_id);
-        assert!(bar(&admission, &issue(1, "o/r")).is_none());
+        assert!(denial(&admission, &issue(1, "o/r")).is_none());
     }
 
     #[test]
@@ -466,7 +474,7 @@ mod tests {
             followed.iter().for_each(|hold| admission.put(hold.clone(), None));
             followed
         };
-        let is_held = |name: &Repository| bar(&admission, &issue(1, name.as_str())).is_some();
+        let is_held = |name: &Repository| denial(&admission, &issue(1, name.as_str())).is_some();
         assert_eq!(follow(&old, &new), [], "it is not held");
         admission.put(hold(of(&old)), None);
         let [source, followed] = follow(&old, &new).try_into().expect("both are to be stored");
@@ -515,24 +523,27 @@ mod tests {
             takes: Vec::new(),
             place_elsewhere: false,
         };
-        assert!(admission.bar(&issue(1, "o/r"), &claiming).is_some(), "as soon as it is said");
-        assert_eq!(bar(&admission, &issue(1, "o/r")), None, "it came to nothing");
+        assert!(admission.denial(&issue(1, "o/r"), &claiming).is_some(), "as soon as it is said");
+        assert_eq!(denial(&admission, &issue(1, "o/r")), None, "it came to nothing");
         admission.named(HomeId(1), &ids, None);
         admission.named(HomeId(1), &[], Some(HomeId(2)));
         assert_eq!(admission.grantable(vec![pending_start(1, "o/r"), pending_start(2, "o/r")]), []);
         for id in ids {
-            assert!(bar(&admission, &issue(1, "o/r")).is_some(), "by its new id");
-            assert!(bar(&admission, &issue(2, "o/r")).is_some(), "and whoever it is the same as");
+            assert!(denial(&admission, &issue(1, "o/r")).is_some(), "by its new id");
+            assert!(
+                denial(&admission, &issue(2, "o/r")).is_some(),
+                "and whoever it is the same as"
+            );
             admission.release(&HoldScope::Issue(id));
         }
-        assert_eq!(bar(&admission, &issue(1, "o/r")), None);
-        assert_eq!(bar(&admission, &issue(2, "o/r")), None);
+        assert_eq!(denial(&admission, &issue(1, "o/r")), None);
+        assert_eq!(denial(&admission, &issue(2, "o/r")), None);
     }
 
     #[test]
     fn who_can_have_a_wish_is_told_and_nobody_more() {
         let admission = Admission::new(Quotas { account: 3, repository: 1, ..Quotas::default() });
-        assert_eq!(bar(&admission, &issue(1, "o/full")), None);
+        assert_eq!(denial(&admission, &issue(1, "o/full")), None);
         admission.put(hold(HoldScope::Repository(Repository::trusted("o/held"))), None);
         let pending_starts = vec![
             pending_start(2, "o/full"),

@@ -88,7 +88,7 @@ impl Engine {
                 Ok(Ensured { outcome, reason, mismatch, sandbox })
             }
             (Reply::OtherPlace, _) => Err(EngineError::IssueIdConflict),
-            (Reply::Barred(bar), _) => Err(EngineError::Barred(bar)),
+            (Reply::Denied(denial), _) => Err(EngineError::Denied(denial)),
             (reply, _) => Err(unfitting(&reply)),
         }
     }
@@ -139,7 +139,7 @@ impl Engine {
                 Ok(Commanded { sandbox, absent: true })
             }
             (Reply::Refused(refusal), _) => Err(EngineError::Refused(refusal)),
-            (Reply::Barred(bar), _) => Err(EngineError::Barred(bar)),
+            (Reply::Denied(denial), _) => Err(EngineError::Denied(denial)),
             (reply, _) => Err(unfitting(&reply)),
         }
     }
@@ -277,7 +277,7 @@ impl Engine {
         let now = match (answered.reply, answered.sandbox) {
             (Reply::Accepted, Some(sandbox)) => Arc::unwrap_or_clone(sandbox),
             (Reply::Refused(refusal), _) => return Err(EngineError::Refused(refusal)),
-            (Reply::Barred(bar), _) => return Err(EngineError::Barred(bar)),
+            (Reply::Denied(denial), _) => return Err(EngineError::Denied(denial)),
             (reply, _) => return Err(unfitting(&reply)),
         };
         let sandbox = if now.phase == Some(Phase::Running) {

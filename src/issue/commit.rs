@@ -5,7 +5,7 @@ use crate::types::{
     SandboxId, TimelineEntry, Timestamp,
 };
 
-use super::event::{Bar, Command};
+use super::event::{Command, Denial};
 use super::state::{Issue, Record, Verb};
 
 /// What one step leads to.
@@ -83,7 +83,7 @@ pub enum Reply {
     /// To a command or work that the state forbids.
     Refused(CommandRefusal),
     /// To *ensure*, a command or work that a hold or a quota forbids; nothing was changed.
-    Barred(Bar),
+    Denied(Denial),
     /// To a home that gave way to another one of the same issue.
     Merged {
         /// Whether a running sandbox was wanted there, be it only by a wish that waited.

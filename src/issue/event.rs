@@ -26,21 +26,21 @@ pub struct Moment<'a> {
     /// for certain and a create in fast mode may be asked for before its own record is written.
     pub may_hurry: bool,
     /// What forbids to make or start a sandbox here now; `None` where nothing does.
-    pub bar: Option<Bar>,
+    pub denial: Option<Denial>,
 }
 
 /// What forbids to make or start a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bar {
+pub struct Denial {
     /// Of which kind.
-    pub kind: BarKind,
+    pub kind: DenialKind,
     /// What it is and who can lift it, in words.
     pub reason: String,
 }
 
-/// The kinds of [`Bar`].
+/// The kinds of [`Denial`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BarKind {
+pub enum DenialKind {
     /// A person put a hold on the server, the account, the repository or the issue.
     Held,
     /// There are as many live sandboxes as are allowed.

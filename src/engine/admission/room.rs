@@ -4,20 +4,20 @@
 //! knows already. What waits for room is looked at again once in a while, like all that waits.
 
 use crate::engine::core::Core;
-use crate::issue::{Bar, BarKind, Issue, IssueEvent, IssueState};
+use crate::issue::{Denial, DenialKind, Issue, IssueEvent, IssueState};
 use crate::types::{ProviderName, Template};
 
 impl Core {
     /// What forbids to make or start a sandbox for this issue: a hold, a quota, or want of room.
     /// [`Admission::settle`](super::Admission::settle) must follow.
-    pub fn bar(&self, issue: &Issue, event: &IssueEvent) -> Option<Bar> {
-        self.admission.bar(issue, event).or_else(|| self.no_room(issue, event))
+    pub fn denial(&self, issue: &Issue, event: &IssueEvent) -> Option<Denial> {
+        self.admission.denial(issue, event).or_else(|| self.no_room(issue, event))
     }
 
-    fn no_room(&self, issue: &Issue, event: &IssueEvent) -> Option<Bar> {
+    fn no_room(&self, issue: &Issue, event: &IssueEvent) -> Option<Denial> {
         let name = provider_of(issue, event, &self.rules.default_template);
         let shortage = self.executor.provider(name)?.capacity().shortage?;
-        Some(Bar { kind: BarKind::NoRoom, reason: format!("{name}: {shortage}") })
+        Some(Denial { kind: DenialKind::NoRoom, reason: format!("{name}: {shortage}") })
     }
 }
 

@@ -158,7 +158,7 @@ fn accepted(answered: Answered) -> Result<(), EngineError> {
     match answered.reply {
         Reply::Accepted => Ok(()),
         Reply::Refused(refusal) => Err(EngineError::Refused(refusal)),
-        Reply::Barred(bar) => Err(EngineError::Barred(bar)),
+        Reply::Denied(denial) => Err(EngineError::Denied(denial)),
         reply @ (Reply::Nothing
         | Reply::Ensured { .. }
         | Reply::OtherPlace

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use super::serial::{issue_delivery, running};
 use super::{Bench, Setting, account, ensure, eventually, named};
 use crate::engine::{DeliveredStatus, EngineError, Quotas, WaitFor};
-use crate::issue::{BarKind, Command, FanOut, IssueDelivery, Scope, ScopeEvent};
+use crate::issue::{Command, DenialKind, FanOut, IssueDelivery, Scope, ScopeEvent};
 use crate::store::Store;
 use crate::types::{Cause, DeliveryId, HoldScope, IssueId, Phase, Repository, Timestamp};
 
@@ -20,9 +20,9 @@ async fn with(quotas: Quotas) -> Bench {
     Bench::with(Arc::default(), Arc::default(), setting).await
 }
 
-fn kind<T>(result: &Result<T, EngineError>) -> Option<BarKind> {
+fn kind<T>(result: &Result<T, EngineError>) -> Option<DenialKind> {
     match result {
-        Err(EngineError::Barred(bar)) => Some(bar.kind),
+        Err(EngineError::Denied(denial)) => Some(denial.kind),
         Ok(_) | Err(_) => None,
     }
 }
@@ -57,7 +57,7 @@ async fn of_many_at_once_as_many_get_a_sandbox_as_there_are_places() {
     let asks: Vec<String> = (1..=20).map(|n| n.to_string()).collect();
     let calls =
         join_all(asks.iter().map(|issue| bench.engine.ensure(&account, ensure(issue)))).await;
-    let refused = calls.iter().filter(|call| kind(call) == Some(BarKind::Quota)).count();
+    let refused = calls.iter().filter(|call| kind(call) == Some(DenialKind::Quota)).count();
     assert_eq!((calls.iter().filter(|call| call.is_ok()).count(), refused), (2, 18));
     assert!(bench.provider.count("create") <= 2);
 }
@@ -76,7 +76,7 @@ async fn a_deliverys_wish_waits_for_a_place_and_gets_it() {
     delete(&bench, "1").await;
     granted(&bench, "3").await;
     let refused = bench.engine.ensure(&account(), ensure("4")).await;
-    assert_eq!(kind(&refused), Some(BarKind::Quota), "the place is taken again");
+    assert_eq!(kind(&refused), Some(DenialKind::Quota), "the place is taken again");
 }
 
 #[actix::test]
@@ -88,7 +88,7 @@ async fn a_hold_stops_what_would_begin_until_it_is_released_also_over_a_restart(
     let scope = HoldScope::Server;
     let held = engine.hold(&account(), scope.clone(), "repairs".into(), "me".into()).await;
     held.expect("durable");
-    assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(BarKind::Held));
+    assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(DenialKind::Held));
     engine.ensure(&account(), ensure("1")).await.expect("what runs is given");
     let told = engine.deliver(&account(), issue_delivery("held", 3)).await.expect("durable");
     assert!(told.reason.contains("repairs"), "{}", told.reason);
@@ -98,7 +98,7 @@ async fn a_hold_stops_what_would_begin_until_it_is_released_also_over_a_restart(
     let bench = Bench::on(store, provider).await;
     let engine = &bench.engine;
     assert_eq!(engine.holds().len(), 1, "a hold survives");
-    assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(BarKind::Held));
+    assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(DenialKind::Held));
     assert!(engine.release(&scope).await.expect("durable"));
     assert!(!engine.release(&scope).await.expect("nothing to release"), "once");
     granted(&bench, "3").await;
@@ -122,7 +122,7 @@ async fn where_the_provider_has_no_room_nothing_begins_and_all_else_goes_on() {
     bench.provider.short_of(Some("the disk is nearly full"));
     for issue in ["2", "3"] {
         let refused = engine.ensure(&account(), ensure(issue)).await;
-        assert_eq!(kind(&refused), Some(BarKind::NoRoom), "{issue}");
+        assert_eq!(kind(&refused), Some(DenialKind::NoRoom), "{issue}");
     }
     engine.ensure(&account(), ensure("1")).await.expect("what runs is given");
     let told = engine.deliver(&account(), issue_delivery("waits", 4)).await.expect("durable");
@@ -222,7 +222,7 @@ async fn a_stopped_sandbox_keeps_its_place_and_starts_again() {
     let until = WaitFor::Phase(Phase::Stopped);
     let limit = Duration::from_secs(10);
     bench.engine.wait(&account(), &named("1"), until, limit).await.expect("it is known");
-    assert_eq!(kind(&bench.engine.ensure(&account(), ensure("2")).await), Some(BarKind::Quota));
+    assert_eq!(kind(&bench.engine.ensure(&account(), ensure("2")).await), Some(DenialKind::Quota));
     bench.engine.ensure(&account(), ensure("1")).await.expect("its own place");
     running(&bench, "1").await;
 }

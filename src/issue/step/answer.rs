@@ -136,7 +136,7 @@ impl Draft<'_> {
                 let state = IssueState::Stopped { record, external_id, by };
                 return self.enter(Some(Phase::Stopping), state, stopped_reason(by).to_owned());
             }
-            (Ok(Done::Down), Goal::Running) if self.moment.bar.is_some() => {
+            (Ok(Done::Down), Goal::Running) if self.moment.denial.is_some() => {
                 let state = IssueState::Stopped { record, external_id, by };
                 self.enter(Some(Phase::Stopping), state, stopped_reason(by).to_owned());
                 return self.pending_start("asked for while it was being stopped", None);

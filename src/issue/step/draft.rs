@@ -334,7 +334,7 @@ impl<'a> Draft<'a> {
         self.end(Phase::Deleting, record, None, "the provider no longer has it".to_owned());
         let Some(template) = next else { return };
         let why = "asked for while the last one was being deleted";
-        if self.moment.bar.is_some() {
+        if self.moment.denial.is_some() {
             return self.pending_start(why, Some(template));
         }
         let mode = template.mode;

@@ -181,8 +181,8 @@ impl Draft<'_> {
 
     /// Wants a running sandbox; where a hold or a quota forbids it now, the wish stays.
     fn grant_or_wait(&mut self, why: &str) -> DeliveryResult {
-        if let Some(bar) = self.bar_to_begin() {
-            let reason = format!("{why}; it waits: {}", bar.reason);
+        if let Some(denial) = self.denial_to_begin() {
+            let reason = format!("{why}; it waits: {}", denial.reason);
             self.pending_start(why, None);
             return applied(reason);
         }
@@ -210,10 +210,10 @@ impl Draft<'_> {
             return ignored("the issue has no sandbox");
         };
         match command {
-            Command::Start if self.bars(command) => self.grant_or_wait(why),
-            Command::Retry if self.bars(command) => {
-                let bar = self.moment.bar.as_ref().map(|bar| bar.reason.as_str());
-                ignored(format!("it cannot be tried again now: {}", bar.unwrap_or_default()))
+            Command::Start if self.denials(command) => self.grant_or_wait(why),
+            Command::Retry if self.denials(command) => {
+                let denial = self.moment.denial.as_ref().map(|denial| denial.reason.as_str());
+                ignored(format!("it cannot be tried again now: {}", denial.unwrap_or_default()))
             }
             Command::Stop => {
                 self.issue.facts.ended_by_person_at = Some(self.now());

@@ -1,7 +1,7 @@
 //! What callers may want: *ensure*, commands to one sandbox, and work in it.
 
 use crate::issue::commit::{CommandRefusal, Reply};
-use crate::issue::event::{Bar, Command, CommandAsk, EnsureAsk};
+use crate::issue::event::{Command, CommandAsk, Denial, EnsureAsk};
 use crate::issue::state::{Goal, IssueState, Known, PendingStart, Record, Step, StoppedBy, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{
@@ -21,8 +21,8 @@ impl Draft<'_> {
             self.reply = Reply::OtherPlace;
             return;
         }
-        if let Some(bar) = self.bar_to_begin() {
-            self.reply = Reply::Barred(bar.clone());
+        if let Some(denial) = self.denial_to_begin() {
+            self.reply = Reply::Denied(denial.clone());
             return;
         }
         self.aliases = std::mem::take(&mut ask.claims);
@@ -60,17 +60,17 @@ impl Draft<'_> {
     }
 
     /// What forbids to fulfil a wish for a running sandbox now, where that would make or start one.
-    pub fn bar_to_begin(&self) -> Option<&Bar> {
+    pub fn denial_to_begin(&self) -> Option<&Denial> {
         let would_begin =
             matches!(self.issue.state, IssueState::Absent | IssueState::Stopped { .. });
-        self.moment.bar.as_ref().filter(|_| would_begin)
+        self.moment.denial.as_ref().filter(|_| would_begin)
     }
 
     /// Keeps a wish that something forbids now, to be granted once nothing does.
     pub fn pending_start(&mut self, why: &str, template: Option<Template>) {
-        let Some(bar) = &self.moment.bar else { return };
+        let Some(denial) = &self.moment.denial else { return };
         if self.issue.pending_start.is_none() {
-            let reason = format!("it waits: {}", bar.reason);
+            let reason = format!("it waits: {}", denial.reason);
             let (since, why) = (self.now(), why.to_owned());
             self.issue.pending_start = Some(PendingStart { since, why, template });
             self.tell(reason);
@@ -80,7 +80,7 @@ impl Draft<'_> {
     /// Nothing may forbid the wish that waits any more: fulfil it.
     pub fn granted(&mut self) {
         self.cause = Cause::Service("scheduler").to_string();
-        if self.bar_to_begin().is_some() {
+        if self.denial_to_begin().is_some() {
             return;
         }
         let Some(PendingStart { why, template, .. }) = self.issue.pending_start.take() else {
@@ -183,9 +183,9 @@ impl Draft<'_> {
                 self.reply = Reply::AlreadyAbsent;
                 return;
             }
-            Command::Start | Command::Retry if self.bars(ask.command) => {
-                if let Some(bar) = &self.moment.bar {
-                    self.reply = Reply::Barred(bar.clone());
+            Command::Start | Command::Retry if self.denials(ask.command) => {
+                if let Some(denial) = &self.moment.denial {
+                    self.reply = Reply::Denied(denial.clone());
                 }
                 return;
             }
@@ -199,7 +199,7 @@ impl Draft<'_> {
     }
 
     /// Whether a hold or a quota forbids what a command would begin.
-    pub fn bars(&self, command: Command) -> bool {
+    pub fn denials(&self, command: Command) -> bool {
         let begins = match &self.issue.state {
             IssueState::Stopped { .. } => command == Command::Start,
             IssueState::Failed { .. } => command == Command::Retry,
@@ -210,7 +210,7 @@ impl Draft<'_> {
             | IssueState::Starting { .. }
             | IssueState::Deleting { .. } => false,
         };
-        begins && self.moment.bar.is_some()
+        begins && self.moment.denial.is_some()
     }
 
     /// Gives the record up although the provider has not confirmed that the object is gone. The
@@ -402,8 +402,8 @@ impl Draft<'_> {
                 | StoppedBy::Idle
                 | StoppedBy::Limit
                 | StoppedBy::Host => {
-                    if let Some(bar) = &self.moment.bar {
-                        self.reply = Reply::Barred(bar.clone());
+                    if let Some(denial) = &self.moment.denial {
+                        self.reply = Reply::Denied(denial.clone());
                         return;
                     }
                     self.want_running(None, None, "work in it was asked for");

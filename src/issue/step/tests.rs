@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::issue::event::{
-    Answer, Bar, Command, CommandAsk, Done, EnsureAsk, IssueEvent, Moment, Owner, ProviderRules,
+    Answer, Command, CommandAsk, Denial, Done, EnsureAsk, IssueEvent, Moment, Owner, ProviderRules,
     Rules, Seen, StepRules, Trouble,
 };
 use crate::issue::{Commit, Issue, step::step};
@@ -60,7 +60,7 @@ pub(super) struct Bench {
     pub now: Timestamp,
     pub fresh: u32,
     pub may_hurry: bool,
-    pub bar: Option<Bar>,
+    pub denial: Option<Denial>,
 }
 
 impl Bench {
@@ -72,7 +72,7 @@ impl Bench {
             now: Timestamp::from_unix_ms(1_800_000_000_000),
             fresh: 0,
             may_hurry: false,
-            bar: None,
+            denial: None,
         }
     }
 
@@ -85,7 +85,7 @@ impl Bench {
             jitter_permille: 500,
             unix_ns: self.now.unix_ms() * 1_000_000,
             may_hurry: self.may_hurry,
-            bar: self.bar.clone(),
+            denial: self.denial.clone(),
         };
         let commit = step(&self.issue, event, &moment);
         self.issue = commit.issue.clone();

@@ -5,16 +5,16 @@ use super::issue_deliveries::{applied, issue_delivery, labelled};
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
 use crate::issue::event::{
-    Bar, BarKind, Command, Done, Effect, EnsureAsk, IssueEvent, IssueName, NotAsked, ScopeEvent,
-    Trouble,
+    Command, Denial, DenialKind, Done, Effect, EnsureAsk, IssueEvent, IssueName, NotAsked,
+    ScopeEvent, Trouble,
 };
 use crate::issue::state::{IssueState, StoppedBy};
 use crate::types::{
     Alias, Cause, DeliveryId, Generation, HomeId, IssueNumber, Phase, Repository, Timestamp,
 };
 
-fn bar() -> Option<Bar> {
-    Some(Bar { kind: BarKind::Held, reason: "the server is held".into() })
+fn denial() -> Option<Denial> {
+    Some(Denial { kind: DenialKind::Held, reason: "the server is held".into() })
 }
 
 fn reason(commit: &crate::issue::Commit) -> String {
@@ -30,7 +30,7 @@ fn what_would_make_or_start_is_refused_to_callers_and_changes_nothing() {
     let ensure: Ask = Bench::ensure;
     let start: Ask = |bench| bench.command(Command::Start);
     let retry: Ask = |bench| bench.command(Command::Retry);
-    for (phase, ask, barred) in [
+    for (phase, ask, denied) in [
         (None, ensure, true),
         (Some(Phase::Stopped), ensure, true),
         (Some(Phase::Running), ensure, false),
@@ -42,10 +42,10 @@ fn what_would_make_or_start_is_refused_to_callers_and_changes_nothing() {
         (Some(Phase::Failed), retry, true),
     ] {
         let mut bench = bench_in(phase);
-        bench.bar = bar();
+        bench.denial = denial();
         let commit = ask(&mut bench);
-        assert_eq!(matches!(commit.reply, Reply::Barred(_)), barred, "{phase:?}: {commit:?}");
-        if barred {
+        assert_eq!(matches!(commit.reply, Reply::Denied(_)), denied, "{phase:?}: {commit:?}");
+        if denied {
             assert!(!commit.changed && commit.call.is_none(), "{phase:?}");
         }
     }
@@ -55,7 +55,7 @@ fn what_would_make_or_start_is_refused_to_callers_and_changes_nothing() {
 fn a_deliverys_wish_stays_and_is_granted() {
     for phase in [None, Some(Phase::Stopped)] {
         let mut bench = bench_in(phase);
-        bench.bar = bar();
+        bench.denial = denial();
         let commit = bench.apply(labelled(60));
         assert!(applied(&commit) && reason(&commit).contains("the server is held"), "{commit:?}");
         assert_eq!(bench.issue.state.phase(), phase);
@@ -68,7 +68,7 @@ fn a_deliverys_wish_stays_and_is_granted() {
             "its place in the row"
         );
         assert!(!bench.apply(IssueEvent::Granted).changed, "still held");
-        bench.bar = None;
+        bench.denial = None;
         bench.issue.delete_due = Some(bench.now);
         let commit = bench.apply(IssueEvent::Granted);
         assert!(commit.call.is_some(), "{phase:?}");
@@ -82,7 +82,7 @@ fn a_deliverys_wish_stays_and_is_granted() {
 fn who_ends_it_withdraws_the_wish() {
     let wishing = || {
         let mut bench = bench_in(None);
-        bench.bar = bar();
+        bench.denial = denial();
         bench.apply(labelled(60));
         assert!(bench.issue.pending_start.is_some());
         bench
@@ -101,7 +101,7 @@ fn who_ends_it_withdraws_the_wish() {
         let mut bench = wishing();
         bench.apply(ending.clone());
         assert_eq!(bench.issue.pending_start, None, "{ending:?}");
-        bench.bar = None;
+        bench.denial = None;
         assert!(!bench.apply(IssueEvent::Granted).changed);
     }
 }
@@ -110,17 +110,17 @@ fn who_ends_it_withdraws_the_wish() {
 fn what_was_queued_behind_a_stop_or_a_delete_becomes_a_wish_when_held_meanwhile() {
     let mut bench = bench_in(Some(Phase::Stopping));
     bench.ensure();
-    bench.bar = bar();
+    bench.denial = denial();
     assert_eq!(bench.answer(Ok(Done::Down)).call, None);
     assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. }));
     assert!(bench.issue.pending_start.is_some());
 
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.ensure();
-    bench.bar = bar();
+    bench.denial = denial();
     assert_eq!(bench.answer(Err(Trouble::Absent)).call, None);
     assert_eq!(bench.issue.state, IssueState::Absent);
-    bench.bar = None;
+    bench.denial = None;
     bench.apply(IssueEvent::Granted);
     assert_eq!(bench.issue.generation, Generation(2));
 }
@@ -227,10 +227,10 @@ fn a_merged_home_deletes_its_sandbox_gives_its_names_away_and_makes_nothing_more
     assert_eq!(bench.issue.merged_into, Some(HomeId(9)));
     assert!(!bench.apply(IssueEvent::Granted).changed);
     // Nor from a wish that came too late to be told where the issue lives now.
-    bench.bar = bar();
+    bench.denial = denial();
     bench.apply(labelled(60));
     assert!(bench.issue.pending_start.is_some());
-    bench.bar = None;
+    bench.denial = None;
     assert_eq!(bench.apply(IssueEvent::Granted).call, None);
     assert_eq!(bench.issue.state, IssueState::Absent);
 }
@@ -247,7 +247,7 @@ fn a_home_that_gives_way_says_whether_it_was_asked_for() {
     ] {
         let mut bench = bench_in(phase);
         if pending_starts {
-            bench.bar = bar();
+            bench.denial = denial();
             bench.apply(labelled(60));
         }
         assert_eq!(
@@ -279,7 +279,7 @@ fn a_persons_stop_outlives_githubs_whichever_came_first_and_whatever_was_wished_
             stop(&mut bench);
             bench.ensure();
         }
-        bench.bar = bar();
+        bench.denial = denial();
         bench.answer(Ok(Done::Down));
         assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. }));
     }
@@ -402,11 +402,11 @@ fn each_repository_that_was_left_is_known_once_also_where_the_place_is_as_new() 
 #[test]
 fn comments_that_would_begin_something_wait_or_are_told_why_not() {
     let mut bench = bench_in(Some(Phase::Stopped));
-    bench.bar = bar();
+    bench.denial = denial();
     let commit = bench.apply(commented(Effect::Command(Command::Start), 1));
     assert!(applied(&commit) && commit.call.is_none() && bench.issue.pending_start.is_some());
     let mut bench = bench_in(Some(Phase::Failed));
-    bench.bar = bar();
+    bench.denial = denial();
     let commit = bench.apply(commented(Effect::Command(Command::Retry), 1));
     assert!(!applied(&commit) && reason(&commit).contains("the server is held"));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));

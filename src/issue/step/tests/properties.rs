@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::model::{Fate, World};
 use super::{Bench, SETTLE};
 use crate::issue::commit::{Commit, ProviderCall, Reply};
-use crate::issue::event::{Answer, Bar, BarKind, Command, IssueEvent, Seen, Sight, Sighted};
+use crate::issue::event::{Answer, Command, Denial, DenialKind, IssueEvent, Seen, Sight, Sighted};
 use crate::issue::state::{Issue, IssueState, Step, Verb};
 use crate::types::{Attempt, Generation, Outcome, Phase, ProviderName, SandboxId, Wanted};
 
@@ -26,7 +26,7 @@ enum Act {
     /// The actor ends; the executor still has the call.
     Passivate,
     /// A hold or a quota begins or ends to forbid what would begin.
-    Bar(bool),
+    Denial(bool),
     /// The wish that waits may be granted.
     Grant,
     /// A delivery that triggers.
@@ -68,7 +68,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         5 => Just(Act::Due),
         1 => fate().prop_map(Act::Crash),
         1 => Just(Act::Passivate),
-        1 => any::<bool>().prop_map(Act::Bar),
+        1 => any::<bool>().prop_map(Act::Denial),
         1 => Just(Act::Grant),
         2 => Just(Act::Trigger),
         2 => Just(Act::Sweep),
@@ -223,9 +223,9 @@ impl Life {
                 self.forced |= command == Command::ForceDelete && commit.ended.is_some();
                 self.take(&before, commit);
             }
-            Act::Bar(is_on) => {
+            Act::Denial(is_on) => {
                 let reason = "held".to_owned();
-                self.bench.bar = is_on.then_some(Bar { kind: BarKind::Held, reason });
+                self.bench.denial = is_on.then_some(Denial { kind: DenialKind::Held, reason });
             }
             Act::Grant => {
                 self.event(IssueEvent::Granted);
@@ -299,7 +299,7 @@ impl Life {
 
     /// The provider is well from now on: let everything come to rest.
     fn rest(&mut self) {
-        self.act(Act::Bar(false));
+        self.act(Act::Denial(false));
         self.act(Act::Grant);
         for _ in 0..200 {
             if self.in_flight.is_some() {
@@ -339,7 +339,7 @@ proptest! {
         for act in acts {
             life.act(act);
         }
-        life.act(Act::Bar(false));
+        life.act(Act::Denial(false));
         life.act(Act::Grant);
         let wanted = life.bench.issue.state.wanted();
         life.rest();
@@ -362,7 +362,7 @@ proptest! {
             life.act(act);
         }
         // What only waits is no sandbox that could be deleted.
-        life.act(Act::Bar(false));
+        life.act(Act::Denial(false));
         life.act(Act::Grant);
         life.act(Act::Command(Command::Delete));
         life.rest();
