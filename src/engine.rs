@@ -28,6 +28,7 @@ mod fanout;
 pub mod handle;
 mod holds;
 mod identity;
+mod limit_events;
 mod reconciler;
 mod registry;
 mod restless;
@@ -35,7 +36,6 @@ mod retention;
 mod scheduler;
 pub mod spawner;
 mod start;
-mod strikes;
 mod unite;
 mod wait;
 

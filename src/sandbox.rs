@@ -44,7 +44,7 @@ pub use files::{
 };
 
 pub use egress::{Egress, EgressResult, Notice};
-pub use limits::{LimitsInForce, Strike, StrikeEffect};
+pub use limits::{LimitEffect, LimitEvent, LimitsInForce};
 pub use ports::Stream;
 pub use terminal::{
     Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, TerminalSize,
@@ -168,7 +168,7 @@ pub trait SandboxProvider: Send + Sync + 'static {
 
     /// The limits that strike in running objects from now on, for whoever asks first; `None` to all
     /// others, and where it can't tell. One that goes on striking is told again after a while.
-    fn strikes(&self) -> Option<mpsc::Receiver<Strike>> {
+    fn limit_events(&self) -> Option<mpsc::Receiver<LimitEvent>> {
         None
     }
 

@@ -26,13 +26,13 @@ use super::executor::Executor;
 use super::fanout;
 use super::handle::Engine;
 use super::identity::Identities;
+use super::limit_events;
 use super::reconciler::Reconciler;
 use super::registry::Registry;
 use super::restless::Restless;
 use super::retention::{self, Retention};
 use super::scheduler::{self, Alarm};
 use super::spawner::Spawner;
-use super::strikes;
 
 /// How many issues are read at once when the server starts.
 const START_PAGE: usize = 1_000;
@@ -112,8 +112,9 @@ impl Engine {
         spawner.io(Box::pin(admission::grant(Arc::clone(&engine.core))));
         spawner.io(Box::pin(retention::run(Arc::clone(&engine.core), parts.retention)));
         engine.begin_sweeps();
-        let told = engine.providers().into_iter().filter_map(|(_, provider)| provider.strikes());
-        told.for_each(|told| spawner.io(Box::pin(strikes::tell(engine.clone(), told))));
+        let told =
+            engine.providers().into_iter().filter_map(|(_, provider)| provider.limit_events());
+        told.for_each(|told| spawner.io(Box::pin(limit_events::tell(engine.clone(), told))));
         spawner.io(Box::pin(fanout::run(engine.clone())));
         Ok(engine)
     }

@@ -38,6 +38,7 @@ mod host_disk;
 mod image;
 mod inside;
 mod launching;
+mod limit_events;
 mod limits;
 mod link;
 mod listing;
@@ -47,7 +48,6 @@ mod proxy;
 mod remove;
 mod shown;
 mod spawner;
-mod strikes;
 mod terminal;
 mod watched;
 
@@ -62,9 +62,9 @@ use tokio::sync::mpsc;
 
 use super::{
     Capacity, ChunkReceiver, CreateSpec, Egress, ExecRequest, Execution, FileContent, FileListing,
-    FilePart, Health, LimitsInForce, Notice, Object, ObjectKey, ProviderError, SandboxProvider,
-    Stream, Strike, Target, TargetCall, Terminal, TerminalRequest, Traits, Uniqueness, WorkError,
-    WorkspacePath, Written,
+    FilePart, Health, LimitEvent, LimitsInForce, Notice, Object, ObjectKey, ProviderError,
+    SandboxProvider, Stream, Target, TargetCall, Terminal, TerminalRequest, Traits, Uniqueness,
+    WorkError, WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
 use crate::types::{InstanceId, Reserve, Template};
@@ -286,8 +286,8 @@ impl SandboxProvider for LocalProvider {
         self.objects.limits_of(&target).await
     }
 
-    fn strikes(&self) -> Option<mpsc::Receiver<Strike>> {
-        self.objects.strikes()
+    fn limit_events(&self) -> Option<mpsc::Receiver<LimitEvent>> {
+        self.objects.limit_events()
     }
 
     async fn delete_file(&self, target: Target, path: WorkspacePath) -> Result<(), WorkError> {

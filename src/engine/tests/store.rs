@@ -111,7 +111,7 @@ impl HeldStore {
     }
 
     /// The failure that strikes the commit which is handed in now.
-    fn strike(&self) -> Option<CommitError> {
+    fn limit_event(&self) -> Option<CommitError> {
         let mut armed = self.fail_next.lock().expect("no panic holds it");
         match armed.take()? {
             (0, error) => Some(error),
@@ -160,7 +160,7 @@ impl Store for HeldStore {
         let broken = *self.broken.lock().expect("no panic holds it");
         let breaks = broken.is_some() && write.issue.as_ref().map(|issue| issue.home) == broken;
         let full = || CommitError::Failed("the disk is full".into());
-        let armed = if breaks { Some(full()) } else { self.strike() };
+        let armed = if breaks { Some(full()) } else { self.limit_event() };
         let mut rows = self.rows();
         let epoch = Epoch(rows.epoch);
         let result = armed.map_or_else(|| rows.apply(epoch, &write), Err);
@@ -313,7 +313,7 @@ impl Store for HeldStore {
     async fn prune(&self, ask: PruneAsk) -> Result<u64, CommitError> {
         let mut pruning = self.pruning.lock().expect("no panic holds it");
         pruning.asks.push(ask);
-        if let Some(error) = self.strike() {
+        if let Some(error) = self.limit_event() {
             return Err(error);
         }
         let removed = pruning.left.min(ask.limit as u64);

@@ -59,19 +59,22 @@ fn a_limit_that_strikes_is_told_and_stops_the_sandbox_where_its_template_says_so
     ] {
         let mut bench = running_with(|bench| bench.rules.default_template.on_limit = on_limit);
         let sandbox = bench.issue.state.record().expect("a sandbox").id.clone();
-        let strike = |sandbox: &SandboxId| IssueEvent::LimitStruck {
+        let limit_event = |sandbox: &SandboxId| IssueEvent::LimitStruck {
             sandbox: sandbox.clone(),
             reason: "memory limit 512 MB reached".into(),
             ended: false,
         };
-        let other = bench.apply(strike(&SandboxId::trusted("another")));
+        let other = bench.apply(limit_event(&SandboxId::trusted("another")));
         assert!(!other.changed && other.timeline.is_empty(), "a late one of an earlier sandbox");
-        let commit = bench.apply(strike(&sandbox));
+        let commit = bench.apply(limit_event(&sandbox));
         assert_eq!(commit.timeline.last().expect("told").reason, told);
         assert!(commit.changed, "what is told is stored");
         assert_eq!(bench.issue.state.phase(), Some(phase));
         if on_limit == OnLimit::Stop {
-            assert!(bench.apply(strike(&sandbox)).timeline.is_empty(), "it is stopping already");
+            assert!(
+                bench.apply(limit_event(&sandbox)).timeline.is_empty(),
+                "it is stopping already"
+            );
             bench.answer(Ok(Done::Down));
             assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Limit, .. }));
             worked(&mut bench);
@@ -455,18 +458,18 @@ fn a_limit_that_strikes_is_told_in_every_phase() {
         let record = bench.issue.state.record_mut().expect("a sandbox");
         record.template.on_limit = on_limit;
         let sandbox = record.id.clone();
-        let strike = || IssueEvent::LimitStruck {
+        let limit_event = || IssueEvent::LimitStruck {
             sandbox: sandbox.clone(),
             reason: REASON.into(),
             ended: false,
         };
-        let commit = bench.apply(strike());
+        let commit = bench.apply(limit_event());
         let last = &commit.timeline.last().expect("told").reason;
         assert!(last.starts_with(told) && last.ends_with(REASON), "{phase} {on_limit:?}: {last}");
         assert_eq!(bench.issue.state.phase(), Some(phase));
         assert_eq!(bench.issue.state.wanted(), wanted, "{phase} {on_limit:?}");
         if wanted == Wanted::Stopped && told != REASON {
-            assert!(bench.apply(strike()).timeline.is_empty(), "{phase}: it has been told");
+            assert!(bench.apply(limit_event()).timeline.is_empty(), "{phase}: it has been told");
         }
     }
 }
