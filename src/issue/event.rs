@@ -493,7 +493,7 @@ pub struct Sighted {
 }
 
 /// How long an object of fast mode may be without a record, counted from when a sweep first saw it.
-pub const FAST_UNRECORDED_MAX: Duration = Duration::from_secs(60);
+pub const FAST_ORPHAN_MAX: Duration = Duration::from_secs(60);
 
 /// How long an object that no record ever knew is kept, stopped, for a person to decide about.
 pub const QUARANTINE: Duration = Duration::from_secs(24 * 3600);

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use issuebox::issue::{Issue, IssueState, PendingStart, Scope};
 use issuebox::store::{
-    CommitError, HOMES_RESERVED_MAX, LookAsk, NumberedHome, PendingStartRow, Store, Stray, Write,
+    CommitError, HOMES_RESERVED_MAX, LookAsk, NumberedHome, Orphan, PendingStartRow, Store, Write,
 };
 use issuebox::types::{
     AccountName, Alias, ExternalId, Generation, Hold, HoldScope, HomeId, IssueId, IssueNumber,
@@ -271,8 +271,8 @@ pub async fn holds_are_kept_until_they_are_released(world: &dyn World) {
     assert_eq!(store.holds().await, Ok(left.to_vec()));
 }
 
-fn stray(n: i64, provider: &str) -> Stray {
-    Stray {
+fn orphan(n: i64, provider: &str) -> Orphan {
+    Orphan {
         provider: ProviderName::trusted(provider),
         external_id: ExternalId::trusted(format!("object-{n}")),
         object_name: ObjectName::trusted(format!("claude-issue-{n}")),
@@ -287,11 +287,11 @@ fn stray(n: i64, provider: &str) -> Stray {
 
 pub async fn strays_keep_when_they_were_first_seen(world: &dyn World) {
     let store = world.open();
-    let all = vec![stray(1, "docker"), stray(2, "docker"), stray(1, "local")];
-    assert_eq!(store.put_strays(all.iter().rev().cloned().collect()).await, Ok(()));
-    assert_eq!(store.strays().await, Ok(all.clone()));
+    let all = vec![orphan(1, "docker"), orphan(2, "docker"), orphan(1, "local")];
+    assert_eq!(store.put_orphans(all.iter().rev().cloned().collect()).await, Ok(()));
+    assert_eq!(store.orphans().await, Ok(all.clone()));
 
-    let seen_again = Stray {
+    let seen_again = Orphan {
         first_seen_at: at(5_000),
         generation: Generation(4),
         mode: Mode::Strong,
@@ -301,16 +301,16 @@ pub async fn strays_keep_when_they_were_first_seen(world: &dyn World) {
         object_name: ObjectName::trusted("renamed"),
         ..all[1].clone()
     };
-    assert_eq!(store.put_strays(vec![seen_again.clone()]).await, Ok(()));
+    assert_eq!(store.put_orphans(vec![seen_again.clone()]).await, Ok(()));
     drop(store);
     let store = world.open();
-    let kept = Stray { first_seen_at: all[1].first_seen_at, ..seen_again };
-    assert_eq!(store.strays().await, Ok(vec![all[0].clone(), kept.clone(), all[2].clone()]));
+    let kept = Orphan { first_seen_at: all[1].first_seen_at, ..seen_again };
+    assert_eq!(store.orphans().await, Ok(vec![all[0].clone(), kept.clone(), all[2].clone()]));
 
-    let key = |stray: &Stray| (stray.provider.clone(), stray.external_id.clone());
+    let key = |orphan: &Orphan| (orphan.provider.clone(), orphan.external_id.clone());
     let never = (ProviderName::trusted("local"), ExternalId::trusted("object-2"));
-    assert_eq!(store.remove_strays(&[key(&all[0]), never, key(&all[2])]).await, Ok(()));
-    assert_eq!(store.strays().await, Ok(vec![kept]));
+    assert_eq!(store.remove_orphans(&[key(&all[0]), never, key(&all[2])]).await, Ok(()));
+    assert_eq!(store.orphans().await, Ok(vec![kept]));
 }
 
 pub async fn a_provider_has_one_identity(world: &dyn World) {

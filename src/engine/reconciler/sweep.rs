@@ -17,13 +17,13 @@ use crate::issue::IssueEvent;
 use crate::issue::event::Sighted;
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{ObjectKey, SandboxProvider};
-use crate::store::Stray;
+use crate::store::Orphan;
 use crate::types::{ExternalId, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
 
 use super::super::core::Core;
 use super::super::executor::Aside;
 use super::super::handle::Engine;
-use super::compare::{Finding, Known, Ours, StrayKind, Tally, compare};
+use super::compare::{Finding, Known, OrphanKind, Ours, Tally, compare};
 use super::drift::{Drifted, SweepResult, Swept};
 use super::items::{self, NotMade, Outlook};
 
@@ -118,7 +118,7 @@ async fn look(core: &Core, name: &ProviderName) -> Result<Sides, NotMade> {
             there.findings = compare(name, &there.known, &there.objects, is_deleted);
         }
     }
-    let first_seen = strays(core, name, &homes, at).await?;
+    let first_seen = orphans(core, name, &homes, at).await?;
     let mut sides = Sides {
         tally: Tally { records, objects, ..Tally::default() },
         homes,
@@ -141,11 +141,11 @@ impl Sides {
             match finding {
                 Finding::Lost => self.tally.lost += 1,
                 Finding::Down(_) | Finding::Up => {}
-                Finding::Stray(object, kind) => {
+                Finding::Orphan(object, kind) => {
                     let due = kind.removed_at(self.first_seen(object));
                     if due.is_some_and(|due| due <= self.at) {
                         self.tally.removals += 1;
-                    } else if *kind == StrayKind::FastNext {
+                    } else if *kind == OrphanKind::FastNext {
                         self.again_at = [self.again_at, due].into_iter().flatten().min();
                     }
                 }
@@ -161,7 +161,7 @@ impl Sides {
     fn items(&self, name: &ProviderName, home: &Home, outlook: &Outlook) -> Vec<Drifted> {
         let item = |finding: &Finding| {
             let first_seen_at = match finding {
-                Finding::Stray(object, _) => self.first_seen(object),
+                Finding::Orphan(object, _) => self.first_seen(object),
                 Finding::Lost | Finding::Down(_) | Finding::Up => self.at,
             };
             items::of_home(name, &home.known, finding, first_seen_at, outlook)
@@ -370,28 +370,28 @@ async fn reserve(core: &Core, homes: &BTreeMap<HomeId, Home>) {
 }
 
 /// Keeps which objects are without a record, and since when, also across restarts.
-async fn strays(
+async fn orphans(
     core: &Core,
     name: &ProviderName,
     homes: &BTreeMap<HomeId, Home>,
     at: Timestamp,
 ) -> Result<HashMap<ExternalId, Timestamp>, NotMade> {
-    let stored = core.store.strays().await.map_err(unread)?;
+    let stored = core.store.orphans().await.map_err(unread)?;
     let mut first_seen: HashMap<ExternalId, Timestamp> = (stored.into_iter())
-        .filter(|stray| stray.provider == *name)
-        .map(|stray| (stray.external_id, stray.first_seen_at))
+        .filter(|orphan| orphan.provider == *name)
+        .map(|orphan| (orphan.external_id, orphan.first_seen_at))
         .collect();
     let mut new = Vec::new();
     let mut still = HashSet::new();
     for finding in homes.values().flat_map(|home| &home.findings) {
-        let Finding::Stray(object, kind) = finding else { continue };
-        if *kind == StrayKind::Deleted {
+        let Finding::Orphan(object, kind) = finding else { continue };
+        if *kind == OrphanKind::Deleted {
             continue;
         }
         still.insert(object.external_id.clone());
         if !first_seen.contains_key(&object.external_id) {
             first_seen.insert(object.external_id.clone(), at);
-            new.push(stray(name, object, at));
+            new.push(orphan(name, object, at));
         }
     }
     // A home whose call is under way says nothing about its objects now.
@@ -407,17 +407,17 @@ async fn strays(
         .collect();
     over.sort();
     if !new.is_empty() {
-        core.store.put_strays(new).await.map_err(unread)?;
+        core.store.put_orphans(new).await.map_err(unread)?;
     }
     if !over.is_empty() {
-        core.store.remove_strays(&over).await.map_err(unread)?;
+        core.store.remove_orphans(&over).await.map_err(unread)?;
     }
     Ok(first_seen)
 }
 
-fn stray(name: &ProviderName, object: &Ours, at: Timestamp) -> Stray {
+fn orphan(name: &ProviderName, object: &Ours, at: Timestamp) -> Orphan {
     let Ours { external_id, name: object_name, labels, .. } = object.clone();
-    Stray {
+    Orphan {
         provider: name.clone(),
         external_id,
         object_name,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::issue::{FanOut, Issue, Scope};
 use crate::sabotage::{Bug, on};
 use crate::store::{
-    CommitError, DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, PENDING_TRIES_MAX,
-    PendingRow, PendingStartRow, Stray, Write,
+    CommitError, DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, Orphan,
+    PENDING_TRIES_MAX, PendingRow, PendingStartRow, Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, ProviderName,
@@ -24,7 +24,7 @@ pub struct Rows {
     pub reserved_homes: i64,
     aliases: BTreeMap<(AccountName, String), NumberedHome>,
     pending: Vec<PendingRow>,
-    strays: BTreeMap<(String, String), Stray>,
+    orphans: BTreeMap<(String, String), Orphan>,
     identities: BTreeMap<String, String>,
 }
 
@@ -37,7 +37,7 @@ fn key(account: &AccountName, alias: &Alias) -> (AccountName, String) {
     (account.clone(), name)
 }
 
-fn stray_key(provider: &ProviderName, external_id: &ExternalId) -> (String, String) {
+fn orphan_key(provider: &ProviderName, external_id: &ExternalId) -> (String, String) {
     (provider.to_string(), external_id.to_string())
 }
 
@@ -231,21 +231,22 @@ impl Rows {
         self.holds.len() < before
     }
 
-    pub fn strays(&self) -> Vec<Stray> {
-        self.strays.values().cloned().collect()
+    pub fn orphans(&self) -> Vec<Orphan> {
+        self.orphans.values().cloned().collect()
     }
 
-    pub fn put_strays(&mut self, strays: Vec<Stray>) {
-        for stray in strays {
-            let key = stray_key(&stray.provider, &stray.external_id);
-            let first = self.strays.get(&key).map_or(stray.first_seen_at, |had| had.first_seen_at);
-            self.strays.insert(key, Stray { first_seen_at: first, ..stray });
+    pub fn put_orphans(&mut self, orphans: Vec<Orphan>) {
+        for orphan in orphans {
+            let key = orphan_key(&orphan.provider, &orphan.external_id);
+            let first =
+                self.orphans.get(&key).map_or(orphan.first_seen_at, |had| had.first_seen_at);
+            self.orphans.insert(key, Orphan { first_seen_at: first, ..orphan });
         }
     }
 
-    pub fn remove_strays(&mut self, keys: &[(ProviderName, ExternalId)]) {
+    pub fn remove_orphans(&mut self, keys: &[(ProviderName, ExternalId)]) {
         for (provider, external_id) in keys {
-            self.strays.remove(&stray_key(provider, external_id));
+            self.orphans.remove(&orphan_key(provider, external_id));
         }
     }
 

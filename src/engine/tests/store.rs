@@ -12,8 +12,9 @@ use tokio::sync::watch;
 use super::rows::Rows;
 use crate::issue::{FanOut, Issue, Scope};
 use crate::store::{
-    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk, Page,
-    PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, Stray, Write,
+    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk,
+    Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError,
+    Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
@@ -245,8 +246,8 @@ impl Store for HeldStore {
         Ok(self.rows().holds.clone())
     }
 
-    async fn strays(&self) -> Result<Vec<Stray>, StoreError> {
-        Ok(self.rows().strays())
+    async fn orphans(&self) -> Result<Vec<Orphan>, StoreError> {
+        Ok(self.rows().orphans())
     }
 
     async fn identities(&self) -> Result<Vec<(ProviderName, String)>, StoreError> {
@@ -291,13 +292,13 @@ impl Store for HeldStore {
         Ok(self.rows().remove_hold(scope))
     }
 
-    async fn put_strays(&self, strays: Vec<Stray>) -> Result<(), CommitError> {
-        self.rows().put_strays(strays);
+    async fn put_orphans(&self, orphans: Vec<Orphan>) -> Result<(), CommitError> {
+        self.rows().put_orphans(orphans);
         Ok(())
     }
 
-    async fn remove_strays(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
-        self.rows().remove_strays(keys);
+    async fn remove_orphans(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
+        self.rows().remove_orphans(keys);
         Ok(())
     }
 

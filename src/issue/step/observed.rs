@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::issue::commit::{Cleanup, CleanupAction, CommandRefusal, Reply};
-use crate::issue::event::{AdoptAsk, FAST_UNRECORDED_MAX, Owner, QUARANTINE, Seen, Sight, Sighted};
+use crate::issue::event::{AdoptAsk, FAST_ORPHAN_MAX, Owner, QUARANTINE, Seen, Sight, Sighted};
 use crate::issue::state::{Goal, IssueState, Record, StoppedBy};
 use crate::sabotage::{Bug, on};
 use crate::types::{
@@ -33,7 +33,7 @@ impl Draft<'_> {
             return;
         }
         self.look_at_own(sight);
-        self.put_away_strays(sight);
+        self.clean_up_orphans(sight);
     }
 
     fn attempt(&self) -> Attempt {
@@ -117,18 +117,18 @@ impl Draft<'_> {
             sighted.seen.external_id != *recorded
                 && !sighted.known_deleted
                 && sighted.seen.state != ObjectState::Destroying
-                && (owner.sandbox == record.id || !self.is_fast_unrecorded(owner))
+                && (owner.sandbox == record.id || !self.is_fast_orphan(owner))
         };
         sight.objects.iter().find(is_second).map(|sighted| sighted.seen.external_id.clone())
     }
 
     /// Whether an object may be one of fast mode whose record was never written.
-    fn is_fast_unrecorded(&self, owner: &Owner) -> bool {
+    fn is_fast_orphan(&self, owner: &Owner) -> bool {
         owner.mode == Mode::Fast && owner.generation == self.issue.generation.next()
     }
 
     /// Puts away the first object that no record needs; the next sweep comes to the next one.
-    fn put_away_strays(&mut self, sight: &Sight) {
+    fn clean_up_orphans(&mut self, sight: &Sight) {
         let own = self.issue.state.record().map(|record| &record.id);
         let now = self.now();
         let found = sight.objects.iter().find_map(|sighted| {
@@ -139,8 +139,8 @@ impl Draft<'_> {
             // it.
             let action = if sighted.known_deleted {
                 Some(CleanupAction::Remove)
-            } else if self.is_fast_unrecorded(owner) {
-                (seen_for >= FAST_UNRECORDED_MAX).then_some(CleanupAction::Remove)
+            } else if self.is_fast_orphan(owner) {
+                (seen_for >= FAST_ORPHAN_MAX).then_some(CleanupAction::Remove)
             } else if seen_for >= QUARANTINE {
                 Some(CleanupAction::Remove)
             } else {

@@ -52,7 +52,7 @@ fn told(known: &Known, objects: &[Ours]) -> Vec<String> {
         Finding::Lost => "lost".to_owned(),
         Finding::Down(state) => format!("down {state}"),
         Finding::Up => "up".to_owned(),
-        Finding::Stray(object, kind) => format!("{} {kind:?}", object.external_id),
+        Finding::Orphan(object, kind) => format!("{} {kind:?}", object.external_id),
     };
     compare(&provider(), known, objects, is_deleted).into_iter().map(word).collect()
 }
@@ -150,11 +150,11 @@ fn another_installations_object_is_none_of_ours() {
 fn strays_are_removed_in_their_time_or_by_a_person() {
     let at = Timestamp::from_unix_ms(1_000);
     for (kind, expected) in [
-        (StrayKind::Deleted, Some(at)),
-        (StrayKind::FastNext, Some(at.after(FAST_UNRECORDED_MAX))),
-        (StrayKind::NeverSeen, Some(at.after(QUARANTINE))),
-        (StrayKind::Second, Some(at.after(QUARANTINE))),
-        (StrayKind::Twin, None),
+        (OrphanKind::Deleted, Some(at)),
+        (OrphanKind::FastNext, Some(at.after(FAST_ORPHAN_MAX))),
+        (OrphanKind::NeverSeen, Some(at.after(QUARANTINE))),
+        (OrphanKind::Second, Some(at.after(QUARANTINE))),
+        (OrphanKind::Twin, None),
     ] {
         assert_eq!(kind.removed_at(at), expected, "{kind:?}");
     }

@@ -6,8 +6,8 @@ use super::tables::bench_in;
 use super::{Bench, template, unavailable};
 use crate::issue::commit::{CleanupAction, CommandRefusal, Commit, Reply};
 use crate::issue::event::{
-    AdoptAsk, Command, Done, FAST_UNRECORDED_MAX, IssueEvent, Owner, QUARANTINE, Seen, Sight,
-    Sighted, Trouble,
+    AdoptAsk, Command, Done, FAST_ORPHAN_MAX, IssueEvent, Owner, QUARANTINE, Seen, Sight, Sighted,
+    Trouble,
 };
 use crate::issue::state::{IssueState, StoppedBy, Verb};
 use crate::types::{
@@ -39,7 +39,7 @@ fn own(bench: &Bench, state: ObjectState) -> Sighted {
     sighted(bench, seen)
 }
 
-fn stray(bench: &Bench, generation: u32, mode: Mode, state: ObjectState) -> Sighted {
+fn orphan(bench: &Bench, generation: u32, mode: Mode, state: ObjectState) -> Sighted {
     let owner = Owner {
         sandbox: SandboxId::trusted("a stranger"),
         generation: Generation(generation),
@@ -190,7 +190,7 @@ fn another_object_is_a_second_one_unless_it_is_fast_modes_next() {
     ] {
         let mut bench = bench_in(Some(Phase::Running));
         let own = own(&bench, ObjectState::Running);
-        let other = stray(&bench, generation, mode, ObjectState::Running);
+        let other = orphan(&bench, generation, mode, ObjectState::Running);
         observe(&mut bench, vec![own, other]);
         let code = is_second.then_some(FailureCode::DuplicateObject);
         assert_eq!(bench.issue.state.failure().map(|f| f.code), code, "{mode} {generation}");
@@ -209,18 +209,18 @@ fn a_person_can_remove_any_object_of_ours_but_the_records_own() {
         let external_id = ExternalId::trusted("second");
         Seen { external_id, ..own_object(bench) }
     };
-    let strays = |bench: &Bench| stray(bench, 1, Mode::Strong, ObjectState::Running).seen;
-    let foreign = |bench: &Bench| Seen { owner: None, ..strays(bench) };
+    let orphans = |bench: &Bench| orphan(bench, 1, Mode::Strong, ObjectState::Running).seen;
+    let foreign = |bench: &Bench| Seen { owner: None, ..orphans(bench) };
     type Object<'a> = &'a dyn Fn(&Bench) -> Seen;
     let table: [(Option<Phase>, Object<'_>, bool); 8] = [
         (Some(Phase::Running), &own_object, false),
         (Some(Phase::Running), &second, true),
-        (Some(Phase::Running), &strays, true),
+        (Some(Phase::Running), &orphans, true),
         (Some(Phase::Running), &foreign, false),
         // Which object it has is not known yet.
         (Some(Phase::Creating), &second, false),
-        (Some(Phase::Creating), &strays, true),
-        (None, &strays, true),
+        (Some(Phase::Creating), &orphans, true),
+        (None, &orphans, true),
         (None, &foreign, false),
     ];
     for (row, (phase, object, is_removed)) in table.into_iter().enumerate() {
@@ -262,7 +262,7 @@ fn a_person_can_say_that_an_object_is_lost_where_the_record_still_has_one() {
 fn objects_without_a_record_are_put_away_by_what_is_known_of_them() {
     use CleanupAction::{Remove, Stop};
     use ObjectState::{Running, Stopped};
-    let minute = FAST_UNRECORDED_MAX;
+    let minute = FAST_ORPHAN_MAX;
     // Which generation, mode and state; known as deleted; seen for how long; what is done.
     let table = [
         (2, Mode::Strong, Running, true, Duration::ZERO, Some(Remove)),
@@ -284,8 +284,8 @@ fn objects_without_a_record_are_put_away_by_what_is_known_of_them() {
         assert_eq!(bench.issue.generation, Generation(1));
         let first_seen_at = bench.now;
         bench.now = bench.now.after(seen_for);
-        let stray = stray(&bench, generation, mode, state);
-        let commit = observe(&mut bench, vec![Sighted { known_deleted, first_seen_at, ..stray }]);
+        let orphan = orphan(&bench, generation, mode, state);
+        let commit = observe(&mut bench, vec![Sighted { known_deleted, first_seen_at, ..orphan }]);
         assert_eq!(
             commit.cleanup.map(|cleanup| cleanup.action),
             action,
@@ -308,13 +308,13 @@ fn foreign_objects_are_never_touched() {
 fn a_fast_object_without_a_record_is_removed_before_the_next_create() {
     let mut bench = bench_in(None);
     bench.ensure();
-    let orphan = stray(&bench, 1, Mode::Fast, ObjectState::Running).seen;
-    let call = bench.answer(Err(Trouble::Present(orphan.clone()))).call.expect("a removal");
+    let lost = orphan(&bench, 1, Mode::Fast, ObjectState::Running).seen;
+    let call = bench.answer(Err(Trouble::Present(lost.clone()))).call.expect("a removal");
     assert!(matches!(call.verb, Verb::Delete { .. }), "{:?}", call.verb);
 
     let mut bench = bench_in(None);
     bench.ensure();
-    let unknown = stray(&bench, 1, Mode::Strong, ObjectState::Running).seen;
+    let unknown = orphan(&bench, 1, Mode::Strong, ObjectState::Running).seen;
     bench.answer(Err(Trouble::Present(unknown)));
     bench.answer(Ok(Done::Seen(vec![])));
     assert_eq!(bench.issue.state.failure().map(|f| f.code), Some(FailureCode::NameTaken));
