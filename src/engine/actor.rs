@@ -11,7 +11,7 @@
 //! the version that theirs had made, and overwrite it. So whoever ends like that leaves the home
 //! *unsettled*, and its successor loads only behind everything that was handed in before.
 
-mod hurried;
+mod fast_create;
 mod output;
 mod span;
 
@@ -29,7 +29,7 @@ use crate::sabotage::{Bug, on};
 use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox};
 
-use hurried::Hurried;
+use fast_create::FastCreate;
 use output::{Output, answer, delivery_row, is_for_the_issue, names_left, renamed};
 use span::span_of;
 
@@ -50,7 +50,7 @@ pub(super) struct Activation {
     pub brand_new: bool,
     /// Whether nobody can have given the issue another number: see
     /// [`directory`](super::directory).
-    pub certain: bool,
+    pub identity_known: bool,
 }
 
 /// What an actor can be told.
@@ -111,8 +111,8 @@ pub(super) struct IssueActor {
     outbox: VecDeque<Box<Output>>,
     last_output: u64,
     /// Whether what is in memory is known to follow all that was ever stored of the issue.
-    certain: bool,
-    hurried: Option<Hurried>,
+    identity_known: bool,
+    fast_create: Option<FastCreate>,
     recent: VecDeque<(DeliveryId, DeliveryResult)>,
     /// What is in memory is not what is stored: nothing is handled any more.
     ended: bool,
@@ -140,8 +140,8 @@ pub(super) fn start(
             issue: None,
             outbox: VecDeque::new(),
             last_output: 0,
-            certain: false,
-            hurried: None,
+            identity_known: false,
+            fast_create: None,
             recent: VecDeque::new(),
             ended: false,
             passivated: false,
@@ -158,7 +158,7 @@ impl Actor for IssueActor {
         let seed = self.activation.seed.take();
         let unsettled = self.core.unsettled.contains(&self.home) && !on(Bug::LoadWithoutWaiting);
         if self.activation.brand_new && !unsettled {
-            self.certain = self.activation.certain;
+            self.identity_known = self.activation.identity_known;
             self.issue = seed.map(|(account, id)| Issue::new(self.home, account, id));
             self.listen(ctx);
             return;
@@ -176,7 +176,7 @@ impl Actor for IssueActor {
         ctx.wait(load.into_actor(self).map(move |loaded, actor, ctx| match loaded {
             Ok(Some(issue)) => {
                 actor.issue = Some(issue);
-                actor.certain = true;
+                actor.identity_known = true;
                 actor.listen(ctx);
                 actor.activated(ctx);
             }
@@ -239,7 +239,7 @@ impl StreamHandler<Envelope> for IssueActor {
             },
             Message::Passivate => {
                 drop(pending);
-                let is_idle = self.outbox.is_empty() && self.hurried.is_none();
+                let is_idle = self.outbox.is_empty() && self.fast_create.is_none();
                 if is_idle && self.ticket.passivate() {
                     self.ended = true;
                     self.passivated = true;
@@ -311,7 +311,7 @@ impl IssueActor {
             fresh_id: self.core.ids.sandbox_id(),
             jitter_permille: self.core.ids.jitter_permille(),
             unix_ns: self.core.ids.unix_ns(),
-            may_hurry: self.certain && self.outbox.is_empty(),
+            may_fast_create: self.identity_known && self.outbox.is_empty(),
             denial: self.core.denial(issue, &event),
         };
         let commit = step(issue, event, &moment);
@@ -332,7 +332,7 @@ impl IssueActor {
         ctx: &mut Context<Self>,
     ) {
         let Commit { mut issue, changed, aliases, taken_over, names_go_to, .. } = commit;
-        let Commit { ended, timeline, reply: said, mut call, early, cleanup, .. } = commit;
+        let Commit { ended, timeline, reply: said, mut call, is_fast_create, cleanup, .. } = commit;
         let stores = changed || delivery.is_some();
         if stores && !changed {
             // Also a delivery that changes nothing follows the state it was judged on: where a
@@ -370,13 +370,15 @@ impl IssueActor {
             ended: ended.clone().map(Arc::new),
             timeline: timeline.clone(),
         });
-        let settles_hurried = self.hurried.as_ref().is_some_and(|create| !create.is_asked(&issue));
-        let early = if early && stores { call.take() } else { None };
-        if let (Some(call), Reply::Ensured { .. }, None) = (&early, &answered.reply, &self.hurried)
+        let ends_fast_create =
+            self.fast_create.as_ref().is_some_and(|create| !create.is_asked(&issue));
+        let is_fast_create = if is_fast_create && stores { call.take() } else { None };
+        if let (Some(call), Reply::Ensured { .. }, None) =
+            (&is_fast_create, &answered.reply, &self.fast_create)
         {
-            self.hurried = Some(Hurried::new(CallId::of(call)));
+            self.fast_create = Some(FastCreate::new(CallId::of(call)));
         }
-        let names = if early.is_some() { claims.clone() } else { Vec::new() };
+        let names = if is_fast_create.is_some() { claims.clone() } else { Vec::new() };
         let mut reply = reply;
         if on(Bug::ReplyBeforeCommit) {
             answer(reply.take(), Ok(answered.clone()));
@@ -396,8 +398,8 @@ impl IssueActor {
             call,
             cleanup,
             due: issue.due_at(),
-            early: early.is_some(),
-            settles_hurried,
+            is_fast_create: is_fast_create.is_some(),
+            ends_fast_create,
             span: Span::current(),
         });
         if stores {
@@ -411,9 +413,9 @@ impl IssueActor {
                 timeline,
                 delivery,
             };
-            match early {
+            match is_fast_create {
                 None => self.hand_in(number, write, ctx),
-                Some(call) => self.hurry(number, write, call, names, ctx),
+                Some(call) => self.fast_create(number, write, call, names, ctx),
             }
         }
         self.issue = Some(issue);
@@ -438,7 +440,7 @@ impl IssueActor {
                 if let Some(output) = self.outbox.iter_mut().find(|o| o.number == number) {
                     output.durable = true;
                 }
-                self.certain = true;
+                self.identity_known = true;
                 self.core.restless.rests(self.home);
                 self.flush();
             }
@@ -478,14 +480,14 @@ impl IssueActor {
             if let Some(due) = output.due {
                 self.core.alarm.set(due);
             }
-            if output.settles_hurried
-                && let Some(hurried) = self.hurried.take()
+            if output.ends_fast_create
+                && let Some(fast_create) = self.fast_create.take()
             {
-                hurried.settled(output.answered.sandbox.clone());
+                fast_create.settled(output.answered.sandbox.clone());
             }
-            match (&mut self.hurried, output.reply) {
-                (Some(hurried), Some(reply)) if output.early => {
-                    hurried.recorded(reply, output.answered);
+            match (&mut self.fast_create, output.reply) {
+                (Some(fast_create), Some(reply)) if output.is_fast_create => {
+                    fast_create.recorded(reply, output.answered);
                 }
                 (_, reply) => answer(reply, Ok(output.answered)),
             }
@@ -503,8 +505,8 @@ impl IssueActor {
         // Before anybody is told to try again.
         self.core.unsettled.insert(self.home);
         self.ticket.leave();
-        if let Some(hurried) = self.hurried.take() {
-            hurried.ended();
+        if let Some(fast_create) = self.fast_create.take() {
+            fast_create.ended();
         }
         let now = self.core.now();
         for output in self.outbox.drain(..) {

@@ -349,7 +349,7 @@ mod tests {
             fresh_id: crate::clock::IdSource::sandbox_id(&ids),
             jitter_permille: 0,
             unix_ns: 0,
-            may_hurry: false,
+            may_fast_create: false,
             denial: None,
         };
         let pending_start =

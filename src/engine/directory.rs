@@ -193,7 +193,7 @@ impl Directory {
         };
         let known = by_id.home().or(by_number.and_then(Known::home));
         let own = |fresh: &Fresh| !differ(fresh.repository_id, repository_id);
-        let (mut brand_new, mut certain) = (false, true);
+        let (mut brand_new, mut identity_known) = (false, true);
         let (home, seed) = match (known, &key.id, &key.numbered) {
             (Some(home), ..) => (home, None),
             (None, Some(id), _) => {
@@ -201,7 +201,7 @@ impl Directory {
                 let mut first = |alias: Alias, home: Option<HomeId>| {
                     *self.fresh.entry((account.clone(), alias)).or_insert_with(|| {
                         brand_new |= home.is_none();
-                        certain &= self.is_as_seen(seen, core.now());
+                        identity_known &= self.is_as_seen(seen, core.now());
                         let home = home.unwrap_or_else(|| core.store.next_home());
                         Fresh::new(home, repository_id)
                     })
@@ -261,7 +261,8 @@ impl Directory {
             }
             (Known::Fresh(_) | Known::Durable(_) | Known::No, _, _) => None,
         });
-        let activation = Activation { seed, brand_new, certain: brand_new && certain };
+        let activation =
+            Activation { seed, brand_new, identity_known: brand_new && identity_known };
         Ok(Place { home, activation, claims, number })
     }
 

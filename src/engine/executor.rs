@@ -11,7 +11,7 @@
 //! the same slot.
 
 mod ask;
-pub(super) mod hurry;
+pub(super) mod fast_create;
 mod slots;
 
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ use super::breaker::{Breaker, BreakerView};
 use super::core::Core;
 use super::identity::NotConfirmed;
 
-use hurry::{CommitEnd, OnItsWay};
+use fast_create::{CommitEnd, PendingRecord};
 pub(super) use slots::CallId;
 use slots::{Asked, Slots};
 
@@ -187,13 +187,13 @@ impl Executor {
         self.hand_in(core, home, Asked { call, record: None, span: Span::current() });
     }
 
-    /// The same for a create whose record is still being written: see [`hurry`].
-    pub fn submit_early(
+    /// The same for a create whose record is still being written: see [`fast_create`].
+    pub fn submit_fast_create(
         &self,
         core: &Arc<Core>,
         home: HomeId,
         call: ProviderCall,
-        record: OnItsWay,
+        record: PendingRecord,
     ) {
         self.hand_in(core, home, Asked { call, record: Some(record), span: Span::current() });
     }
@@ -384,7 +384,7 @@ async fn make_calls(core: Arc<Core>, home: HomeId, first: Asked) {
         let work = async {
             match record {
                 None => Some(core.executor.perform(&core, home, call, None).await),
-                Some(record) => hurry::hurried(&core, home, call, record).await,
+                Some(record) => fast_create::fast_create(&core, home, call, record).await,
             }
         };
         let result = work.instrument(span.clone()).await;

@@ -376,7 +376,8 @@ impl Engine {
     ) -> Result<Answered, EngineError> {
         let mut attempts = Attempts::begin(&self.core)?;
         loop {
-            let activation = Activation { seed: seed.clone(), brand_new: false, certain: false };
+            let activation =
+                Activation { seed: seed.clone(), brand_new: false, identity_known: false };
             if let Some(answered) = attempts.judge(self.ask(home, activation, event()).await)? {
                 return Ok(answered);
             }

@@ -27,7 +27,7 @@ pub struct Commit {
     /// The provider call to make.
     pub call: Option<ProviderCall>,
     /// Whether that call may leave before the commit is durable: a create in fast mode.
-    pub early: bool,
+    pub is_fast_create: bool,
     /// Something at the provider that is no sandbox of this home any more, to be put away beside
     /// the lifecycle.
     pub cleanup: Option<Cleanup>,

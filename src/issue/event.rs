@@ -24,7 +24,7 @@ pub struct Moment<'a> {
     pub unix_ns: i64,
     /// Whether everything before this step is durable, so that the home's last generation is known
     /// for certain and a create in fast mode may be asked for before its own record is written.
-    pub may_hurry: bool,
+    pub may_fast_create: bool,
     /// What forbids to make or start a sandbox here now; `None` where nothing does.
     pub denial: Option<Denial>,
 }

@@ -28,9 +28,9 @@ pub(super) struct Output {
     pub cleanup: Option<Cleanup>,
     pub due: Option<Timestamp>,
     /// Its create was asked for beside the commit.
-    pub early: bool,
+    pub is_fast_create: bool,
     /// It is what the hurried create led to.
-    pub settles_hurried: bool,
+    pub ends_fast_create: bool,
     /// The event that it comes of, for logs and traces.
     pub span: Span,
 }
@@ -54,8 +54,8 @@ impl Output {
             call: None,
             cleanup: None,
             due: None,
-            early: false,
-            settles_hurried: false,
+            is_fast_create: false,
+            ends_fast_create: false,
             span: Span::current(),
         }
     }

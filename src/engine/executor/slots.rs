@@ -9,7 +9,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use tracing::Span;
 
-use super::hurry::OnItsWay;
+use super::fast_create::PendingRecord;
 use crate::issue::ProviderCall;
 use crate::types::{Attempt, HomeId, SandboxId};
 
@@ -42,7 +42,7 @@ struct Slot {
 pub(super) struct Asked {
     pub call: ProviderCall,
     /// In fast mode: its record, which is still being written.
-    pub record: Option<OnItsWay>,
+    pub record: Option<PendingRecord>,
     /// The event that asked, for traces.
     pub span: Span,
 }

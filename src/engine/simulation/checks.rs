@@ -336,7 +336,7 @@ impl Inner {
         let takes = takes.map(|record| (record.id.clone(), record.attempt));
         // It waited behind another call while its record was given up by force.
         let is_late = op.sandbox().is_some_and(|sandbox| self.is_given_up(sandbox));
-        if !asked && !beside && !is_late && !self.is_hurried(issue, op) {
+        if !asked && !beside && !is_late && !self.is_fast_create(issue, op) {
             self.violate(home, format!("asked before it was durable: {}", op.describe()));
         }
         takes
@@ -344,7 +344,7 @@ impl Inner {
 
     /// In fast mode a create is asked for while its record is being written, and undone where that
     /// is not written in time.
-    fn is_hurried(&self, issue: Option<&Issue>, op: &Op) -> bool {
+    fn is_fast_create(&self, issue: Option<&Issue>, op: &Op) -> bool {
         match op {
             Op::Create(spec) => {
                 let last = issue.map_or_else(Generation::default, |issue| issue.generation);

@@ -35,7 +35,7 @@ pub(super) struct Draft<'a> {
     pub names_go_to: Option<HomeId>,
     pub reply: Reply,
     pub cleanup: Option<Cleanup>,
-    early: bool,
+    is_fast_create: bool,
     /// As of when an answer shows what is there: when its look was asked, not when it was answered.
     pub seen_as_of: Timestamp,
     ended: Option<Sandbox>,
@@ -54,7 +54,7 @@ impl<'a> Draft<'a> {
             names_go_to: None,
             reply: Reply::Nothing,
             cleanup: None,
-            early: false,
+            is_fast_create: false,
             seen_as_of: moment.now,
             ended: None,
             timeline: Vec::new(),
@@ -89,7 +89,7 @@ impl<'a> Draft<'a> {
             timeline: self.timeline,
             reply: self.reply,
             call: self.call,
-            early: self.early,
+            is_fast_create: self.is_fast_create,
             cleanup: self.cleanup,
             taken_over: self.taken_over,
             names_go_to: self.names_go_to,
@@ -230,7 +230,7 @@ impl<'a> Draft<'a> {
         let now = self.moment.now;
         let generation = self.issue.generation.next();
         let name = self.issue.facts.issue_id.sandbox_name();
-        let fast = mode == Mode::Fast && self.moment.may_hurry;
+        let fast = mode == Mode::Fast && self.moment.may_fast_create;
         let made_at_ns = fast.then_some(self.moment.unix_ns);
         let id = match made_at_ns {
             Some(ns) => SandboxId::fast(&name, &self.issue.account, ns),
@@ -263,7 +263,7 @@ impl<'a> Draft<'a> {
         let verb =
             if self.provider_rules(&record).names_enforced { Verb::Create } else { Verb::Look };
         let tries_left = self.moment.rules.create.attempts;
-        self.early = fast && verb == Verb::Create;
+        self.is_fast_create = fast && verb == Verb::Create;
         let step = self.ask(&mut record, None, verb, tries_left);
         let state = IssueState::Creating { record, goal: Goal::Running, step, giving_up: None };
         self.enter(None, state, reason);

@@ -59,7 +59,7 @@ pub(super) struct Bench {
     pub issue: Issue,
     pub now: Timestamp,
     pub fresh: u32,
-    pub may_hurry: bool,
+    pub may_fast_create: bool,
     pub denial: Option<Denial>,
 }
 
@@ -71,7 +71,7 @@ impl Bench {
             issue: Issue::new(HomeId(1), AccountName::default_account(), id),
             now: Timestamp::from_unix_ms(1_800_000_000_000),
             fresh: 0,
-            may_hurry: false,
+            may_fast_create: false,
             denial: None,
         }
     }
@@ -84,7 +84,7 @@ impl Bench {
             fresh_id: SandboxId::trusted(format!("sandbox-{}", self.fresh)),
             jitter_permille: 500,
             unix_ns: self.now.unix_ms() * 1_000_000,
-            may_hurry: self.may_hurry,
+            may_fast_create: self.may_fast_create,
             denial: self.denial.clone(),
         };
         let commit = step(&self.issue, event, &moment);

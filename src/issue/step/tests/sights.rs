@@ -354,17 +354,20 @@ fn a_person_can_adopt_what_no_record_knows_but_no_older_generation() {
 
 #[test]
 fn a_fast_sandbox_is_asked_for_at_once_only_where_its_generation_is_certain() {
-    for (may_hurry, mode, early) in
+    for (may_fast_create, mode, is_fast_create) in
         [(true, Mode::Fast, true), (false, Mode::Fast, false), (true, Mode::Strong, false)]
     {
         let mut bench = Bench::new(true);
-        bench.may_hurry = may_hurry;
+        bench.may_fast_create = may_fast_create;
         bench.rules.default_template.mode = mode;
         let commit = bench.ensure();
         let record = bench.issue.state.record().expect("a sandbox");
-        assert_eq!((commit.early, record.mode == Mode::Fast), (early, early));
-        assert_eq!(record.made_at_ns.is_some(), early);
-        if early {
+        assert_eq!(
+            (commit.is_fast_create, record.mode == Mode::Fast),
+            (is_fast_create, is_fast_create)
+        );
+        assert_eq!(record.made_at_ns.is_some(), is_fast_create);
+        if is_fast_create {
             // echo -n claude-issue-1:default:1800000000000000000 | md5sum
             assert_eq!(record.id.as_str(), "2b438dbdb7138bfb63321fb7c1557c3f");
         }

@@ -40,7 +40,7 @@ const UNMAKE_PAUSE: Duration = Duration::from_secs(1);
 pub(in crate::engine) type CommitEnd = Shared<BoxFuture<'static, Result<(), CommitError>>>;
 
 /// A record that is being written.
-pub(in crate::engine) struct OnItsWay {
+pub(in crate::engine) struct PendingRecord {
     /// How that ends.
     pub end: CommitEnd,
     /// By when it must be durable.
@@ -55,13 +55,13 @@ pub(in crate::engine) struct OnItsWay {
 
 /// Makes a create while its record is being written. Returns what is to be answered; `None` where
 /// there is no record that could be told.
-pub(in crate::engine) async fn hurried(
+pub(in crate::engine) async fn fast_create(
     core: &Arc<Core>,
     home: HomeId,
     call: ProviderCall,
-    record: OnItsWay,
+    record: PendingRecord,
 ) -> Option<Result<Done, Trouble>> {
-    let OnItsWay { end, by, account, names, too_slow } = record;
+    let PendingRecord { end, by, account, names, too_slow } = record;
     let result = core.executor.perform(core, home, call.clone(), Some(&end)).await;
     let ended = tokio::select! {
         biased;
