@@ -24,7 +24,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tracing::Span;
 
 use crate::issue::step::step;
-use crate::issue::{Commit, DeliveryResult, Issue, IssueEvent, Moment, Reply};
+use crate::issue::{Commit, DeliveryResult, Issue, IssueEvent, Reply, StepContext};
 use crate::sabotage::{Bug, on};
 use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox};
@@ -305,7 +305,7 @@ impl IssueActor {
             self.push(Output { reply, ..output });
             return;
         }
-        let moment = Moment {
+        let context = StepContext {
             now: self.core.now(),
             rules: &self.core.rules,
             fresh_id: self.core.ids.sandbox_id(),
@@ -314,7 +314,7 @@ impl IssueActor {
             may_fast_create: self.identity_known && self.outbox.is_empty(),
             denial: self.core.denial(issue, &event),
         };
-        let commit = step(issue, event, &moment);
+        let commit = step(issue, event, &context);
         if let Some((from, to)) = renamed(issue, &commit.issue) {
             self.core.keep_held_behind(from, to);
         }

@@ -328,7 +328,7 @@ pub(super) async fn grant(core: Arc<Core>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::issue::{Moment, PendingStart};
+    use crate::issue::{PendingStart, StepContext};
     use crate::types::{Alias, IssueNumber, Timestamp};
 
     fn issue(home: i64, repository: &str) -> Issue {
@@ -343,7 +343,7 @@ mod tests {
     fn running(mut issue: Issue) -> Issue {
         let rules = crate::engine::tests::rules();
         let ids = crate::clock::SystemIds;
-        let moment = Moment {
+        let context = StepContext {
             now: Timestamp::from_unix_ms(0),
             rules: &rules,
             fresh_id: crate::clock::IdSource::sandbox_id(&ids),
@@ -353,9 +353,9 @@ mod tests {
             denial: None,
         };
         let pending_start =
-            PendingStart { since: moment.now, why: "a test".into(), template: None };
+            PendingStart { since: context.now, why: "a test".into(), template: None };
         issue.pending_start = Some(pending_start);
-        crate::issue::step::step(&issue, IssueEvent::Granted, &moment).issue
+        crate::issue::step::step(&issue, IssueEvent::Granted, &context).issue
     }
 
     fn pending_start(home: i64, repository: &str) -> PendingStartRow {

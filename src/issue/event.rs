@@ -11,7 +11,7 @@ use crate::types::{
 
 /// The moment of a step: the time, what is configured, and chance, all from outside.
 #[derive(Clone, Debug)]
-pub struct Moment<'a> {
+pub struct StepContext<'a> {
     /// The wall clock.
     pub now: Timestamp,
     /// What is configured.

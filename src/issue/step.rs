@@ -19,7 +19,7 @@ mod recover;
 mod scope_event;
 
 use super::commit::Commit;
-use super::event::{IssueEvent, Moment};
+use super::event::{IssueEvent, StepContext};
 use super::state::Issue;
 use draft::Draft;
 pub use life::life_due;
@@ -28,8 +28,8 @@ pub use life::life_due;
 ///
 /// The returned commit's `issue.version` is one more than the given one where `changed` says that
 /// there is something to store, and the same where there is not.
-pub fn step(issue: &Issue, event: IssueEvent, moment: &Moment<'_>) -> Commit {
-    let mut draft = Draft::new(issue.clone(), moment);
+pub fn step(issue: &Issue, event: IssueEvent, context: &StepContext<'_>) -> Commit {
+    let mut draft = Draft::new(issue.clone(), context);
     match event {
         IssueEvent::Ensure(ask) => draft.ensure(ask),
         IssueEvent::Command(ask) => draft.command(ask),

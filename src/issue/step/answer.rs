@@ -114,7 +114,7 @@ impl Draft<'_> {
             Ok(Done::Seen(_) | Done::Down | Done::Removing) => unexpected(),
             Err(trouble) => trouble,
         };
-        let rules = self.moment.rules.start;
+        let rules = self.context.rules.start;
         let tries_left = self.tries_in_time(&record, tries_left);
         match self.after_trouble(ProviderStep::Start, &trouble, tries_left) {
             Verdict::TryAgain(tries_left) => {
@@ -136,7 +136,7 @@ impl Draft<'_> {
                 let state = IssueState::Stopped { record, external_id, by };
                 return self.enter(Some(Phase::Stopping), state, stopped_reason(by).to_owned());
             }
-            (Ok(Done::Down), Goal::Running) if self.moment.denial.is_some() => {
+            (Ok(Done::Down), Goal::Running) if self.context.denial.is_some() => {
                 let state = IssueState::Stopped { record, external_id, by };
                 self.enter(Some(Phase::Stopping), state, stopped_reason(by).to_owned());
                 return self.pending_start("asked for while it was being stopped", None);
@@ -148,7 +148,7 @@ impl Draft<'_> {
             (Ok(Done::Seen(_) | Done::Up(_) | Done::Removing), _) => unexpected(),
             (Err(trouble), _) => trouble,
         };
-        let rules = self.moment.rules.stop;
+        let rules = self.context.rules.stop;
         let tries_left = self.tries_in_time(&record, tries_left);
         match self.after_trouble(ProviderStep::Stop, &trouble, tries_left) {
             Verdict::TryAgain(tries_left) => {

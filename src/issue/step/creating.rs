@@ -139,10 +139,10 @@ impl Draft<'_> {
     fn remove_or_wait(&mut self, record: &mut Record, seen: &Seen, tries_left: u32) -> Step {
         match removal(seen) {
             Some(verb) if seen.state == ObjectState::Destroying => {
-                self.wait(verb, self.moment.rules.create, tries_left, None)
+                self.wait(verb, self.context.rules.create, tries_left, None)
             }
             Some(verb) => self.ask(record, None, verb, tries_left),
-            None => self.wait(Verb::Look, self.moment.rules.create, tries_left, None),
+            None => self.wait(Verb::Look, self.context.rules.create, tries_left, None),
         }
     }
 
@@ -161,7 +161,7 @@ impl Draft<'_> {
             return self.give_up(record, goal, failure);
         }
         let next = if on(Bug::AskAgainWithoutLook) { Verb::Create } else { Verb::Look };
-        let step = self.wait(next, self.moment.rules.create, tries_left, Some(&trouble));
+        let step = self.wait(next, self.context.rules.create, tries_left, Some(&trouble));
         self.keep(IssueState::Creating { record, goal, step, giving_up: None });
         self.tell_try(asked, &trouble);
     }
@@ -175,7 +175,7 @@ impl Draft<'_> {
         let from = record.may_land_until.map_or(self.now(), |until| until.max(self.now()));
         let span = self.deadline_of(Phase::Deleting, &record).map(|end| end.since(self.now()));
         record.deadline = span.map(|span| from.after(span));
-        let step = self.ask(&mut record, None, Verb::Look, self.moment.rules.create.attempts);
+        let step = self.ask(&mut record, None, Verb::Look, self.context.rules.create.attempts);
         self.keep(IssueState::Creating { record, goal, step, giving_up: Some(failure) });
     }
 
@@ -247,7 +247,7 @@ impl Draft<'_> {
             );
             return self.fail(Phase::Creating, record, None, goal, failure);
         }
-        let step = self.wait(Verb::Look, self.moment.rules.create, tries_left, Some(trouble));
+        let step = self.wait(Verb::Look, self.context.rules.create, tries_left, Some(trouble));
         self.keep(IssueState::Creating { record, goal, step, giving_up: Some(failure) });
     }
 }

@@ -21,7 +21,7 @@ impl Draft<'_> {
     }
 
     fn budget_of(&self, phase: Phase, record: &Record) -> Option<Duration> {
-        let rules = self.moment.rules;
+        let rules = self.context.rules;
         let all_tries = |step: StepRules, more: Duration| {
             Some((step.timeout + LOOK_TIMEOUT + more).saturating_mul(step.attempts))
         };

@@ -34,7 +34,7 @@ impl Draft<'_> {
 
     /// A delete is tried for as long as it takes; its tries only say how far its waits have grown.
     pub fn patience(&self) -> StepRules {
-        let rules = self.moment.rules.delete;
+        let rules = self.context.rules.delete;
         StepRules { attempts: rules.attempts.max(WAITS_GROWING), ..rules }
     }
 

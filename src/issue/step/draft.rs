@@ -4,7 +4,7 @@ use std::mem;
 use std::time::Duration;
 
 use crate::issue::commit::{Cleanup, Commit, ProviderCall, Reply};
-use crate::issue::event::{Moment, NotAsked, ProviderRules, StepRules, Trouble};
+use crate::issue::event::{NotAsked, ProviderRules, StepContext, StepRules, Trouble};
 use crate::issue::state::{Goal, Issue, IssueState, Record, Step, StoppedBy, Verb};
 use crate::types::{
     Alias, Attempt, Cause, ExternalId, Failure, FailureCode, HomeId, Mode, ObjectName, Phase,
@@ -28,7 +28,7 @@ const ACTIVITY_RESOLUTION: Duration = Duration::from_secs(30);
 /// A commit in the making.
 pub(super) struct Draft<'a> {
     pub issue: Issue,
-    pub moment: &'a Moment<'a>,
+    pub context: &'a StepContext<'a>,
     pub cause: String,
     pub aliases: Vec<Alias>,
     pub taken_over: Vec<Alias>,
@@ -44,10 +44,10 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    pub fn new(issue: Issue, moment: &'a Moment<'a>) -> Self {
+    pub fn new(issue: Issue, context: &'a StepContext<'a>) -> Self {
         Self {
             issue,
-            moment,
+            context,
             cause: Cause::Service("provider").to_string(),
             aliases: Vec::new(),
             taken_over: Vec::new(),
@@ -55,7 +55,7 @@ impl<'a> Draft<'a> {
             reply: Reply::Nothing,
             cleanup: None,
             is_fast_create: false,
-            seen_as_of: moment.now,
+            seen_as_of: context.now,
             ended: None,
             timeline: Vec::new(),
             call: None,
@@ -71,7 +71,7 @@ impl<'a> Draft<'a> {
         if before.version == 0 && self.issue != *before && !self.aliases.contains(&own) {
             self.aliases.push(own);
         }
-        self.issue.life_due = life_due(&self.issue, self.moment.rules);
+        self.issue.life_due = life_due(&self.issue, self.context.rules);
         // What is only told must be durable too.
         let changed = self.issue != *before
             || !self.timeline.is_empty()
@@ -110,7 +110,7 @@ impl<'a> Draft<'a> {
     /// Puts a state back and tells why on the timeline. A new phase begins now.
     pub fn enter(&mut self, from: Option<Phase>, mut state: IssueState, reason: String) {
         let to = state.phase();
-        let now = self.moment.now;
+        let now = self.context.now;
         let mut generation = self.issue.generation;
         if let Some(record) = state.record_mut() {
             if from != to {
@@ -130,14 +130,14 @@ impl<'a> Draft<'a> {
         let phase = self.issue.state.phase();
         let record = self.issue.state.record();
         let generation = record.map_or(self.issue.generation, |record| record.generation);
-        let (at, cause) = (self.moment.now, self.cause.clone());
+        let (at, cause) = (self.context.now, self.cause.clone());
         self.timeline.push(TimelineEntry { at, generation, from: phase, to: phase, reason, cause });
     }
 
     /// The rules of the record's provider. One that is no longer configured is never called, so
     /// its rules only matter for what was asked before.
     pub fn provider_rules(&self, record: &Record) -> ProviderRules {
-        self.moment.rules.providers.get(&record.template.provider).copied().unwrap_or(
+        self.context.rules.providers.get(&record.template.provider).copied().unwrap_or(
             ProviderRules { names_enforced: true, settle: Duration::ZERO, dies_with_server: false },
         )
     }
@@ -150,7 +150,7 @@ impl<'a> Draft<'a> {
         verb: Verb,
         tries_left: u32,
     ) -> Step {
-        let rules = self.moment.rules;
+        let rules = self.context.rules;
         let timeout = match &verb {
             Verb::Look => LOOK_TIMEOUT,
             Verb::Create => rules.create.timeout,
@@ -158,7 +158,7 @@ impl<'a> Draft<'a> {
             Verb::Stop => rules.stop.timeout,
             Verb::Delete { .. } => rules.delete.timeout,
         };
-        let until = self.moment.now.after(timeout);
+        let until = self.context.now.after(timeout);
         let force = match &verb {
             Verb::Stop => tries_left <= 1 || self.is_overdue(record),
             Verb::Delete { .. } => self.is_overdue(record),
@@ -205,7 +205,7 @@ impl<'a> Draft<'a> {
         let failed = rules.attempts.saturating_sub(tries_left).saturating_sub(1).min(16);
         let full = BACKOFF_FIRST.saturating_mul(1 << failed).min(BACKOFF_MAX);
         // Half of the wait is fixed, half is chance, so that many issues do not come back at once.
-        let spread = full / 2 + full.mul_f64(f64::from(self.moment.jitter_permille) / 2000.0);
+        let spread = full / 2 + full.mul_f64(f64::from(self.context.jitter_permille) / 2000.0);
         let asked = match trouble {
             Some(Trouble::Unavailable { retry_after, .. }) => {
                 retry_after.unwrap_or(Duration::ZERO).min(RETRY_AFTER_MAX)
@@ -221,20 +221,20 @@ impl<'a> Draft<'a> {
             )
             | None => Duration::ZERO,
         };
-        Step::Waiting { verb, due: self.moment.now.after(spread.max(asked)), tries_left }
+        Step::Waiting { verb, due: self.context.now.after(spread.max(asked)), tries_left }
     }
 
     /// Begins the next generation: recorded first, then asked for; in fast mode asked for while
     /// the record is being written, where the last generation is known for certain.
     pub fn begin(&mut self, template: Template, mode: Mode, reason: String) {
-        let now = self.moment.now;
+        let now = self.context.now;
         let generation = self.issue.generation.next();
         let name = self.issue.facts.issue_id.sandbox_name();
-        let fast = mode == Mode::Fast && self.moment.may_fast_create;
-        let made_at_ns = fast.then_some(self.moment.unix_ns);
+        let fast = mode == Mode::Fast && self.context.may_fast_create;
+        let made_at_ns = fast.then_some(self.context.unix_ns);
         let id = match made_at_ns {
             Some(ns) => SandboxId::fast(&name, &self.issue.account, ns),
-            None => self.moment.fresh_id.clone(),
+            None => self.context.fresh_id.clone(),
         };
         let mut record = Record {
             id,
@@ -262,7 +262,7 @@ impl<'a> Draft<'a> {
         // other is looked at first.
         let verb =
             if self.provider_rules(&record).names_enforced { Verb::Create } else { Verb::Look };
-        let tries_left = self.moment.rules.create.attempts;
+        let tries_left = self.context.rules.create.attempts;
         self.is_fast_create = fast && verb == Verb::Create;
         let step = self.ask(&mut record, None, verb, tries_left);
         let state = IssueState::Creating { record, goal: Goal::Running, step, giving_up: None };
@@ -292,7 +292,7 @@ impl<'a> Draft<'a> {
         reason: String,
     ) {
         let step =
-            self.ask(&mut record, Some(&external_id), Verb::Stop, self.moment.rules.stop.attempts);
+            self.ask(&mut record, Some(&external_id), Verb::Stop, self.context.rules.stop.attempts);
         let goal = Goal::Stopped(by);
         self.enter(from, IssueState::Stopping { record, external_id, by, goal, step }, reason);
     }
@@ -310,7 +310,7 @@ impl<'a> Draft<'a> {
             &mut record,
             Some(&external_id),
             Verb::Start,
-            self.moment.rules.start.attempts,
+            self.context.rules.start.attempts,
         );
         self.enter(from, IssueState::Starting { record, external_id, goal, step }, reason);
     }
@@ -334,7 +334,7 @@ impl<'a> Draft<'a> {
         self.end(Phase::Deleting, record, None, "the provider no longer has it".to_owned());
         let Some(template) = next else { return };
         let why = "asked for while the last one was being deleted";
-        if self.moment.denial.is_some() {
+        if self.context.denial.is_some() {
             return self.pending_start(why, Some(template));
         }
         let mode = template.mode;
@@ -349,7 +349,7 @@ impl<'a> Draft<'a> {
         external_id: Option<ExternalId>,
         reason: String,
     ) {
-        let now = self.moment.now;
+        let now = self.context.now;
         self.issue.delete_due = None;
         self.issue.state = IssueState::Deleting {
             record,
@@ -371,8 +371,8 @@ impl<'a> Draft<'a> {
     /// Counts as activity, recorded at most every 30 seconds, or every tenth of the time after
     /// which an idle sandbox is stopped where that is shorter.
     pub fn touch(&mut self) {
-        let now = self.moment.now;
-        let idle = self.moment.rules.idle_stop;
+        let now = self.context.now;
+        let idle = self.context.rules.idle_stop;
         let resolution =
             idle.map_or(ACTIVITY_RESOLUTION, |idle| ACTIVITY_RESOLUTION.min(idle / 10));
         if let Some(record) = self.issue.state.record_mut()
@@ -427,6 +427,6 @@ impl<'a> Draft<'a> {
 
     /// The moment's time.
     pub fn now(&self) -> Timestamp {
-        self.moment.now
+        self.context.now
     }
 }

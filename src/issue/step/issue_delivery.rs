@@ -212,7 +212,7 @@ impl Draft<'_> {
         match command {
             Command::Start if self.denials(command) => self.grant_or_wait(why),
             Command::Retry if self.denials(command) => {
-                let denial = self.moment.denial.as_ref().map(|denial| denial.reason.as_str());
+                let denial = self.context.denial.as_ref().map(|denial| denial.reason.as_str());
                 ignored(format!("it cannot be tried again now: {}", denial.unwrap_or_default()))
             }
             Command::Stop => {

@@ -36,7 +36,7 @@ impl Draft<'_> {
         let now = self.now();
         let Some(record) = self.issue.state.record() else { return };
         let (created_at, last_activity_at) = (record.created_at, record.last_activity_at);
-        let rules = self.moment.rules;
+        let rules = self.context.rules;
         let passed = |due: Option<Timestamp>| due.is_some_and(|due| due <= now);
         if self.issue.state.phase() == Some(Phase::Deleting) {
             return;
@@ -104,7 +104,7 @@ impl Draft<'_> {
     pub fn delete_after_close(&mut self) {
         if self.issue.state.record().is_some() && self.issue.state.phase() != Some(Phase::Deleting)
         {
-            let due = self.now().after(self.moment.rules.delete_after_close);
+            let due = self.now().after(self.context.rules.delete_after_close);
             self.issue.delete_due =
                 Some(self.issue.delete_due.map_or(due, |before| before.min(due)));
         }

@@ -63,12 +63,12 @@ impl Draft<'_> {
     pub fn denial_to_begin(&self) -> Option<&Denial> {
         let would_begin =
             matches!(self.issue.state, IssueState::Absent | IssueState::Stopped { .. });
-        self.moment.denial.as_ref().filter(|_| would_begin)
+        self.context.denial.as_ref().filter(|_| would_begin)
     }
 
     /// Keeps a wish that something forbids now, to be granted once nothing does.
     pub fn pending_start(&mut self, why: &str, template: Option<Template>) {
-        let Some(denial) = &self.moment.denial else { return };
+        let Some(denial) = &self.context.denial else { return };
         if self.issue.pending_start.is_none() {
             let reason = format!("it waits: {}", denial.reason);
             let (since, why) = (self.now(), why.to_owned());
@@ -106,7 +106,7 @@ impl Draft<'_> {
         let answer = match self.take_state() {
             IssueState::Absent => {
                 let template =
-                    template.unwrap_or_else(|| self.moment.rules.default_template.clone());
+                    template.unwrap_or_else(|| self.context.rules.default_template.clone());
                 let mode = mode.unwrap_or(template.mode);
                 self.begin(template, mode, format!("recorded: {why}"));
                 return (Outcome::Created, format!("there was none: {why}"));
@@ -142,8 +142,9 @@ impl Draft<'_> {
                 (Outcome::Failed, reason)
             }
             IssueState::Deleting { record, external_id, step, failure, next } => {
-                let template =
-                    template.or(next).unwrap_or_else(|| self.moment.rules.default_template.clone());
+                let template = template
+                    .or(next)
+                    .unwrap_or_else(|| self.context.rules.default_template.clone());
                 let next = Some(template);
                 self.keep(IssueState::Deleting { record, external_id, step, failure, next });
                 (Outcome::Queued, "it is being deleted; a new one is made after that".to_owned())
@@ -184,7 +185,7 @@ impl Draft<'_> {
                 return;
             }
             Command::Start | Command::Retry if self.denials(ask.command) => {
-                if let Some(denial) = &self.moment.denial {
+                if let Some(denial) = &self.context.denial {
                     self.reply = Reply::Denied(denial.clone());
                 }
                 return;
@@ -210,7 +211,7 @@ impl Draft<'_> {
             | IssueState::Starting { .. }
             | IssueState::Deleting { .. } => false,
         };
-        begins && self.moment.denial.is_some()
+        begins && self.context.denial.is_some()
     }
 
     /// Gives the record up although the provider has not confirmed that the object is gone. The
@@ -332,7 +333,7 @@ impl Draft<'_> {
         }
         match (external_id, goal) {
             (None, goal) => {
-                let tries = self.moment.rules.create.attempts;
+                let tries = self.context.rules.create.attempts;
                 let step = self.ask(&mut record, None, Verb::Look, tries);
                 let state = IssueState::Creating { record, goal, step, giving_up: None };
                 self.enter(from, state, reason);
@@ -402,7 +403,7 @@ impl Draft<'_> {
                 | StoppedBy::Idle
                 | StoppedBy::Limit
                 | StoppedBy::Host => {
-                    if let Some(denial) = &self.moment.denial {
+                    if let Some(denial) = &self.context.denial {
                         self.reply = Reply::Denied(denial.clone());
                         return;
                     }

@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::issue::event::{
-    Answer, Command, CommandAsk, Denial, Done, EnsureAsk, IssueEvent, Moment, Owner, ProviderRules,
-    Rules, Seen, StepRules, Trouble,
+    Answer, Command, CommandAsk, Denial, Done, EnsureAsk, IssueEvent, Owner, ProviderRules, Rules,
+    Seen, StepContext, StepRules, Trouble,
 };
 use crate::issue::{Commit, Issue, step::step};
 use crate::types::{
@@ -78,7 +78,7 @@ impl Bench {
 
     pub fn apply(&mut self, event: IssueEvent) -> Commit {
         self.fresh += 1;
-        let moment = Moment {
+        let context = StepContext {
             now: self.now,
             rules: &self.rules,
             fresh_id: SandboxId::trusted(format!("sandbox-{}", self.fresh)),
@@ -87,7 +87,7 @@ impl Bench {
             may_fast_create: self.may_fast_create,
             denial: self.denial.clone(),
         };
-        let commit = step(&self.issue, event, &moment);
+        let commit = step(&self.issue, event, &context);
         self.issue = commit.issue.clone();
         commit
     }
