@@ -47,7 +47,7 @@ pub(crate) enum Bug {
     /// A sweep finds too much at once and acts on it all the same.
     NoMassGuard,
     /// A sight counts although a call was asked in between.
-    SightBehindCall,
+    ObservationBehindCall,
     /// What a create that was given up by force may still bring forth is forgotten.
     ForceForgetsCreate,
     /// A hold is durable and not in force.

@@ -308,7 +308,7 @@ impl From<CommandRefusal> for ApiError {
                 Self::new(Code::Stopped, "the sandbox was stopped by a person")
                     .hint("start it first: POST /v1/sandboxes/{id}/start")
             }
-            CommandRefusal::SightOver => {
+            CommandRefusal::ObservationOutdated => {
                 Self::new(Code::DriftOver, "it is not as it was shown any more")
                     .hint("look again: GET /v1/system/drift")
             }

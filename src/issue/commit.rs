@@ -107,7 +107,7 @@ pub enum CommandRefusal {
     /// A person stopped it; work does not start it again by itself.
     StoppedByPerson,
     /// What was to be adopted or removed is not as it was shown any more.
-    SightOver,
+    ObservationOutdated,
 }
 
 /// What came of a delivery.

@@ -165,7 +165,7 @@ pub enum IssueEvent {
         busy: bool,
     },
     /// What a sweep saw of this home at its provider.
-    Observed(Sight),
+    Observed(Observation),
     /// A person decided that an object which no record knows is this home's sandbox.
     Adopt(AdoptAsk),
     /// A person decided that an object, or a record whose object is lost, is to be removed.
@@ -173,7 +173,7 @@ pub enum IssueEvent {
         /// At which provider.
         provider: ProviderName,
         /// The object, where there is one.
-        object: Option<Seen>,
+        object: Option<ObservedObject>,
         /// The sandbox whose object is lost, where that is meant.
         lost: Option<SandboxId>,
         /// Who.
@@ -429,9 +429,9 @@ pub struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
     /// What is there for this home.
-    Seen(Vec<Seen>),
+    Found(Vec<ObservedObject>),
     /// It is up.
-    Up(Seen),
+    Up(ObservedObject),
     /// It is down.
     Down,
     /// The removal was accepted; that it is gone is still to be seen.
@@ -440,7 +440,7 @@ pub enum Done {
 
 /// One object as a provider showed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedObject {
     /// The provider's id of it.
     pub external_id: ExternalId,
     /// The sandbox it carries, where it is one of this home in this installation; `None` for
@@ -468,7 +468,7 @@ pub struct Owner {
 /// attempt, same phase), what was seen is newer than every call, and may decide. Comparing times
 /// instead would trust the clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub struct Observation {
     /// The provider that was looked at.
     pub provider: ProviderName,
     /// The home's last generation when the sweep began.
@@ -478,14 +478,14 @@ pub struct Sight {
     /// Its phase then.
     pub phase: Option<Phase>,
     /// Every object of this home, as a look after the listing showed them.
-    pub objects: Vec<Sighted>,
+    pub objects: Vec<SweptObject>,
 }
 
-/// One object of a [`Sight`].
+/// One object of a [`Observation`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sighted {
+pub struct SweptObject {
     /// What it is.
-    pub seen: Seen,
+    pub seen: ObservedObject,
     /// Whether the store has its sandbox among the deleted ones.
     pub known_deleted: bool,
     /// When a sweep first saw it without a record.
@@ -502,7 +502,7 @@ pub const QUARANTINE: Duration = Duration::from_secs(24 * 3600);
 #[derive(Clone, Debug)]
 pub struct AdoptAsk {
     /// What it is; its owner is of this home.
-    pub object: Seen,
+    pub object: ObservedObject,
     /// Its name at the provider.
     pub name: ObjectName,
     /// What it counts as made from.
@@ -521,7 +521,7 @@ pub enum Trouble {
     /// The provider has no such object.
     Absent,
     /// Another object is there.
-    Present(Seen),
+    Present(ObservedObject),
     /// A definite no; nothing was done.
     Refused(String),
     /// What happened is unknown.

@@ -42,7 +42,7 @@ pub fn step(issue: &Issue, event: IssueEvent, context: &StepContext<'_>) -> Comm
             draft.learned(&facts, asked_for, &cause);
         }
         IssueEvent::Merged { into, cause } => draft.merged(into, &cause),
-        IssueEvent::Observed(sight) => draft.observed(&sight),
+        IssueEvent::Observed(observation) => draft.observed(&observation),
         IssueEvent::Adopt(ask) => draft.adopt(ask),
         IssueEvent::Discard { provider, object, lost, cause } => {
             draft.discard(&provider, object, lost, &cause);

@@ -6,7 +6,9 @@
 //! ([`crate::issue::step`]), so that what is about to be removed can be counted before anything is.
 
 use crate::issue::Issue;
-use crate::issue::event::{FAST_ORPHAN_MAX, Owner, QUARANTINE, Seen, Sight, Sighted};
+use crate::issue::event::{
+    FAST_ORPHAN_MAX, Observation, ObservedObject, Owner, QUARANTINE, SweptObject,
+};
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{Labels, Object};
 use crate::types::{
@@ -83,9 +85,9 @@ impl Known {
     }
 
     /// Tells the home's actor what was seen after this was read.
-    pub fn sight(&self, provider: &ProviderName, objects: Vec<Sighted>) -> Sight {
+    pub fn observation(&self, provider: &ProviderName, objects: Vec<SweptObject>) -> Observation {
         let sandbox = self.sandbox.as_ref();
-        Sight {
+        Observation {
             provider: provider.clone(),
             generation: self.generation,
             attempt: sandbox.map_or_else(Attempt::default, |recorded| recorded.attempt),
@@ -113,13 +115,17 @@ impl Ours {
     }
 
     /// The same as the lifecycle sees it.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> ObservedObject {
         let owner = Owner {
             sandbox: self.labels.sandbox.clone(),
             generation: self.labels.generation,
             mode: self.labels.mode,
         };
-        Seen { external_id: self.external_id.clone(), owner: Some(owner), state: self.state }
+        ObservedObject {
+            external_id: self.external_id.clone(),
+            owner: Some(owner),
+            state: self.state,
+        }
     }
 }
 

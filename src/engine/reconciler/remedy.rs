@@ -18,7 +18,7 @@ impl Engine {
     /// returns; the removal of an object goes on after that.
     ///
     /// # Errors
-    /// [`EngineError`]; refused with [`CommandRefusal::SightOver`] where there is no such item, it
+    /// [`EngineError`]; refused with [`CommandRefusal::ObservationOutdated`] where there is no such item, it
     /// does not have this remedy, or it is not as it was shown any more.
     pub async fn remedy(
         &self,
@@ -151,7 +151,7 @@ impl Engine {
 }
 
 fn over() -> EngineError {
-    EngineError::Refused(CommandRefusal::SightOver)
+    EngineError::Refused(CommandRefusal::ObservationOutdated)
 }
 
 fn accepted(answered: Answered) -> Result<(), EngineError> {

@@ -3,7 +3,7 @@
 //!
 //! The order is what makes it safe. Each home that the list nominates is read anew, and only *then*
 //! looked for; so what is told is newer than the state it is told about, and the actor takes it only
-//! where that state is still its own ([`Sight`](crate::issue::event::Sight)). A list that is stale,
+//! where that state is still its own ([`Observation`](crate::issue::event::Observation)). A list that is stale,
 //! partial or wrong can nominate too many, never decide.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 
 use crate::issue::IssueEvent;
-use crate::issue::event::Sighted;
+use crate::issue::event::SweptObject;
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{ObjectKey, SandboxProvider};
 use crate::store::Orphan;
@@ -286,13 +286,13 @@ async fn look_and_tell(
         // Gone since the list was read: it was not counted, and could be one of too many.
         return Ok(Home { known, objects, findings });
     }
-    let sighted = |object: &Ours| Sighted {
+    let swept = |object: &Ours| SweptObject {
         seen: object.seen(),
         known_deleted: deleted.contains(&object.labels.sandbox),
         first_seen_at: sides.first_seen(object),
     };
-    let sight = known.sight(name, objects.iter().map(sighted).collect());
-    let told = engine.tell(home, seed, || IssueEvent::Observed(sight.clone())).await;
+    let observation = known.observation(name, objects.iter().map(swept).collect());
+    let told = engine.tell(home, seed, || IssueEvent::Observed(observation.clone())).await;
     told.map_err(|error| error.to_string())?;
     let known = read(core, home).await.map_err(|_| "the store failed")?.unwrap_or(known);
     let findings = compare(name, &known, &objects, is_deleted);

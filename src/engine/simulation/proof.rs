@@ -48,7 +48,7 @@ noticed! {
     a_successor_that_loads_too_soon_is_noticed: LoadWithoutWaiting near 0,
     a_sweep_that_acts_on_its_list_is_noticed: StaleList near 0,
     a_sweep_that_believes_anything_is_noticed: NoMassGuard near 246,
-    a_sight_from_before_a_call_is_noticed: SightBehindCall near 0,
+    a_sight_from_before_a_call_is_noticed: ObservationBehindCall near 0,
     a_create_that_is_forgotten_by_force_is_noticed: ForceForgetsCreate near 102,
     a_hold_that_is_not_in_force_is_noticed: HoldNotInForce near 0,
     a_last_place_that_is_given_twice_is_noticed: LastPlaceTwice near 0,

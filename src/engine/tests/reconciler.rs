@@ -173,7 +173,7 @@ async fn too_much_at_once_is_not_believed_until_a_person_says_so() {
         assert_eq!(failure(&now(&bench, issue).await), Some(FailureCode::ObjectLost));
     }
     let again = remedy(&bench, "mass_loss:held", Remedy::Adopt).await;
-    assert_eq!(again, Err(EngineError::Refused(CommandRefusal::SightOver)));
+    assert_eq!(again, Err(EngineError::Refused(CommandRefusal::ObservationOutdated)));
 }
 
 #[actix::test]

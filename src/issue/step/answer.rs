@@ -111,7 +111,7 @@ impl Draft<'_> {
                 return self.up(Phase::Starting, record, external_id, goal, "it is up again");
             }
             Ok(Done::Up(seen)) => Trouble::Present(seen),
-            Ok(Done::Seen(_) | Done::Down | Done::Removing) => unexpected(),
+            Ok(Done::Found(_) | Done::Down | Done::Removing) => unexpected(),
             Err(trouble) => trouble,
         };
         let rules = self.context.rules.start;
@@ -145,7 +145,7 @@ impl Draft<'_> {
                 let reason = "it is down; it was asked for meanwhile".to_owned();
                 return self.start(Some(Phase::Stopping), record, external_id, goal, reason);
             }
-            (Ok(Done::Seen(_) | Done::Up(_) | Done::Removing), _) => unexpected(),
+            (Ok(Done::Found(_) | Done::Up(_) | Done::Removing), _) => unexpected(),
             (Err(trouble), _) => trouble,
         };
         let rules = self.context.rules.stop;

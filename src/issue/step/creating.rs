@@ -4,7 +4,7 @@
 //! an object that carries this very sandbox id is adopted; an older generation of this home is
 //! removed first; anybody else's is a failure and stays untouched.
 
-use crate::issue::event::{Done, Owner, Seen, Trouble};
+use crate::issue::event::{Done, ObservedObject, Owner, Trouble};
 use crate::issue::state::{Goal, IssueState, Record, Step, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{Failure, FailureCode, Mode, ObjectState, Phase, ProviderStep};
@@ -30,7 +30,7 @@ impl Draft<'_> {
             Ok(Done::Up(seen)) | Err(Trouble::Present(seen)) => {
                 self.creating_found(record, goal, tries_left, vec![seen]);
             }
-            Ok(Done::Seen(seen)) => self.creating_found(record, goal, tries_left, seen),
+            Ok(Done::Found(seen)) => self.creating_found(record, goal, tries_left, seen),
             // What was in the way is being removed, or is gone: look again.
             Ok(Done::Removing) | Err(Trouble::Absent) if matches!(verb, Verb::Delete { .. }) => {
                 self.creating_look(record, goal, tries_left);
@@ -43,7 +43,13 @@ impl Draft<'_> {
     }
 
     /// Decides about what is there for this home while creating.
-    fn creating_found(&mut self, record: Record, goal: Goal, tries_left: u32, seen: Vec<Seen>) {
+    fn creating_found(
+        &mut self,
+        record: Record,
+        goal: Goal,
+        tries_left: u32,
+        seen: Vec<ObservedObject>,
+    ) {
         let creating = Some(Phase::Creating);
         let (mut ours, others): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|seen| is_ours(&record, seen));
@@ -52,7 +58,7 @@ impl Draft<'_> {
         ours.sort_by(|a, b| a.external_id.as_str().cmp(b.external_id.as_str()));
         // An older generation; or one of fast mode whose record was never written, so that this
         // record was given the same generation.
-        let older = |seen: &Seen| {
+        let older = |seen: &ObservedObject| {
             seen.owner.as_ref().is_some_and(|owner| {
                 owner.generation < record.generation
                     || owner.generation == record.generation && owner.mode == Mode::Fast
@@ -125,7 +131,13 @@ impl Draft<'_> {
     }
 
     /// Removes what is in the way; costs a try, so that it cannot go on for ever.
-    fn creating_remove(&mut self, mut record: Record, goal: Goal, tries_left: u32, seen: &Seen) {
+    fn creating_remove(
+        &mut self,
+        mut record: Record,
+        goal: Goal,
+        tries_left: u32,
+        seen: &ObservedObject,
+    ) {
         let Some(tries_left) = tries_left.checked_sub(1) else {
             let failure = self.failure_of(ProviderStep::Create, &Trouble::Present(seen.clone()));
             return self.give_up(record, goal, failure);
@@ -136,7 +148,12 @@ impl Draft<'_> {
 
     /// Asks for the removal of an object of this home; for one that is being removed already it
     /// asks again later, since whoever began may not be there to end it.
-    fn remove_or_wait(&mut self, record: &mut Record, seen: &Seen, tries_left: u32) -> Step {
+    fn remove_or_wait(
+        &mut self,
+        record: &mut Record,
+        seen: &ObservedObject,
+        tries_left: u32,
+    ) -> Step {
         match removal(seen) {
             Some(verb) if seen.state == ObjectState::Destroying => {
                 self.wait(verb, self.context.rules.create, tries_left, None)
@@ -189,7 +206,7 @@ impl Draft<'_> {
         result: Result<Done, Trouble>,
     ) {
         let leftover = match result {
-            Ok(Done::Seen(seen)) => seen.into_iter().find(|seen| is_ours(&record, seen)),
+            Ok(Done::Found(seen)) => seen.into_iter().find(|seen| is_ours(&record, seen)),
             Ok(Done::Up(seen)) if is_ours(&record, &seen) => Some(seen),
             Ok(Done::Removing | Done::Up(_) | Done::Down) => {
                 let step = self.ask(&mut record, None, Verb::Look, tries_left);
@@ -253,13 +270,13 @@ impl Draft<'_> {
 }
 
 /// Whether an object carries this very sandbox id.
-pub(super) fn is_ours(record: &Record, seen: &Seen) -> bool {
+pub(super) fn is_ours(record: &Record, seen: &ObservedObject) -> bool {
     let carries = |owner: &Owner| owner.sandbox == record.id || on(Bug::AdoptAnyLabelled);
     seen.owner.as_ref().is_some_and(carries)
 }
 
 /// The call that removes an object of this home; `None` for anybody else's.
-pub(super) fn removal(seen: &Seen) -> Option<Verb> {
+pub(super) fn removal(seen: &ObservedObject) -> Option<Verb> {
     let expected = seen.owner.as_ref()?.sandbox.clone();
     Some(Verb::Delete { external_id: seen.external_id.clone(), expected })
 }

@@ -1,7 +1,7 @@
 //! *Deleting*: accepted deletes are final. It stays *deleting*, with the failure shown, until the
 //! provider no longer has any object of this home, and is tried again for as long as that takes.
 
-use crate::issue::event::{Done, Seen, StepRules, Trouble};
+use crate::issue::event::{Done, ObservedObject, StepRules, Trouble};
 use crate::issue::state::{IssueState, Record, Step, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{ExternalId, Failure, ObjectState, Template};
@@ -47,7 +47,7 @@ impl Draft<'_> {
         result: Result<Done, Trouble>,
     ) {
         match (&verb, result) {
-            (_, Ok(Done::Seen(seen))) => self.deleting_found(deleting, &seen),
+            (_, Ok(Done::Found(seen))) => self.deleting_found(deleting, &seen),
             // A create or start that was in flight ended well: now remove what it made.
             (Verb::Create | Verb::Start, Ok(Done::Up(seen)))
                 if is_ours(&deleting.record, &seen) =>
@@ -96,12 +96,13 @@ impl Draft<'_> {
     /// Removes the first object of this home that is there; with none, it is gone, unless a
     /// create may still land. The first removal is asked at once, each further one after a wait:
     /// an object that is still there, or being destroyed, may take its time.
-    fn deleting_found(&mut self, deleting: Deleting, seen: &[Seen]) {
+    fn deleting_found(&mut self, deleting: Deleting, seen: &[ObservedObject]) {
         let Deleting { mut record, mut external_id, tries_left, failure, next } = deleting;
         // A later generation is none of this delete's business: it is of a record that was lost (a
         // restored backup), or never written, and sweeps know what becomes of it.
-        let is_later =
-            |seen: &Seen| seen.owner.as_ref().is_some_and(|o| o.generation > record.generation);
+        let is_later = |seen: &ObservedObject| {
+            seen.owner.as_ref().is_some_and(|o| o.generation > record.generation)
+        };
         let found = (seen.iter().filter(|seen| !is_later(seen)))
             .find_map(|seen| Some((seen, removal(seen)?)));
         let mut waits_for_create = None;

@@ -4,9 +4,9 @@ mod answers;
 mod issue_deliveries;
 mod life;
 mod model;
+mod observations;
 mod pending_starts;
 mod properties;
-mod sights;
 mod tables;
 mod unions;
 
@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::issue::event::{
-    Answer, Command, CommandAsk, Denial, Done, EnsureAsk, IssueEvent, Owner, ProviderRules, Rules,
-    Seen, StepContext, StepRules, Trouble,
+    Answer, Command, CommandAsk, Denial, Done, EnsureAsk, IssueEvent, ObservedObject, Owner,
+    ProviderRules, Rules, StepContext, StepRules, Trouble,
 };
 use crate::issue::{Commit, Issue, step::step};
 use crate::types::{
@@ -125,9 +125,9 @@ impl Bench {
     }
 
     /// This sandbox's object, in a state.
-    pub fn ours(&self, state: ObjectState) -> Seen {
+    pub fn ours(&self, state: ObjectState) -> ObservedObject {
         let record = self.issue.state.record().expect("a sandbox");
-        Seen {
+        ObservedObject {
             external_id: ExternalId::trusted(format!("object-of-{}", record.id)),
             owner: Some(Owner {
                 sandbox: record.id.clone(),

@@ -182,9 +182,12 @@ fn more_than_three_and_more_than_a_tenth_is_too_much() {
 
 #[test]
 fn a_sight_carries_what_was_read_before_the_look() {
-    let sight = home(Some(Phase::Running), Some("o3")).sight(&provider(), Vec::new());
-    assert_eq!((sight.generation, sight.attempt), (Generation(3), Attempt(5)));
-    assert_eq!(sight.phase, Some(Phase::Running));
-    let sight = home(None, None).sight(&provider(), Vec::new());
-    assert_eq!((sight.generation, sight.attempt, sight.phase), (Generation(3), Attempt(0), None));
+    let observation = home(Some(Phase::Running), Some("o3")).observation(&provider(), Vec::new());
+    assert_eq!((observation.generation, observation.attempt), (Generation(3), Attempt(5)));
+    assert_eq!(observation.phase, Some(Phase::Running));
+    let observation = home(None, None).observation(&provider(), Vec::new());
+    assert_eq!(
+        (observation.generation, observation.attempt, observation.phase),
+        (Generation(3), Attempt(0), None)
+    );
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::tables::bench_in;
 use super::{Bench, unavailable};
 use crate::issue::event::{
-    Command, CommandAsk, Done, EnsureAsk, IssueEvent, Owner, QUARANTINE, Seen, TriggerKind, Trouble,
+    Command, CommandAsk, Done, EnsureAsk, IssueEvent, ObservedObject, Owner, QUARANTINE,
+    TriggerKind, Trouble,
 };
 use crate::issue::state::{Step, Verb};
 use crate::types::{
@@ -17,13 +18,13 @@ fn broken() -> Trouble {
 }
 
 /// Somebody else's object, or one of this home of that generation.
-fn other(generation: Option<u32>, state: ObjectState) -> Seen {
+fn other(generation: Option<u32>, state: ObjectState) -> ObservedObject {
     let owner = generation.map(|generation| Owner {
         sandbox: SandboxId::trusted("another"),
         generation: Generation(generation),
         mode: Mode::Strong,
     });
-    Seen { external_id: ExternalId::trusted("another's"), owner, state }
+    ObservedObject { external_id: ExternalId::trusted("another's"), owner, state }
 }
 
 fn asked(bench: &Bench) -> Option<Verb> {
@@ -86,7 +87,7 @@ fn half_made_objects_are_completed_where_names_are_enforced_and_else_removed() {
         let mut bench = Bench::new(names_enforced);
         bench.ensure();
         let half = bench.ours(ObjectState::Partial);
-        bench.answer(Ok(Done::Seen(vec![half])));
+        bench.answer(Ok(Done::Found(vec![half])));
         let completes = asked(&bench) == Some(Verb::Create);
         let removes = matches!(asked(&bench), Some(Verb::Delete { .. }));
         assert_eq!((completes, removes), (names_enforced, !names_enforced));
@@ -110,7 +111,7 @@ fn a_removal_that_was_accepted_is_not_asked_again_at_once() {
     bench.answer(Ok(Done::Removing));
     let mut still = bench.ours(ObjectState::Running);
     still.external_id = bench.issue.state.external_id().expect("known").clone();
-    assert_eq!(bench.answer(Ok(Done::Seen(vec![still]))).call, None);
+    assert_eq!(bench.answer(Ok(Done::Found(vec![still]))).call, None);
 }
 
 #[test]
@@ -120,7 +121,7 @@ fn that_something_else_came_up_is_no_absence() {
         bench.command(Command::Delete);
         bench.answer(Ok(Done::Up(up)));
         assert_eq!(asked(&bench), Some(Verb::Look));
-        bench.answer(Ok(Done::Seen(vec![])));
+        bench.answer(Ok(Done::Found(vec![])));
         assert_eq!(bench.issue.state.phase(), None);
     }
 }
@@ -132,24 +133,24 @@ fn only_the_absence_of_the_sandboxs_own_object_ends_a_delete_and_only_where_none
     bench.answer(Err(Trouble::Unavailable { message: "lost".into(), retry_after: None }));
     bench.due();
     bench.answer(Ok(Done::Removing));
-    bench.answer(Ok(Done::Seen(vec![other(Some(0), ObjectState::Running)])));
+    bench.answer(Ok(Done::Found(vec![other(Some(0), ObjectState::Running)])));
     bench.due();
     assert!(matches!(asked(&bench), Some(Verb::Delete { .. })));
     bench.answer(Err(Trouble::Absent));
     assert_eq!(asked(&bench), Some(Verb::Look), "that was another's");
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state.phase(), None);
 
     // A later generation is no business of this delete: the sweep decides about it.
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.answer(Ok(Done::Removing));
-    bench.answer(Ok(Done::Seen(vec![other(Some(2), ObjectState::Running)])));
+    bench.answer(Ok(Done::Found(vec![other(Some(2), ObjectState::Running)])));
     assert_eq!(bench.issue.state.phase(), None);
 
     let (mut bench, _) = lost_create();
     bench.due();
     let ours = bench.ours(ObjectState::Running);
-    bench.answer(Ok(Done::Seen(vec![ours])));
+    bench.answer(Ok(Done::Found(vec![ours])));
     bench.command(Command::Delete);
     bench.answer(Err(Trouble::Absent));
     assert_eq!(asked(&bench), Some(Verb::Look), "another may have landed behind it");
@@ -160,7 +161,7 @@ fn only_the_absence_of_the_sandboxs_own_object_ends_a_delete_and_only_where_none
 fn lost_create() -> (Bench, crate::types::Timestamp) {
     let mut bench = Bench::new(false);
     bench.ensure();
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(asked(&bench), Some(Verb::Create));
     bench.answer(Err(unavailable()));
     let until = bench.issue.state.record().and_then(|r| r.may_land_until).expect("it may land");
@@ -173,19 +174,19 @@ fn a_look_from_before_a_create_had_to_have_landed_is_no_absence_however_late_its
     bench.due();
     assert_eq!(asked(&bench), Some(Verb::Look));
     bench.now = until.after(Duration::from_secs(1));
-    assert_eq!(bench.answer(Ok(Done::Seen(vec![]))).call, None);
+    assert_eq!(bench.answer(Ok(Done::Found(vec![]))).call, None);
     bench.due();
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(asked(&bench), Some(Verb::Create), "asked after it had to have landed");
 
     let (mut bench, until) = lost_create();
     bench.due();
     bench.command(Command::Delete);
     bench.now = until.after(Duration::from_secs(1));
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting), "not confirmed");
     bench.due();
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state.phase(), None);
 }
 
@@ -196,18 +197,18 @@ fn clearing_up_waits_for_what_may_land_and_believes_no_older_look() {
         bench.answer(Err(unavailable()));
         let until = bench.issue.state.record().and_then(|r| r.may_land_until).expect("may land");
         bench.due();
-        bench.answer(Ok(Done::Seen(vec![])));
+        bench.answer(Ok(Done::Found(vec![])));
         assert_eq!(asked(&bench), Some(Verb::Create), "names are enforced");
         bench.answer(Err(Trouble::Refused("no".into())));
         assert_eq!(asked(&bench), Some(Verb::Look), "leftovers are looked for");
         if answered_late {
             bench.now = until.after(Duration::from_secs(1));
         }
-        bench.answer(Ok(Done::Seen(vec![])));
+        bench.answer(Ok(Done::Found(vec![])));
         assert_eq!(bench.issue.state.phase(), Some(Phase::Creating), "{answered_late}");
         assert_eq!(bench.issue.due_at(), Some(until));
         bench.due();
-        bench.answer(Ok(Done::Seen(vec![])));
+        bench.answer(Ok(Done::Found(vec![])));
         assert_eq!(failure(&bench), Some(FailureCode::ProviderRefused));
     }
 }

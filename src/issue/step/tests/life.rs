@@ -225,7 +225,7 @@ fn a_late_look_adopts_what_is_there_after_all() {
     bench.answer(Err(unreachable(Duration::from_secs(36_000))));
     assert_eq!(bench.due().call.map(|call| call.verb), Some(Verb::Look));
     let ours = bench.ours(ObjectState::Running);
-    bench.answer(Ok(Done::Seen(vec![ours])));
+    bench.answer(Ok(Done::Found(vec![ours])));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
 }
 
@@ -246,7 +246,7 @@ fn a_delete_past_its_deadline_says_so_and_goes_on_with_force() {
         bench.answer(Ok(Done::Removing));
         let mut destroying = bench.ours(ObjectState::Destroying);
         destroying.external_id = bench.issue.state.external_id().expect("known").clone();
-        bench.answer(Ok(Done::Seen(vec![destroying])));
+        bench.answer(Ok(Done::Found(vec![destroying])));
         let call = bench.due().call;
         if bench.now > deadline
             && let Some(call) = call
@@ -281,7 +281,7 @@ fn force_gives_the_record_up_from_every_phase_and_the_next_generation_waits_for_
     }
     let mut bench = Bench::new(false);
     bench.ensure();
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     let Some(Step::Asked { verb: Verb::Create, until, .. }) = bench.issue.state.step().cloned()
     else {
         panic!("it is being created: {:?}", bench.issue.state)
@@ -291,7 +291,7 @@ fn force_gives_the_record_up_from_every_phase_and_the_next_generation_waits_for_
     assert_eq!(bench.issue.may_land_until, Some(settled));
     assert_eq!(bench.ensure().call.map(|call| call.verb), Some(Verb::Look));
     assert_eq!(bench.issue.generation, Generation(2));
-    let commit = bench.answer(Ok(Done::Seen(vec![])));
+    let commit = bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(commit.call, None, "nothing is made while the old one may come");
     assert_eq!(bench.issue.due_at(), Some(settled));
 }

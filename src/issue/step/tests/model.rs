@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Bench, SETTLE, unavailable};
 use crate::issue::commit::{Cleanup, CleanupAction, ProviderCall};
-use crate::issue::event::{Done, NotAsked, Owner, Seen, Trouble};
+use crate::issue::event::{Done, NotAsked, ObservedObject, Owner, Trouble};
 use crate::issue::state::Verb;
 use crate::types::{ExternalId, Generation, Mode, ObjectState, SandboxId, Timestamp};
 
@@ -84,7 +84,7 @@ impl World {
     fn act(&mut self, call: &ProviderCall) -> Result<Done, Trouble> {
         let record = &call.record;
         match &call.verb {
-            Verb::Look => Ok(Done::Seen(self.objects.iter().map(seen).collect())),
+            Verb::Look => Ok(Done::Found(self.objects.iter().map(seen).collect())),
             Verb::Create => {
                 if self.names_enforced
                     && let Some(there) = self.objects.first_mut()
@@ -125,7 +125,7 @@ impl World {
     }
 
     /// Every object of the home, as a sweep sees them.
-    pub fn look(&self) -> Vec<Seen> {
+    pub fn look(&self) -> Vec<ObservedObject> {
         self.objects.iter().map(seen).collect()
     }
 
@@ -152,7 +152,12 @@ impl World {
         });
     }
 
-    fn make(&mut self, sandbox: &SandboxId, generation: Generation, state: ObjectState) -> Seen {
+    fn make(
+        &mut self,
+        sandbox: &SandboxId,
+        generation: Generation,
+        state: ObjectState,
+    ) -> ObservedObject {
         self.made += 1;
         let object = ModelObject {
             external_id: ExternalId::trusted(format!("object-{}", self.made)),
@@ -179,8 +184,8 @@ impl World {
     }
 }
 
-fn seen(object: &ModelObject) -> Seen {
-    Seen {
+fn seen(object: &ModelObject) -> ObservedObject {
+    ObservedObject {
         external_id: object.external_id.clone(),
         owner: Some(Owner {
             sandbox: object.sandbox.clone(),

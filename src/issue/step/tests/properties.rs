@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use super::model::{Fate, World};
 use super::{Bench, SETTLE};
 use crate::issue::commit::{Commit, ProviderCall, Reply};
-use crate::issue::event::{Answer, Command, Denial, DenialKind, IssueEvent, Seen, Sight, Sighted};
+use crate::issue::event::{
+    Answer, Command, Denial, DenialKind, IssueEvent, Observation, ObservedObject, SweptObject,
+};
 use crate::issue::state::{Issue, IssueState, Step, Verb};
 use crate::types::{Attempt, Generation, Outcome, Phase, ProviderName, SandboxId, Wanted};
 
@@ -88,7 +90,7 @@ struct Life {
     in_flight: Option<ProviderCall>,
     /// A call of after a forced delete waits until the one in flight has ended.
     behind: Option<ProviderCall>,
-    sight: Option<Sight>,
+    observation: Option<Observation>,
     /// What ended and is known as deleted.
     ended: Vec<SandboxId>,
     forced: bool,
@@ -103,7 +105,7 @@ impl Life {
             world,
             in_flight: None,
             behind: None,
-            sight: None,
+            observation: None,
             ended: Vec::new(),
             forced: false,
         }
@@ -189,19 +191,19 @@ impl Life {
     }
 
     /// What a sweep sees now.
-    fn look(&self) -> Sight {
+    fn look(&self) -> Observation {
         let record = self.bench.issue.state.record();
-        let sighted = |seen: Seen| Sighted {
+        let swept = |seen: ObservedObject| SweptObject {
             known_deleted: seen.owner.as_ref().is_some_and(|o| self.ended.contains(&o.sandbox)),
             first_seen_at: self.bench.now,
             seen,
         };
-        Sight {
+        Observation {
             provider: ProviderName::trusted("p"),
             generation: self.bench.issue.generation,
             attempt: record.map_or_else(Attempt::default, |record| record.attempt),
             phase: self.bench.issue.state.phase(),
-            objects: self.world.look().into_iter().map(sighted).collect(),
+            objects: self.world.look().into_iter().map(swept).collect(),
         }
     }
 
@@ -234,22 +236,22 @@ impl Life {
                 self.event(super::issue_deliveries::labelled(1_000_000_000));
             }
             Act::Sweep => {
-                let sight = self.look();
-                self.sight = Some(sight.clone());
-                self.event(IssueEvent::Observed(sight));
+                let observation = self.look();
+                self.observation = Some(observation.clone());
+                self.event(IssueEvent::Observed(observation));
             }
             Act::StaleSweep => {
-                if let Some(sight) = self.sight.replace(self.look()) {
-                    self.event(IssueEvent::Observed(sight));
+                if let Some(observation) = self.observation.replace(self.look()) {
+                    self.event(IssueEvent::Observed(observation));
                 }
             }
             Act::Lose => {
                 self.world.lose();
-                self.sight = None;
+                self.observation = None;
             }
             Act::Kill => {
                 self.world.kill();
-                self.sight = None;
+                self.observation = None;
             }
             Act::Answer(fate) => self.answer(fate),
             Act::StaleAnswer(attempt) => {
