@@ -15,7 +15,7 @@
 //!   be reached or understood is [`ProviderError::Unavailable`].
 //! - **Deadline and settle.** A lifecycle call gives up at its deadline; dropping its future gives
 //!   up too. What it asked for may still come into effect until the deadline plus
-//!   [`Traits::settle`], and not later.
+//!   [`Traits::late_effect_window`], and not later.
 //! - **Uniqueness.** [`Uniqueness::EnforcedNames`] promises that no two objects of one name exist,
 //!   also when two creates run at once.
 //!
@@ -301,7 +301,7 @@ pub struct Traits {
     /// How strongly names are kept apart.
     pub uniqueness: Uniqueness,
     /// How long after a call's deadline its effect may still appear.
-    pub settle: Duration,
+    pub late_effect_window: Duration,
     /// Whether running objects die with this server's process (`local`).
     pub dies_with_server: bool,
 }

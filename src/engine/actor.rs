@@ -156,8 +156,9 @@ impl Actor for IssueActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let seed = self.activation.seed.take();
-        let unsettled = self.core.unsettled.contains(&self.home) && !on(Bug::LoadWithoutWaiting);
-        if self.activation.brand_new && !unsettled {
+        let unfinished_commits =
+            self.core.unfinished_commits.contains(&self.home) && !on(Bug::LoadWithoutWaiting);
+        if self.activation.brand_new && !unfinished_commits {
             self.identity_known = self.activation.identity_known;
             self.issue = seed.map(|(account, id)| Issue::new(self.home, account, id));
             self.listen(ctx);
@@ -166,9 +167,9 @@ impl Actor for IssueActor {
         let core = Arc::clone(&self.core);
         let home = self.home;
         let load = async move {
-            if unsettled {
+            if unfinished_commits {
                 core.store.check().await?;
-                core.unsettled.remove(&home);
+                core.unfinished_commits.remove(&home);
             }
             core.store.load(home).await
         };
@@ -288,7 +289,7 @@ impl IssueActor {
             // is durable, so that the other one is found next.
             let nothing = Output::of_nothing(issue, reply);
             let answered = Answered { moved: true, ..nothing.answered };
-            self.push(Output { settled: claims, answered, ..nothing });
+            self.push(Output { durable_aliases: claims, answered, ..nothing });
             return;
         }
         // Answers and due times are few and must not be lost; callers can come again.
@@ -318,7 +319,7 @@ impl IssueActor {
         if let Some((from, to)) = renamed(issue, &commit.issue) {
             self.core.keep_held_behind(from, to);
         }
-        self.core.admission.settle(&commit.issue);
+        self.core.admission.confirm(&commit.issue);
         self.take(commit, claims, delivery, reply, ctx);
     }
 
@@ -391,7 +392,7 @@ impl IssueActor {
             durable: !stores,
             delivery: delivery.as_ref().map(|row| row.id.clone()),
             account: issue.account.clone(),
-            settled: claims,
+            durable_aliases: claims,
             reply,
             answered,
             change,
@@ -452,7 +453,7 @@ impl IssueActor {
     fn flush(&mut self) {
         while let Some(output) = self.outbox.pop_front_if(|output| output.durable) {
             let output = *output;
-            self.core.directory.settled(&output.account, self.home, &output.settled);
+            self.core.directory.confirm(&output.account, self.home, &output.durable_aliases);
             if let Some(change) = output.change {
                 self.core.publish(change);
             }
@@ -483,7 +484,7 @@ impl IssueActor {
             if output.ends_fast_create
                 && let Some(fast_create) = self.fast_create.take()
             {
-                fast_create.settled(output.answered.sandbox.clone());
+                fast_create.reply(output.answered.sandbox.clone());
             }
             match (&mut self.fast_create, output.reply) {
                 (Some(fast_create), Some(reply)) if output.is_fast_create => {
@@ -503,7 +504,7 @@ impl IssueActor {
     fn refused(&mut self, number: u64, error: CommitError, ctx: &mut Context<Self>) {
         self.ended = true;
         // Before anybody is told to try again.
-        self.core.unsettled.insert(self.home);
+        self.core.unfinished_commits.insert(self.home);
         self.ticket.leave();
         if let Some(fast_create) = self.fast_create.take() {
             fast_create.ended();
@@ -512,7 +513,7 @@ impl IssueActor {
         for output in self.outbox.drain(..) {
             let mut output = *output;
             let directory = &self.core.directory;
-            directory.came_to_nothing(now, &output.account, self.home, &output.settled);
+            directory.came_to_nothing(now, &output.account, self.home, &output.durable_aliases);
             let told = match &error {
                 _ if output.number != number => Err(Unanswered::Again),
                 CommitError::DuplicateDelivery => {
@@ -560,7 +561,7 @@ impl Drop for IssueActor {
     /// them up soon, instead of at the due time.
     fn drop(&mut self) {
         if self.outbox.iter().any(|output| !output.durable) {
-            self.core.unsettled.insert(self.home);
+            self.core.unfinished_commits.insert(self.home);
         }
         #[cfg(test)]
         if on(Bug::SlotFreedWithActor) {

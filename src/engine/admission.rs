@@ -154,7 +154,7 @@ impl Admission {
 
     /// What forbids to make or start a sandbox for this issue, of which an event may be the first
     /// to say what repository it is in. Where nothing does, it has a place under the quotas now;
-    /// [`Self::settle`] must follow.
+    /// [`Self::confirm`] must follow.
     pub fn denial(&self, issue: &Issue, event: &IssueEvent) -> Option<Denial> {
         // The event may know better where the issue is now; a hold on either place counts.
         let (told, known) = (repository_in(event), issue.facts.repository.as_ref());
@@ -183,7 +183,7 @@ impl Admission {
 
     /// Keeps the home's place where it has a live sandbox after a step, and gives one back that was
     /// only reserved for it. Where its sandbox ended, [`Self::leave`] follows.
-    pub fn settle(&self, issue: &Issue) {
+    pub fn confirm(&self, issue: &Issue) {
         if self.quotas.is_unlimited() {
             return;
         }
@@ -397,10 +397,10 @@ mod tests {
             );
             assert_eq!(kind(denial(&admission, &issue(1, "o/r"))), None, "it has a place already");
             // No sandbox came of the second one.
-            admission.settle(&issue(2, "o/r"));
+            admission.confirm(&issue(2, "o/r"));
             assert_eq!(kind(denial(&admission, &issue(3, "o/r"))), None, "{quotas:?}");
-            admission.settle(&running(issue(3, "o/r")));
-            admission.settle(&issue(3, "o/r"));
+            admission.confirm(&running(issue(3, "o/r")));
+            admission.confirm(&issue(3, "o/r"));
             assert_eq!(
                 kind(denial(&admission, &issue(4, "o/r"))),
                 Some(DenialKind::Quota),
@@ -413,10 +413,10 @@ mod tests {
         }
         let admission = Admission::new(Quotas { repository: 1, ..Quotas::default() });
         assert_eq!(kind(denial(&admission, &issue(1, "o/r"))), None);
-        admission.settle(&running(issue(1, "o/moved")));
+        admission.confirm(&running(issue(1, "o/moved")));
         assert_eq!(kind(denial(&admission, &issue(3, "o/r"))), None, "its repository was renamed");
-        admission.settle(&issue(3, "o/r"));
-        admission.settle(&running(issue(1, "o/r")));
+        admission.confirm(&issue(3, "o/r"));
+        admission.confirm(&running(issue(1, "o/r")));
         assert_eq!(kind(denial(&admission, &issue(2, "o/s"))), None, "another repository");
         // What comes late may tell of where the issue was before.
         let before = (Repository::trusted("o/before"), IssueNumber(4));

@@ -53,7 +53,7 @@ pub(super) struct Core {
     /// Told where a delivery that concerns many issues was stored.
     pub fan_outs: Notify,
     /// Homes whose last actor ended with commits on their way: the next one loads behind those.
-    pub unsettled: DashSet<HomeId>,
+    pub unfinished_commits: DashSet<HomeId>,
     /// Homes whose actors end again and again.
     pub restless: Restless,
     /// Whether the server is shutting down.

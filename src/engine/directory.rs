@@ -49,7 +49,7 @@ use super::core::Core;
 pub(super) struct Directory {
     fresh: DashMap<(AccountName, Alias), Fresh>,
     /// How many names were taken out so far; counted before each is.
-    settled: AtomicU64,
+    confirmed: AtomicU64,
     /// Until when a name that was taken out may still be claimed by somebody, in milliseconds
     /// since 1970.
     unsure_until_ms: AtomicI64,
@@ -137,7 +137,7 @@ impl Directory {
         key: &IssueKey,
         delivery: Option<&DeliveryId>,
     ) -> Result<(Names, Option<DeliveryRow>), EngineError> {
-        let seen = self.settled.load(Ordering::SeqCst);
+        let seen = self.confirmed.load(Ordering::SeqCst);
         let numbered =
             key.numbered.as_ref().map(|(repository, number)| numbered(repository, *number));
         let by_id = key.id.as_ref().map(|id| self.fresh(account, Alias::Issue(id.clone())));
@@ -321,7 +321,7 @@ impl Directory {
     /// Whether no name was taken out since a look began, and none a moment ago that somebody may
     /// still claim.
     fn is_as_seen(&self, seen: u64, now: Timestamp) -> bool {
-        let is_sure = self.settled.load(Ordering::SeqCst) == seen
+        let is_sure = self.confirmed.load(Ordering::SeqCst) == seen
             && self.unsure_until_ms.load(Ordering::SeqCst) <= now.unix_ms();
         is_sure || on(Bug::FastOnUncertainHome)
     }
@@ -364,7 +364,7 @@ impl Directory {
 
     /// These aliases are durable: the store answers for them from now on. What another home claims
     /// meanwhile stays.
-    pub fn settled(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) {
+    pub fn confirm(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) {
         self.take_out(account, home, aliases, |_| true);
     }
 
@@ -376,7 +376,7 @@ impl Directory {
         may_leave: impl Fn(&Fresh) -> bool,
     ) {
         for alias in aliases {
-            self.settled.fetch_add(1, Ordering::SeqCst);
+            self.confirmed.fetch_add(1, Ordering::SeqCst);
             let key = (account.clone(), as_kept(alias));
             self.fresh.remove_if(&key, |_, claimed| claimed.home == home && may_leave(claimed));
         }

@@ -97,7 +97,7 @@ impl Engine {
             holding: Mutex::default(),
             uniting: Mutex::default(),
             fan_outs: Notify::new(),
-            unsettled: DashSet::new(),
+            unfinished_commits: DashSet::new(),
             restless: Restless::default(),
             stopping: AtomicBool::new(false),
         });
@@ -130,7 +130,7 @@ impl Engine {
             live += page.len();
             for issue in page {
                 core.publish(Change::as_it_is(&issue));
-                core.admission.settle(&issue);
+                core.admission.confirm(&issue);
                 let dies = issue.state.record().is_some_and(|record| {
                     let rules = core.rules.providers.get(&record.template.provider);
                     rules.is_some_and(|rules| rules.dies_with_server)

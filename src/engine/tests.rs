@@ -186,7 +186,7 @@ impl Bench {
         let traits = provider.traits();
         let provider_rules = ProviderRules {
             names_enforced: true,
-            settle: traits.settle,
+            late_effect_window: traits.late_effect_window,
             dies_with_server: traits.dies_with_server,
         };
         let engine = Engine::start(EngineParts {

@@ -87,7 +87,7 @@ pub struct ProviderRules {
     /// It refuses a second object of one name, also under concurrent creates.
     pub names_enforced: bool,
     /// How long after a call's deadline its effect may still appear.
-    pub settle: Duration,
+    pub late_effect_window: Duration,
     /// Its running objects die with this server's process.
     pub dies_with_server: bool,
 }

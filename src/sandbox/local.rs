@@ -19,7 +19,7 @@
 //! # Races it accepts
 //! - A call whose deadline passes between its last look at the clock and a rename takes effect: a
 //!   create's object can appear, half made, and a delete's can move to the trash. Both are one
-//!   system call after the look, which [`Traits::settle`] covers also on a disk that stalls.
+//!   system call after the look, which [`Traits::late_effect_window`] covers also on a disk that stalls.
 //! - Where both server and launcher are killed at once, the lock can be free a few milliseconds
 //!   before the kernel has ended the last process (see `inside/launch.rs`).
 //! - Run by an ordinary user, a sandbox keeps that user's supplementary groups, which no one but
@@ -76,7 +76,7 @@ pub use proxy::{Resolve, SystemResolver};
 /// How long after a call's deadline its effect may still appear: a deadline is looked at right
 /// before the one system call that takes effect, and what a launcher has made ends within
 /// milliseconds of its socket. Two seconds is for a disk that stalls in that call.
-const SETTLE: Duration = Duration::from_secs(2);
+const LATE_EFFECT_WINDOW: Duration = Duration::from_secs(2);
 
 /// What the provider needs to know.
 #[derive(Clone, Debug)]
@@ -182,7 +182,11 @@ impl LocalProvider {
 #[async_trait]
 impl SandboxProvider for LocalProvider {
     fn traits(&self) -> Traits {
-        Traits { uniqueness: Uniqueness::EnforcedNames, settle: SETTLE, dies_with_server: true }
+        Traits {
+            uniqueness: Uniqueness::EnforcedNames,
+            late_effect_window: LATE_EFFECT_WINDOW,
+            dies_with_server: true,
+        }
     }
 
     async fn health(&self) -> Health {

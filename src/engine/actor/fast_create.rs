@@ -51,7 +51,7 @@ impl FastCreate {
     }
 
     /// The create was answered, and the step that this led to is durable.
-    pub fn settled(self, sandbox: Option<Arc<Sandbox>>) {
+    pub fn reply(self, sandbox: Option<Arc<Sandbox>>) {
         if let Some((reply, answered)) = self.waits {
             // A caller that went away: what it asked for is done all the same.
             drop(reply.send(Ok(with(answered, sandbox))));

@@ -20,7 +20,7 @@ pub(super) struct Output {
     pub durable: bool,
     pub delivery: Option<DeliveryId>,
     pub account: AccountName,
-    pub settled: Vec<Alias>,
+    pub durable_aliases: Vec<Alias>,
     pub reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
     pub answered: Answered,
     pub change: Option<Change>,
@@ -47,7 +47,7 @@ impl Output {
             durable: true,
             delivery: None,
             account: issue.account.clone(),
-            settled: Vec::new(),
+            durable_aliases: Vec::new(),
             reply,
             answered: Answered { reply: Reply::Nothing, duplicate: false, moved: false, sandbox },
             change: None,
@@ -126,7 +126,7 @@ pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryR
 
 /// The names that outputs which never leave had claimed.
 pub(super) fn names_left(outbox: VecDeque<Box<Output>>) -> Vec<(AccountName, Vec<Alias>)> {
-    outbox.into_iter().map(|output| (output.account, output.settled)).collect()
+    outbox.into_iter().map(|output| (output.account, output.durable_aliases)).collect()
 }
 
 /// The name that an issue's repository had before a step, and the one it has since, where it is the

@@ -69,7 +69,7 @@ pub(in crate::engine) async fn fast_create(
         () = core.clock.sleep_until(by) => None,
     };
     if let Some(Ok(())) = ended {
-        core.directory.settled(&account, home, &names);
+        core.directory.confirm(&account, home, &names);
         return Some(result);
     }
     let was_asked = match &result {
@@ -89,7 +89,7 @@ pub(in crate::engine) async fn fast_create(
     core.directory.let_go(&account, home, &names);
     // One that was too late may have been decided meanwhile.
     if let Some(Ok(())) = end.now_or_never() {
-        core.directory.settled(&account, home, &names);
+        core.directory.confirm(&account, home, &names);
     }
     match ended {
         Some(_) => {

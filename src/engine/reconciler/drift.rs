@@ -360,7 +360,7 @@ impl Drift {
     }
 
     /// A remedy was carried out: the item is over.
-    pub fn settle(&self, id: &str) {
+    pub fn resolve(&self, id: &str) {
         for of in self.locked().values_mut() {
             let Some(at) = of.found.iter().position(|drifted| drifted.item.id == id) else {
                 continue;
@@ -494,7 +494,7 @@ mod tests {
         let view = drift.view();
         assert_eq!((view.items.len(), view.total), (ITEMS_MAX, ITEMS_MAX + 2));
         assert_eq!(view.items[0].id, "m");
-        drift.settle("m");
+        drift.resolve("m");
         assert_eq!(drift.view().total, ITEMS_MAX + 1);
     }
 

@@ -62,7 +62,7 @@ impl Engine {
             | (Subject::Identity(_), Remedy::Remove)
             | (Subject::Nothing, Remedy::Adopt | Remedy::Remove) => return Err(over()),
         }
-        drift.settle(id);
+        drift.resolve(id);
         tracing::info!(item = %id, remedy = remedy.as_str(), %cause, "drift was decided about");
         self.sweep_soon(provider);
         Ok(item)

@@ -340,11 +340,11 @@ impl Store for SimStore {
         applied: bool,
         reason: String,
     ) -> Result<(), CommitError> {
-        let settle = |inner: &mut Inner| {
-            inner.rows.settle(id, DeliveryState::Done, applied, reason);
+        let finish_delivery = |inner: &mut Inner| {
+            inner.rows.finish_delivery(id, DeliveryState::Done, applied, reason);
             inner.fan_out_ends(id);
         };
-        self.write(settle).await
+        self.write(finish_delivery).await
     }
 
     async fn fail_pending(&self, id: &DeliveryId, error: String) -> Result<(), CommitError> {

@@ -94,7 +94,7 @@ impl Weather {
             name: ProviderName::trusted(name),
             rules: ProviderRules {
                 names_enforced: chance.permille(450),
-                settle: Duration::from_millis(chance.between(0, 20_000)),
+                late_effect_window: Duration::from_millis(chance.between(0, 20_000)),
                 dies_with_server: chance.permille(200),
             },
         });
@@ -210,7 +210,7 @@ impl Weather {
     /// The longest that a phase may last in which something is under way, as long as nothing
     /// disturbs: every try with all the time it may take, then the same for what they left.
     pub fn phase_time_max(&self) -> Duration {
-        let settle = self.providers.iter().map(|provider| provider.rules.settle).max();
+        let settle = self.providers.iter().map(|provider| provider.rules.late_effect_window).max();
         let travel = Duration::from_secs(20);
         let round = self.step.timeout
             + LOOK_TIME_MAX * 2

@@ -186,7 +186,7 @@ async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
     assert!(identity_known, "nothing happened meanwhile");
     let names = look("2").await;
     let alias = [Alias::Issue(IssueId::parse("1").expect("valid"))];
-    core.directory.settled(&account(), first, &alias);
+    core.directory.confirm(&account(), first, &alias);
     assert!(!is_identity_known("2", names).1, "a name left between look and place");
     assert!(is_identity_known("3", look("3").await).1);
     core.directory.came_to_nothing(core.now(), &account(), first, &alias);

@@ -207,11 +207,17 @@ impl Rows {
         let Some(row) = pending else { return };
         row.tries += 1;
         if row.tries >= PENDING_TRIES_MAX {
-            self.settle(id, DeliveryState::SetAside, false, error);
+            self.finish_delivery(id, DeliveryState::SetAside, false, error);
         }
     }
 
-    pub fn settle(&mut self, id: &DeliveryId, state: DeliveryState, applied: bool, reason: String) {
+    pub fn finish_delivery(
+        &mut self,
+        id: &DeliveryId,
+        state: DeliveryState,
+        applied: bool,
+        reason: String,
+    ) {
         self.pending.retain(|row| row.fan_out.delivery != *id);
         if let Some(row) = self.deliveries.get_mut(id)
             && row.state == DeliveryState::Pending

@@ -274,7 +274,7 @@ impl Store for HeldStore {
         applied: bool,
         reason: String,
     ) -> Result<(), CommitError> {
-        self.rows().settle(id, DeliveryState::Done, applied, reason);
+        self.rows().finish_delivery(id, DeliveryState::Done, applied, reason);
         Ok(())
     }
 

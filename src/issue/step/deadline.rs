@@ -27,7 +27,9 @@ impl Draft<'_> {
         };
         match phase {
             // Behind each create of unknown outcome its settling may be waited for.
-            Phase::Creating => all_tries(rules.create, self.provider_rules(record).settle),
+            Phase::Creating => {
+                all_tries(rules.create, self.provider_rules(record).late_effect_window)
+            }
             Phase::Starting => all_tries(rules.start, Duration::ZERO),
             Phase::Stopping => all_tries(rules.stop, Duration::ZERO),
             Phase::Deleting => all_tries(rules.delete, Duration::ZERO),

@@ -138,7 +138,11 @@ impl<'a> Draft<'a> {
     /// its rules only matter for what was asked before.
     pub fn provider_rules(&self, record: &Record) -> ProviderRules {
         self.context.rules.providers.get(&record.template.provider).copied().unwrap_or(
-            ProviderRules { names_enforced: true, settle: Duration::ZERO, dies_with_server: false },
+            ProviderRules {
+                names_enforced: true,
+                late_effect_window: Duration::ZERO,
+                dies_with_server: false,
+            },
         )
     }
 
@@ -183,14 +187,14 @@ impl<'a> Draft<'a> {
     /// its outcome. A later create that ends well does not undo that: once its object is gone,
     /// the earlier one could land.
     pub fn may_land(&self, record: &mut Record, deadline: Timestamp) {
-        let landed = deadline.after(self.provider_rules(record).settle);
+        let landed = deadline.after(self.provider_rules(record).late_effect_window);
         record.may_land_until = record.may_land_until.max(Some(landed));
     }
 
     /// Remembers the same of a stop: should it take effect after the sandbox was started again,
     /// nobody killed it.
     pub fn may_stop(&self, record: &mut Record, deadline: Timestamp) {
-        let landed = deadline.after(self.provider_rules(record).settle);
+        let landed = deadline.after(self.provider_rules(record).late_effect_window);
         record.stop_may_land_until = record.stop_may_land_until.max(Some(landed));
     }
 

@@ -66,7 +66,7 @@ impl Draft<'_> {
         };
         let is_running = matches!(self.issue.state, IssueState::Running { .. });
         if let Some(other) = self.second_of(observation) {
-            return self.fail_settled(duplicate(&recorded.seen.external_id, &other), false);
+            return self.fail_without_call(duplicate(&recorded.seen.external_id, &other), false);
         }
         match (recorded.seen.state, is_running) {
             (ObjectState::Running, true) => self.stop_has_settled(),
@@ -80,7 +80,7 @@ impl Draft<'_> {
                 }
             }
             (ObjectState::Stopped | ObjectState::Partial, true) => {
-                self.fail_settled(killed(), false)
+                self.fail_without_call(killed(), false)
             }
             (ObjectState::Running, false) => {
                 if let IssueState::Stopped { record, external_id, by } = self.take_state() {
@@ -253,11 +253,11 @@ impl Draft<'_> {
             message,
             retryable: true,
         };
-        self.fail_settled(failure, true);
+        self.fail_without_call(failure, true);
     }
 
     /// Fails a sandbox that was running or stopped. One whose object is lost has none any more.
-    fn fail_settled(&mut self, failure: Failure, is_lost: bool) {
+    fn fail_without_call(&mut self, failure: Failure, is_lost: bool) {
         let (from, record, external_id, goal) = match self.take_state() {
             IssueState::Running { record, external_id } => {
                 (Phase::Running, record, external_id, Goal::Running)

@@ -65,7 +65,8 @@ impl Draft<'_> {
             let longest = self.deadline_of(phase, record);
             record.deadline = record.deadline.min(longest);
             record.last_activity_at = record.last_activity_at.min(now);
-            let create = self.context.rules.create.timeout + self.provider_rules(record).settle;
+            let create =
+                self.context.rules.create.timeout + self.provider_rules(record).late_effect_window;
             record.may_land_until = record.may_land_until.map(|u| u.min(now.after(create)));
         }
         self.keep(state);

@@ -35,11 +35,15 @@ pub(super) fn template(name: &str) -> Template {
     }
 }
 
-pub(super) const SETTLE: Duration = Duration::from_secs(7);
+pub(super) const LATE_EFFECT_WINDOW: Duration = Duration::from_secs(7);
 
 pub(super) fn rules(names_enforced: bool) -> Rules {
     let step = StepRules { attempts: 3, timeout: Duration::from_secs(60) };
-    let provider = ProviderRules { names_enforced, settle: SETTLE, dies_with_server: false };
+    let provider = ProviderRules {
+        names_enforced,
+        late_effect_window: LATE_EFFECT_WINDOW,
+        dies_with_server: false,
+    };
     Rules {
         create: step,
         start: step,

@@ -287,7 +287,7 @@ fn force_gives_the_record_up_from_every_phase_and_the_next_generation_waits_for_
         panic!("it is being created: {:?}", bench.issue.state)
     };
     bench.command(Command::ForceDelete);
-    let settled = until.after(super::SETTLE);
+    let settled = until.after(super::LATE_EFFECT_WINDOW);
     assert_eq!(bench.issue.may_land_until, Some(settled));
     assert_eq!(bench.ensure().call.map(|call| call.verb), Some(Verb::Look));
     assert_eq!(bench.issue.generation, Generation(2));
@@ -306,7 +306,7 @@ fn a_clock_that_was_set_back_while_the_server_was_down_stops_nothing_for_long() 
     let wait = bench.issue.due_at().expect("due").since(bench.now);
     assert!(wait <= Duration::from_secs(3600), "it waits for {wait:?}");
     let record = bench.issue.state.record().expect("a sandbox");
-    let longest = bench.now.after(bench.rules.create.timeout + super::SETTLE);
+    let longest = bench.now.after(bench.rules.create.timeout + super::LATE_EFFECT_WINDOW);
     assert_eq!(record.may_land_until, Some(longest), "as long as if it were asked now");
     assert_eq!(record.last_activity_at, bench.now);
 }
@@ -496,7 +496,7 @@ fn a_crash_leaves_open_what_only_the_lost_call_may_still_do() {
         };
         bench.apply(IssueEvent::Activated { in_flight: None, after_restart });
         let record = bench.issue.state.record().expect("a sandbox");
-        let settled = until.after(super::SETTLE);
+        let settled = until.after(super::LATE_EFFECT_WINDOW);
         assert_eq!(
             (record.may_land_until, record.stop_may_land_until),
             (creates.then_some(settled), stops.then_some(settled)),

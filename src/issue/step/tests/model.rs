@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Bench, SETTLE, unavailable};
+use super::{Bench, LATE_EFFECT_WINDOW, unavailable};
 use crate::issue::commit::{Cleanup, CleanupAction, ProviderCall};
 use crate::issue::event::{Done, NotAsked, ObservedObject, Owner, Trouble};
 use crate::issue::state::Verb;
@@ -70,7 +70,7 @@ impl World {
                 return Err(Trouble::Broken("model".into()));
             }
             Fate::LandsLate if call.verb == Verb::Create => {
-                let at = call.deadline.after(SETTLE - Duration::from_millis(1));
+                let at = call.deadline.after(LATE_EFFECT_WINDOW - Duration::from_millis(1));
                 assert!(at > bench.now);
                 self.landing.push((at, record.id.clone(), record.generation));
                 return Err(unavailable());

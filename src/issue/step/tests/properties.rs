@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::model::{Fate, World};
-use super::{Bench, SETTLE};
+use super::{Bench, LATE_EFFECT_WINDOW};
 use crate::issue::commit::{Commit, ProviderCall, Reply};
 use crate::issue::event::{
     Answer, Command, Denial, DenialKind, IssueEvent, Observation, ObservedObject, SweptObject,
@@ -309,7 +309,8 @@ impl Life {
             } else if self.bench.issue.due_at().is_some() {
                 self.act(Act::Due);
             } else {
-                self.bench.now = self.bench.now.after(SETTLE + self.bench.rules.create.timeout);
+                self.bench.now =
+                    self.bench.now.after(LATE_EFFECT_WINDOW + self.bench.rules.create.timeout);
                 self.world.settle(self.bench.now);
                 let before = (self.bench.issue.clone(), self.world.look());
                 self.act(Act::Sweep);

@@ -75,8 +75,8 @@ impl Templates {
         let image = File::options().read(true).write(true).open(&trial).map_err(failed)?;
         let mounted = super::mount(&OwnedFd::from(image), 1);
         fs::remove_file(&trial).map_err(failed)?;
-        let settled = mounted.and_then(|mounted| super::settle(&mounted, || {}));
-        settled.map(|()| templates).map_err(|error| {
+        let flushed = mounted.and_then(|mounted| super::flush(&mounted, || {}));
+        flushed.map(|()| templates).map_err(|error| {
             let remedy = super::remedy(error.step, error.errno);
             remedy.map_or_else(|| error.to_string(), |remedy| format!("{error}. {remedy}"))
         })
