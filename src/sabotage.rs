@@ -59,9 +59,9 @@ pub(crate) enum Bug {
     /// A transferred issue is another one.
     TransferRekeys,
     /// Of two homes of one issue both keep their sandbox.
-    UnionKeepsBoth,
+    MergeKeepsBoth,
     /// What a home knows is forgotten when it gives way.
-    UnionForgets,
+    MergeForgets,
     /// A provider that is somebody else is taken for the one that it was.
     IdentityIgnored,
     /// What concerns many issues is not told to each.

@@ -49,7 +49,7 @@ pub(super) struct Core {
     /// Held by who puts holds on or releases them: what is stored of them is what is in force.
     pub holding: Mutex<()>,
     /// Held by who makes one issue of two homes: one at a time, whatever the homes.
-    pub uniting: Mutex<()>,
+    pub merging: Mutex<()>,
     /// Told where a delivery that concerns many issues was stored.
     pub fan_outs: Notify,
     /// Homes whose last actor ended with commits on their way: the next one loads behind those.

@@ -16,7 +16,7 @@
 //! A repository can be made again under the name of one that is gone. So a repository and number
 //! come with GitHub's numeric id of the repository, where it is known: another id means another
 //! issue, whatever it is called. Where an id and a number of one issue lead to two homes, this
-//! only says so; `unite` makes one of them.
+//! only says so; `merge` makes one of them.
 //!
 //! # Why a create in fast mode is safe from it
 //! In fast mode a provider is asked before the commit could be refused, so that there a second

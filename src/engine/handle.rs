@@ -168,7 +168,7 @@ impl Engine {
         let mut attempts = Attempts::begin(&self.core)?;
         let answered = loop {
             if issue_delivery.formerly.is_some() && !on(Bug::TransferRekeys) {
-                break self.unite(account, &issue_delivery).await?;
+                break self.merge(account, &issue_delivery).await?;
             }
             let names = match looked.take() {
                 Some(names) => names,
@@ -177,7 +177,7 @@ impl Engine {
             let place = directory.place(&self.core, account, &key, repository_id, names)?;
             let (takes, place_elsewhere) = match place.number {
                 Number::Own => (Vec::new(), false),
-                Number::Elsewhere => break self.unite(account, &issue_delivery).await?,
+                Number::Elsewhere => break self.merge(account, &issue_delivery).await?,
                 Number::Foreign(other) => self.takes(&issue_delivery.news, other).await?,
             };
             let issue_delivery = issue_delivery.clone();

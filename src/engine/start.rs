@@ -95,7 +95,7 @@ impl Engine {
             watchers: DashMap::new(),
             restarting: DashSet::new(),
             holding: Mutex::default(),
-            uniting: Mutex::default(),
+            merging: Mutex::default(),
             fan_outs: Notify::new(),
             unfinished_commits: DashSet::new(),
             restless: Restless::default(),

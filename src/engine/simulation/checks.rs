@@ -66,7 +66,7 @@ pub struct Ledger {
     /// Homes whose issue turned out to be in another repository, or in one of another name.
     pub moved: BTreeSet<HomeId>,
     /// When homes gave way to another one.
-    pub united_ms: Vec<u64>,
+    pub merged_ms: Vec<u64>,
     /// When something failed to be written that is no step of an issue.
     writes_failed_ms: Vec<u64>,
     /// When it was last durable of a home that nobody asks for its sandbox.
@@ -123,7 +123,7 @@ impl Inner {
         let ledger = &self.ledger;
         let ended = count(&ledger.actors_ended_ms);
         if why == ENDED_TWICE {
-            ended + count(&ledger.united_ms) >= 2
+            ended + count(&ledger.merged_ms) >= 2
         } else {
             ended + count(&ledger.writes_failed_ms) >= 1
         }

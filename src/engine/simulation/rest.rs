@@ -158,7 +158,7 @@ impl Inner {
                 self.violate(Some(labels.home), what);
             }
         }
-        self.check_all_united();
+        self.check_all_merged();
         self.check_quotas();
         if !self.weather.outsiders {
             self.check_present();

@@ -62,13 +62,13 @@ impl Inner {
     /// home's from now on.
     pub fn transfer_is_told(&mut self, issue_delivery: &IssueDelivery) {
         let Some(formerly) = &issue_delivery.formerly else { return };
-        self.check_united(issue_delivery);
+        self.check_merged(issue_delivery);
         let told = self.github.issues.iter_mut().flat_map(|issue| &mut issue.names);
         let after = told.filter(|name| IssueId::from_github(name.id - MOVED) == formerly.issue_id);
         after.for_each(|name| name.is_told = true);
     }
 
-    fn check_united(&mut self, issue_delivery: &IssueDelivery) {
+    fn check_merged(&mut self, issue_delivery: &IssueDelivery) {
         let Some(formerly) = &issue_delivery.formerly else { return };
         let news = &issue_delivery.news;
         let names = [
@@ -89,13 +89,13 @@ impl Inner {
     }
 
     /// At rest all that was told of transfers is still so.
-    pub fn check_all_united(&mut self) {
+    pub fn check_all_merged(&mut self) {
         let told = self.github.deliveries.iter().filter_map(|delivery| match &delivery.what {
             Told::Issue(issue_delivery) => Some(issue_delivery.clone()),
             Told::ScopeEvent(_) => None,
         });
         for issue_delivery in told.collect::<Vec<_>>() {
-            self.check_united(&issue_delivery);
+            self.check_merged(&issue_delivery);
         }
     }
 
@@ -111,7 +111,7 @@ impl Inner {
         if after.merged_into.is_some() {
             let now = self.elapsed_ms();
             if before.is_some_and(|issue| issue.merged_into.is_none()) {
-                self.ledger.united_ms.push(now);
+                self.ledger.merged_ms.push(now);
             }
             match after.state {
                 IssueState::Absent | IssueState::Deleting { next: None, .. } => {}

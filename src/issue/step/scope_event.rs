@@ -65,7 +65,7 @@ impl Draft<'_> {
         self.issue.merged_into = Some(into);
         self.names_go_to = Some(into);
         self.issue.pending_start = None;
-        if !on(Bug::UnionKeepsBoth) {
+        if !on(Bug::MergeKeepsBoth) {
             self.delete("it is the same issue as one that has an older sandbox");
         }
         self.reply = Reply::Merged { wanted };

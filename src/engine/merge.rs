@@ -44,13 +44,13 @@ struct Side {
 
 impl Engine {
     /// Makes one home of all that a delivery names, and applies the delivery to it.
-    pub(super) async fn unite(
+    pub(super) async fn merge(
         &self,
         account: &AccountName,
         issue_delivery: &IssueDelivery,
     ) -> Result<Answered, EngineError> {
         let core = &self.core;
-        let _one_at_a_time = core.uniting.lock().await;
+        let _one_at_a_time = core.merging.lock().await;
         let sides = sides(issue_delivery);
         let mut asked_for = false;
         for _ in 0..TRIES {
@@ -66,7 +66,8 @@ impl Engine {
                 each().flat_map(|(side, names)| names.homes(Some(side.repository_id))).collect();
             if homes.len() > 1 {
                 let by_id = names.first().and_then(|names| names.by_id());
-                asked_for |= self.merge(account, issue_delivery, &sides, homes, by_id).await?;
+                asked_for |=
+                    self.merge_sides(account, issue_delivery, &sides, homes, by_id).await?;
                 continue;
             }
             let durable = each().any(|(side, names)| names.any_durable(Some(side.repository_id)));
@@ -119,7 +120,7 @@ impl Engine {
 
     /// Lets all homes but one give way. Returns whether one of them had been asked for a running
     /// sandbox that the one that stays was not.
-    async fn merge(
+    async fn merge_sides(
         &self,
         account: &AccountName,
         issue_delivery: &IssueDelivery,
@@ -183,7 +184,7 @@ impl Engine {
         stays: HomeId,
         other: &Issue,
     ) -> Result<bool, EngineError> {
-        if on(Bug::UnionForgets) {
+        if on(Bug::MergeForgets) {
             return Ok(true);
         }
         let facts = Box::new(other.facts.clone());
