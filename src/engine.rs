@@ -32,7 +32,7 @@ mod limit_events;
 mod merge;
 mod reconciler;
 mod registry;
-mod restless;
+mod restart_backoff;
 mod retention;
 mod scheduler;
 pub mod spawner;

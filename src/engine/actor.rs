@@ -442,7 +442,7 @@ impl IssueActor {
                     output.durable = true;
                 }
                 self.identity_known = true;
-                self.core.restless.rests(self.home);
+                self.core.restart_backoff.rests(self.home);
                 self.flush();
             }
             Err(error) => self.refused(number, error, ctx),
@@ -569,10 +569,10 @@ impl Drop for IssueActor {
         }
         let (core, home) = (Arc::clone(&self.core), self.home);
         if self.passivated || core.is_stopping() {
-            core.restless.rests(home);
+            core.restart_backoff.rests(home);
             return;
         }
-        let pause = core.restless.pause(home);
+        let pause = core.restart_backoff.pause(home);
         let claimed = names_left(std::mem::take(&mut self.outbox));
         let spawner = Arc::clone(&core.spawner);
         spawner.io(Box::pin(async move {

@@ -19,7 +19,7 @@ use super::executor::Executor;
 use super::identity::Identities;
 use super::reconciler::Reconciler;
 use super::registry::Registry;
-use super::restless::Restless;
+use super::restart_backoff::RestartBackoff;
 use super::scheduler::Alarm;
 use super::spawner::Spawner;
 
@@ -55,7 +55,7 @@ pub(super) struct Core {
     /// Homes whose last actor ended with commits on their way: the next one loads behind those.
     pub unfinished_commits: DashSet<HomeId>,
     /// Homes whose actors end again and again.
-    pub restless: Restless,
+    pub restart_backoff: RestartBackoff,
     /// Whether the server is shutting down.
     pub stopping: AtomicBool,
 }

@@ -29,7 +29,7 @@ use super::identity::Identities;
 use super::limit_events;
 use super::reconciler::Reconciler;
 use super::registry::Registry;
-use super::restless::Restless;
+use super::restart_backoff::RestartBackoff;
 use super::retention::{self, Retention};
 use super::scheduler::{self, Alarm};
 use super::spawner::Spawner;
@@ -98,7 +98,7 @@ impl Engine {
             merging: Mutex::default(),
             fan_outs: Notify::new(),
             unfinished_commits: DashSet::new(),
-            restless: Restless::default(),
+            restart_backoff: RestartBackoff::default(),
             stopping: AtomicBool::new(false),
         });
         let engine = Self { core, templates: Arc::new(parts.templates) };
