@@ -513,7 +513,7 @@ impl IssueActor {
         for output in self.outbox.drain(..) {
             let mut output = *output;
             let directory = &self.core.directory;
-            directory.came_to_nothing(now, &output.account, self.home, &output.durable_aliases);
+            directory.abandon(now, &output.account, self.home, &output.durable_aliases);
             let told = match &error {
                 _ if output.number != number => Err(Unanswered::Again),
                 CommitError::DuplicateDelivery => {
@@ -580,7 +580,7 @@ impl Drop for IssueActor {
                 // Behind the writes that are on their way: only then their names are decided.
                 drop(core.store.check().await);
                 for (account, names) in &claimed {
-                    core.directory.came_to_nothing(core.now(), account, home, names);
+                    core.directory.abandon(core.now(), account, home, names);
                 }
             }
             core.clock.sleep_until(core.now().after(pause)).await;

@@ -349,13 +349,7 @@ impl Directory {
 
     /// These aliases were claimed for this home, and that came to nothing. Those that are held for
     /// it stay.
-    pub fn came_to_nothing(
-        &self,
-        now: Timestamp,
-        account: &AccountName,
-        home: HomeId,
-        aliases: &[Alias],
-    ) {
+    pub fn abandon(&self, now: Timestamp, account: &AccountName, home: HomeId, aliases: &[Alias]) {
         if !aliases.is_empty() {
             self.unsure_until_ms.fetch_max(now.after(UNSURE).unix_ms(), Ordering::SeqCst);
             self.take_out(account, home, aliases, |claimed| !claimed.held);

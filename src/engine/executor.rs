@@ -7,7 +7,7 @@
 //! answered nothing, and is looked at.
 //!
 //! A newer call of a home waits until the held one has ended (`slots`); what is to be put away
-//! without a record ([`Executor::clean`]) and the looks of sweeps ([`Executor::aside`]) go through
+//! without a record ([`Executor::clean`]) and the looks of sweeps ([`Executor::lease`]) go through
 //! the same slot.
 
 mod ask;
@@ -95,12 +95,12 @@ impl Drop for HeldAnswer {
 
 /// A home's slot, taken beside the lifecycle. What the lifecycle asks meanwhile waits, and leaves
 /// when this is dropped.
-pub(super) struct Aside {
+pub(super) struct Lease {
     core: Arc<Core>,
     home: HomeId,
 }
 
-impl Drop for Aside {
+impl Drop for Lease {
     fn drop(&mut self) {
         let (core, home) = (&self.core, self.home);
         if let Some(asked) = core.executor.slots.ended(home, None) {
@@ -212,7 +212,7 @@ impl Executor {
     /// Puts away something that no record knows, where the home's slot is free; false where it is
     /// not, and the next sweep asks again. Nobody is answered.
     pub fn clean(&self, core: &Arc<Core>, home: HomeId, cleanup: Cleanup) -> bool {
-        if core.is_stopping() || !self.slots.enter_aside(home) {
+        if core.is_stopping() || !self.slots.lease(home) {
             return false;
         }
         let core = Arc::clone(core);
@@ -229,9 +229,9 @@ impl Executor {
 
     /// Takes a home's slot for a look that the lifecycle did not ask for; `None` where a call is
     /// under way, whose answer is nearer to the truth.
-    pub fn aside(&self, core: &Arc<Core>, home: HomeId) -> Option<Aside> {
-        let is_free = !core.is_stopping() && self.slots.enter_aside(home);
-        is_free.then(|| Aside { core: Arc::clone(core), home })
+    pub fn lease(&self, core: &Arc<Core>, home: HomeId) -> Option<Lease> {
+        let is_free = !core.is_stopping() && self.slots.lease(home);
+        is_free.then(|| Lease { core: Arc::clone(core), home })
     }
 
     /// Whether a provider can be reached, and is who it was.

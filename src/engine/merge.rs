@@ -136,7 +136,7 @@ impl Engine {
                 Some(issue) if issue.merged_into.is_none() => known.push(issue),
                 // It gave way before, or nothing came of it: who still finds it looks again.
                 Some(_) | None => {
-                    directory.came_to_nothing(self.core.now(), account, home, &aliases);
+                    directory.abandon(self.core.now(), account, home, &aliases);
                 }
             }
         }
@@ -154,7 +154,7 @@ impl Engine {
                 Ok(answered) => {
                     let (into, home) = (stays.home.0, other.home.0);
                     tracing::info!(home, into, "two homes turned out to be one issue");
-                    directory.came_to_nothing(self.core.now(), account, other.home, &aliases);
+                    directory.abandon(self.core.now(), account, other.home, &aliases);
                     // As it was when it gave way, not when it was read: somebody may have asked
                     // for it in between.
                     let wanted = matches!(answered.reply, Reply::Merged { wanted: true });

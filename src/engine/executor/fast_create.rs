@@ -93,7 +93,7 @@ pub(in crate::engine) async fn fast_create(
     }
     match ended {
         Some(_) => {
-            core.directory.came_to_nothing(core.now(), &account, home, &names);
+            core.directory.abandon(core.now(), &account, home, &names);
             None
         }
         None => {

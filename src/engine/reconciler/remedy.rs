@@ -121,7 +121,7 @@ impl Engine {
         let core = &self.core;
         let provider = core.executor.provider(name).ok_or(EngineError::ProviderUnknown)?;
         let busy = || EngineError::ProviderBusy(name.clone());
-        let _slot = core.executor.aside(core, shown.labels.home).ok_or_else(busy)?;
+        let _slot = core.executor.lease(core, shown.labels.home).ok_or_else(busy)?;
         let known = Known::unheard_of(&shown.labels);
         let shown_alone = std::slice::from_ref(shown);
         let found = sweep::find(core, provider.as_ref(), name, &known, shown_alone);

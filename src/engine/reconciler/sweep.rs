@@ -21,7 +21,7 @@ use crate::store::Orphan;
 use crate::types::{ExternalId, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
 
 use super::super::core::Core;
-use super::super::executor::Aside;
+use super::super::executor::Lease;
 use super::super::handle::Engine;
 use super::compare::{Finding, Known, OrphanKind, Ours, Tally, compare};
 use super::drift::{Drifted, SweepResult, Swept};
@@ -230,7 +230,7 @@ async fn confirm(
     if failures.load(Ordering::Relaxed) >= FAILURES_MAX {
         return give_up("too many second looks failed");
     }
-    let Some(slot) = core.executor.aside(core, home.known.home) else {
+    let Some(slot) = core.executor.lease(core, home.known.home) else {
         return give_up("a call to the provider is under way");
     };
     let late = core.clock.sleep_until(core.now().after(LOOK_TIME_MAX));
@@ -258,7 +258,7 @@ async fn look_and_tell(
     name: &ProviderName,
     sides: &Sides,
     first: &Home,
-    slot: Aside,
+    slot: Lease,
 ) -> Result<Home, String> {
     let core = &engine.core;
     let home = first.known.home;

@@ -189,7 +189,7 @@ async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
     core.directory.confirm(&account(), first, &alias);
     assert!(!is_identity_known("2", names).1, "a name left between look and place");
     assert!(is_identity_known("3", look("3").await).1);
-    core.directory.came_to_nothing(core.now(), &account(), first, &alias);
+    core.directory.abandon(core.now(), &account(), first, &alias);
     assert!(
         !is_identity_known("4", look("4").await).1,
         "somebody may still claim the name that left"

@@ -466,8 +466,8 @@ async fn a_look_is_never_beside_a_call_and_a_call_waits_for_it() {
     let core = bench.engine.core_arc();
     let home = now(&bench, "1").await.home;
     bench.provider.outside(Vec::clear);
-    let slot = core.executor.aside(&core, home).expect("nothing is under way");
-    assert!(core.executor.aside(&core, home).is_none(), "one at a time");
+    let slot = core.executor.lease(&core, home).expect("nothing is under way");
+    assert!(core.executor.lease(&core, home).is_none(), "one at a time");
     let looks = bench.provider.count("find");
     assert_eq!(swept(&bench).await, ["object_lost held:object-1"]);
     assert_eq!(bench.provider.count("find"), looks);

@@ -7,9 +7,9 @@ use crate::sabotage::{Bug, on};
 use crate::types::{ExternalId, Phase, ProviderStep};
 
 use super::creating::is_ours;
-use super::draft::{Draft, LOOK_TIMEOUT};
+use super::transition::{LOOK_TIMEOUT, Transition};
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// Takes a provider's answer; one of any other attempt than the latest, or where none is in
     /// flight, changes nothing.
     pub fn answered(&mut self, answer: Answer) {

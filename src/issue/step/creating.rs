@@ -10,9 +10,9 @@ use crate::sabotage::{Bug, on};
 use crate::types::{Failure, FailureCode, Mode, ObjectState, Phase, ProviderStep};
 
 use super::answer::unexpected;
-use super::draft::Draft;
+use super::transition::Transition;
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// An answer while the sandbox is still meant to come up.
     pub fn creating_answered(
         &mut self,

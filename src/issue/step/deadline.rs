@@ -12,9 +12,9 @@ use crate::issue::event::{StepRules, Trouble};
 use crate::issue::state::{IssueState, Record, Step, Verb};
 use crate::types::{Failure, FailureCode, Phase, ProviderStep, Timestamp};
 
-use super::draft::{Draft, LOOK_TIMEOUT};
+use super::transition::{LOOK_TIMEOUT, Transition};
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// By when a phase that begins now must be left; `None` for phases that last.
     pub fn deadline_of(&self, phase: Phase, record: &Record) -> Option<Timestamp> {
         self.budget_of(phase, record).map(|budget| self.now().after(budget))

@@ -8,7 +8,7 @@ use crate::types::{ExternalId, Failure, ObjectState, Template};
 
 use super::answer::unexpected;
 use super::creating::{is_ours, removal};
-use super::draft::Draft;
+use super::transition::Transition;
 
 /// How often the wait between two tries is doubled at least.
 const WAITS_GROWING: u32 = 8;
@@ -22,7 +22,7 @@ pub(super) struct Deleting {
     pub next: Option<Template>,
 }
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// Asks for the removal of what is known, or looks where nothing is.
     pub fn ask_removal(&mut self, record: &mut Record, external_id: Option<&ExternalId>) -> Step {
         let verb = match external_id {

@@ -6,9 +6,9 @@ use crate::issue::event::{Command, Effect, IssueDelivery, News, TriggerKind};
 use crate::issue::state::{Facts, IssueState, Known, StoppedBy};
 use crate::types::{Alias, Cause, Timestamp};
 
-use super::draft::Draft;
+use super::transition::Transition;
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// Takes in a delivery: what it says first, then what it may do.
     pub fn issue_delivery(
         &mut self,

@@ -5,7 +5,7 @@ use crate::issue::event::Rules;
 use crate::issue::state::{Goal, Issue, IssueState, StoppedBy};
 use crate::types::{OnLimit, Phase, SandboxId, Timestamp};
 
-use super::draft::Draft;
+use super::transition::Transition;
 
 /// When something of an issue's life over time is due, by these rules; `None` where nothing is.
 pub fn life_due(issue: &Issue, rules: &Rules) -> Option<Timestamp> {
@@ -29,7 +29,7 @@ pub fn life_due(issue: &Issue, rules: &Rules) -> Option<Timestamp> {
     [too_old, idle, issue.delete_due].into_iter().flatten().min()
 }
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// Does what is due of the sandbox's life over time. A sandbox in which a command runs is
     /// active, however silent.
     pub fn live_on(&mut self, busy: bool) {

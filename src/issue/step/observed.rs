@@ -17,12 +17,12 @@ use crate::types::{
     ProviderStep, SandboxId,
 };
 
-use super::draft::Draft;
+use super::transition::Transition;
 
 /// How long after a late stop took effect it may be seen: longer than sweeps are apart by default.
 const SEEN_WITHIN: Duration = Duration::from_secs(300);
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// Takes a sight of this home's objects.
     pub fn observed(&mut self, observation: &Observation) {
         self.cause = Cause::Service("sweep").to_string();

@@ -8,9 +8,9 @@ use crate::types::{
     Attempt, Cause, ExternalId, Mode, Outcome, Phase, ProviderStep, SandboxId, Template, Wanted,
 };
 
-use super::draft::Draft;
+use super::transition::Transition;
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// *Ensure*: this issue wants a running sandbox; give the one it has, or make it.
     pub fn ensure(&mut self, mut ask: EnsureAsk) {
         self.cause = ask.cause.to_string();

@@ -7,12 +7,12 @@ use crate::issue::state::{IssueState, Record, Step, StoppedBy, Verb};
 use crate::types::{Attempt, Cause, ExternalId, Phase};
 
 use super::answer::stopped_reason;
-use super::draft::{Draft, RETRY_AFTER_MAX};
+use super::transition::{RETRY_AFTER_MAX, Transition};
 
 /// How long a call that found no turn waits before it queues up again.
 const TURN_PAUSE: Duration = Duration::from_secs(1);
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// The due time may have come: make the call that waited, or look where an answer is overdue
     /// and the executor no longer holds the call.
     pub fn due(&mut self, in_flight: Option<Attempt>, busy: bool) {

@@ -7,9 +7,9 @@ use crate::issue::state::{IssueState, Known, StoppedBy};
 use crate::sabotage::{Bug, on};
 use crate::types::{Alias, Cause, DeliveryId, HomeId};
 
-use super::draft::Draft;
+use super::transition::Transition;
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// GitHub told something of the issue's repository or installation.
     pub fn scope_event(&mut self, news: ScopeEvent, delivery: &DeliveryId) {
         self.cause = Cause::Delivery(delivery.clone()).to_string();

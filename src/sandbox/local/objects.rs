@@ -5,11 +5,11 @@
 //! been launched ends with its socket, what is on the disk is whole at every moment, and the lock
 //! file keeps the next turn from overtaking processes that are still ending.
 
+mod capacity;
 mod limited;
+mod probe;
 mod recovery;
-mod roomy;
 mod starting;
-mod trial;
 mod warm;
 
 use std::collections::HashMap;

@@ -26,7 +26,7 @@ pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 const ACTIVITY_RESOLUTION: Duration = Duration::from_secs(30);
 
 /// A commit in the making.
-pub(super) struct Draft<'a> {
+pub(super) struct Transition<'a> {
     pub issue: Issue,
     pub context: &'a StepContext<'a>,
     pub cause: String,
@@ -43,7 +43,7 @@ pub(super) struct Draft<'a> {
     call: Option<ProviderCall>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> Transition<'a> {
     pub fn new(issue: Issue, context: &'a StepContext<'a>) -> Self {
         Self {
             issue,
