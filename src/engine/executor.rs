@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-use crate::issue::event::{Answer, Done, NotAsked, Trouble};
+use crate::issue::event::{Answer, CallError, Done, NotAsked};
 use crate::issue::{Cleanup, CleanupAction, IssueEvent, ProviderCall, Verb};
 use crate::sandbox::{ProviderError, SandboxProvider, Target, TargetCall};
 use crate::types::{Attempt, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
@@ -257,17 +257,17 @@ impl Executor {
         home: HomeId,
         call: ProviderCall,
         record: Option<&CommitEnd>,
-    ) -> Result<Done, Trouble> {
+    ) -> Result<Done, CallError> {
         let is_refused =
             || record.is_some_and(|end| matches!(end.clone().now_or_never(), Some(Err(_))));
         let name = call.provider.clone();
         let Some(Bounded { provider, breaker, creates, others }) = self.providers.get(&name) else {
-            return Err(Trouble::Unknown(name));
+            return Err(CallError::Unknown(name));
         };
         if is_refused() {
-            return Err(Trouble::NotAsked(NotAsked::NoTurn));
+            return Err(CallError::NotAsked(NotAsked::NoTurn));
         }
-        self.may_ask(core, &name, breaker).await.map_err(Trouble::NotAsked)?;
+        self.may_ask(core, &name, breaker).await.map_err(CallError::NotAsked)?;
         let deadline = call.deadline;
         // Half of the time may go by waiting for a turn; the other half is the provider's.
         let left = deadline.since(core.now());
@@ -275,12 +275,12 @@ impl Executor {
         // It may have waited for all of its time behind another call of its home.
         let turn = (!left.is_zero()).then(|| tokio::time::timeout(left / 2, turns.acquire()));
         let Some(Ok(Ok(_turn))) = futures_util::future::OptionFuture::from(turn).await else {
-            return Err(Trouble::NotAsked(NotAsked::NoTurn));
+            return Err(CallError::NotAsked(NotAsked::NoTurn));
         };
         // While this waited for its turn it may have become unreachable, or somebody else.
-        self.may_ask(core, &name, breaker).await.map_err(Trouble::NotAsked)?;
+        self.may_ask(core, &name, breaker).await.map_err(CallError::NotAsked)?;
         if is_refused() {
-            return Err(Trouble::NotAsked(NotAsked::NoTurn));
+            return Err(CallError::NotAsked(NotAsked::NoTurn));
         }
         // Boxed, so that the many that may wait for their turn are small.
         let work = Box::pin(ask::ask(provider.as_ref(), &self.instance, home, call));
@@ -290,17 +290,17 @@ impl Executor {
             result = guarded => result.unwrap_or_else(|_| {
                 tracing::error!(home = home.0, provider = %name, "a provider call panicked");
                 // It may have got as far as asking: what came of it is unknown.
-                Err(Trouble::Unavailable {
+                Err(CallError::Unavailable {
                     message: "the call to it ended in a panic; see the log".into(),
                     retry_after: None,
                 })
             }),
-            () = core.clock.sleep_until(deadline) => Err(Trouble::Unavailable {
+            () = core.clock.sleep_until(deadline) => Err(CallError::Unavailable {
                 message: "no answer in time".into(),
                 retry_after: None,
             }),
         };
-        if let Err(Trouble::Unavailable { .. }) = &result {
+        if let Err(CallError::Unavailable { .. }) = &result {
             breaker.suspect(core, &name);
         }
         result

@@ -422,7 +422,7 @@ pub struct Answer {
     /// Which call; any but the one in flight changes nothing.
     pub attempt: Attempt,
     /// What came of it.
-    pub result: Result<Done, Trouble>,
+    pub result: Result<Done, CallError>,
 }
 
 /// What a provider call that went well brought.
@@ -515,7 +515,7 @@ pub struct AdoptAsk {
 
 /// Why a provider call did not do what was asked; the lifecycle's view of the provider's errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum CallError {
     /// The provider was not asked at all; no try is spent.
     NotAsked(NotAsked),
     /// The provider has no such object.

@@ -1,6 +1,6 @@
 //! One call in the provider's words, and its answer in the lifecycle's.
 
-use crate::issue::event::{Done, ObservedObject, Owner, Trouble};
+use crate::issue::event::{CallError, Done, ObservedObject, Owner};
 use crate::issue::{ProviderCall, Record, Verb};
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{
@@ -14,7 +14,7 @@ pub(super) async fn ask(
     instance: &InstanceId,
     home: HomeId,
     call: ProviderCall,
-) -> Result<Done, Trouble> {
+) -> Result<Done, CallError> {
     let ProviderCall { verb, record, external_id, force, deadline, account, issue, .. } = call;
     let asking = Asking { instance, home, account: account.clone(), issue: issue.clone() };
     let see = |object: Object| asking.seen(object);
@@ -50,13 +50,13 @@ pub(super) async fn ask(
         return Ok(Done::Found(Vec::new()));
     }
     result.map_err(|error| match error {
-        ProviderError::Absent => Trouble::Absent,
-        ProviderError::Present(object) => Trouble::Present(asking.seen(*object)),
-        ProviderError::Refused(message) => Trouble::Refused(message),
+        ProviderError::Absent => CallError::Absent,
+        ProviderError::Present(object) => CallError::Present(asking.seen(*object)),
+        ProviderError::Refused(message) => CallError::Refused(message),
         ProviderError::Unavailable { message, retry_after } => {
-            Trouble::Unavailable { message, retry_after }
+            CallError::Unavailable { message, retry_after }
         }
-        ProviderError::Broken(message) => Trouble::Broken(message),
+        ProviderError::Broken(message) => CallError::Broken(message),
     })
 }
 

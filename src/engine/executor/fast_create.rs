@@ -19,7 +19,7 @@ use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::oneshot;
 
 use crate::issue::ProviderCall;
-use crate::issue::event::{Done, Trouble};
+use crate::issue::event::{CallError, Done};
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall};
 use crate::store::CommitError;
@@ -60,7 +60,7 @@ pub(in crate::engine) async fn fast_create(
     home: HomeId,
     call: ProviderCall,
     record: PendingRecord,
-) -> Option<Result<Done, Trouble>> {
+) -> Option<Result<Done, CallError>> {
     let PendingRecord { end, by, account, names, too_slow } = record;
     let result = core.executor.perform(core, home, call.clone(), Some(&end)).await;
     let ended = tokio::select! {
@@ -73,14 +73,14 @@ pub(in crate::engine) async fn fast_create(
         return Some(result);
     }
     let was_asked = match &result {
-        Err(Trouble::NotAsked(_) | Trouble::Unknown(_)) => false,
+        Err(CallError::NotAsked(_) | CallError::Unknown(_)) => false,
         Ok(_)
         | Err(
-            Trouble::Absent
-            | Trouble::Present(_)
-            | Trouble::Refused(_)
-            | Trouble::Unavailable { .. }
-            | Trouble::Broken(_),
+            CallError::Absent
+            | CallError::Present(_)
+            | CallError::Refused(_)
+            | CallError::Unavailable { .. }
+            | CallError::Broken(_),
         ) => true,
     };
     if was_asked && !on(Bug::FastNotUndone) {
@@ -105,11 +105,11 @@ pub(in crate::engine) async fn fast_create(
 }
 
 /// What a create came to whose record was not durable in time, for its actor.
-fn too_slow_came_to(result: Result<Done, Trouble>, was_asked: bool) -> Result<Done, Trouble> {
+fn too_slow_came_to(result: Result<Done, CallError>, was_asked: bool) -> Result<Done, CallError> {
     match result {
         // What may still land is told as such: it must be waited for.
-        Err(Trouble::Unavailable { .. }) => result,
-        Ok(_) | Err(_) if was_asked => Err(Trouble::Broken(
+        Err(CallError::Unavailable { .. }) => result,
+        Ok(_) | Err(_) if was_asked => Err(CallError::Broken(
             "the record could not be written in 30 s; its object was destroyed".into(),
         )),
         Ok(_) | Err(_) => result,

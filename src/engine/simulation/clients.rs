@@ -11,7 +11,7 @@ use super::github::Told;
 use super::world::Inner;
 use crate::engine::actor::Message;
 use crate::engine::{EngineError, EnsureIssue, SandboxRef, WaitFor};
-use crate::issue::event::{Answer, Done, Observation, Trouble};
+use crate::issue::event::{Answer, CallError, Done, Observation};
 use crate::issue::{Command, IssueEvent};
 use crate::types::{Attempt, HomeId, Mode, Outcome, Phase, Sandbox, TemplateName};
 
@@ -226,8 +226,8 @@ impl Server {
                 0 => Ok(Done::Found(Vec::new())),
                 1 => Ok(Done::Down),
                 2 => Ok(Done::Removing),
-                3 => Err(Trouble::Absent),
-                _ => Err(Trouble::Broken("long ago".into())),
+                3 => Err(CallError::Absent),
+                _ => Err(CallError::Broken("long ago".into())),
             };
             inner.note(Some(home), || format!("a stale answer to attempt {}", attempt.0));
             Some((home, Answer { sandbox, attempt, result }))

@@ -10,7 +10,7 @@ use super::executor::call;
 use super::{Bench, SetForward, Setting, account, ensure, eventually};
 use crate::engine::executor::fast_create::{PendingRecord, RECORD_TIME_MAX, fast_create};
 use crate::engine::{EngineError, EnsureIssue, IssueKey};
-use crate::issue::event::Trouble;
+use crate::issue::event::CallError;
 use crate::issue::{ProviderCall, Verb};
 use crate::store::CommitError;
 use crate::types::{Alias, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, Repository};
@@ -143,7 +143,7 @@ async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_is_told() {
     };
     let create = ProviderCall { verb: Verb::Create, ..call("slow", 1) };
     let told = fast_create(&core, HomeId(1), create, record).await;
-    assert!(matches!(told, Some(Err(Trouble::Broken(_)))), "{told:?}");
+    assert!(matches!(told, Some(Err(CallError::Broken(_)))), "{told:?}");
     assert_eq!((bench.provider.count("create"), bench.provider.objects()), (1, 0));
 }
 

@@ -4,7 +4,7 @@
 //! an object that carries this very sandbox id is adopted; an older generation of this home is
 //! removed first; anybody else's is a failure and stays untouched.
 
-use crate::issue::event::{Done, ObservedObject, Owner, Trouble};
+use crate::issue::event::{CallError, Done, ObservedObject, Owner};
 use crate::issue::state::{Goal, IssueState, Record, Step, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{Failure, FailureCode, Mode, ObjectState, Phase, ProviderStep};
@@ -20,19 +20,19 @@ impl Transition<'_> {
         goal: Goal,
         verb: Verb,
         tries_left: u32,
-        result: Result<Done, Trouble>,
+        result: Result<Done, CallError>,
     ) {
         let asked = verb.step();
         match result {
             Ok(Done::Up(seen)) if is_ours(&record, &seen) => {
                 self.up(Phase::Creating, record, seen.external_id, goal, "it is up");
             }
-            Ok(Done::Up(seen)) | Err(Trouble::Present(seen)) => {
+            Ok(Done::Up(seen)) | Err(CallError::Present(seen)) => {
                 self.creating_found(record, goal, tries_left, vec![seen]);
             }
             Ok(Done::Found(seen)) => self.creating_found(record, goal, tries_left, seen),
             // What was in the way is being removed, or is gone: look again.
-            Ok(Done::Removing) | Err(Trouble::Absent) if matches!(verb, Verb::Delete { .. }) => {
+            Ok(Done::Removing) | Err(CallError::Absent) if matches!(verb, Verb::Delete { .. }) => {
                 self.creating_look(record, goal, tries_left);
             }
             Ok(Done::Removing | Done::Down) => {
@@ -65,7 +65,7 @@ impl Transition<'_> {
             })
         };
         if let Some(foreign) = others.iter().find(|seen| !older(seen)) {
-            let trouble = Trouble::Present(foreign.clone());
+            let trouble = CallError::Present(foreign.clone());
             let failure = self.failure_of(ProviderStep::Create, &trouble);
             return self.give_up(record, goal, failure);
         }
@@ -89,7 +89,7 @@ impl Transition<'_> {
                 match tries_left.checked_sub(1) {
                     Some(tries_left) => self.creating_create(record, goal, tries_left),
                     None => {
-                        let half = Trouble::Broken("it stays half made".to_owned());
+                        let half = CallError::Broken("it stays half made".to_owned());
                         let failure = self.failure_of(ProviderStep::Create, &half);
                         self.give_up(record, goal, failure);
                     }
@@ -139,7 +139,7 @@ impl Transition<'_> {
         seen: &ObservedObject,
     ) {
         let Some(tries_left) = tries_left.checked_sub(1) else {
-            let failure = self.failure_of(ProviderStep::Create, &Trouble::Present(seen.clone()));
+            let failure = self.failure_of(ProviderStep::Create, &CallError::Present(seen.clone()));
             return self.give_up(record, goal, failure);
         };
         let step = self.remove_or_wait(&mut record, seen, tries_left);
@@ -169,10 +169,10 @@ impl Transition<'_> {
         goal: Goal,
         tries_left: u32,
         asked: ProviderStep,
-        trouble: Trouble,
+        trouble: CallError,
     ) {
         let tries_left = self.tries_in_time(&record, tries_left).saturating_sub(1);
-        let hopeless = matches!(trouble, Trouble::Refused(_) | Trouble::Unknown(_));
+        let hopeless = matches!(trouble, CallError::Refused(_) | CallError::Unknown(_));
         if hopeless || tries_left == 0 {
             let failure = self.failure_of(asked, &trouble);
             return self.give_up(record, goal, failure);
@@ -203,7 +203,7 @@ impl Transition<'_> {
         goal: Goal,
         tries_left: u32,
         failure: Failure,
-        result: Result<Done, Trouble>,
+        result: Result<Done, CallError>,
     ) {
         let leftover = match result {
             Ok(Done::Found(seen)) => seen.into_iter().find(|seen| is_ours(&record, seen)),
@@ -213,7 +213,7 @@ impl Transition<'_> {
                 let giving_up = Some(failure);
                 return self.keep(IssueState::Creating { record, goal, step, giving_up });
             }
-            Err(trouble @ (Trouble::Absent | Trouble::Present(_))) => {
+            Err(trouble @ (CallError::Absent | CallError::Present(_))) => {
                 // Gone, as far as a removal is concerned; a look that answers so costs a try.
                 let Some(tries_left) = tries_left.checked_sub(1) else {
                     return self.leftovers_unclear(record, goal, 0, failure, &trouble);
@@ -223,18 +223,18 @@ impl Transition<'_> {
                 return self.keep(IssueState::Creating { record, goal, step, giving_up });
             }
             Err(
-                trouble @ (Trouble::NotAsked(_)
-                | Trouble::Unavailable { .. }
-                | Trouble::Broken(_)
-                | Trouble::Refused(_)
-                | Trouble::Unknown(_)),
+                trouble @ (CallError::NotAsked(_)
+                | CallError::Unavailable { .. }
+                | CallError::Broken(_)
+                | CallError::Refused(_)
+                | CallError::Unknown(_)),
             ) => return self.leftovers_unclear(record, goal, tries_left, failure, &trouble),
         };
         let step = match (leftover, record.may_land_until) {
             (Some(seen), _) => match tries_left.checked_sub(1) {
                 Some(tries_left) => self.remove_or_wait(&mut record, &seen, tries_left),
                 None => {
-                    let trouble = Trouble::Broken(format!("{} is still there", seen.external_id));
+                    let trouble = CallError::Broken(format!("{} is still there", seen.external_id));
                     return self.leftovers_unclear(record, goal, 0, failure, &trouble);
                 }
             },
@@ -253,7 +253,7 @@ impl Transition<'_> {
         goal: Goal,
         tries_left: u32,
         mut failure: Failure,
-        trouble: &Trouble,
+        trouble: &CallError,
     ) {
         let tries_left = tries_left.saturating_sub(1);
         if tries_left == 0 {

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::issue::event::{StepRules, Trouble};
+use crate::issue::event::{CallError, StepRules};
 use crate::issue::state::{IssueState, Record, Step, Verb};
 use crate::types::{Failure, FailureCode, Phase, ProviderStep, Timestamp};
 
@@ -57,7 +57,7 @@ impl Transition<'_> {
                     // What was found out since the deadline is all there will be.
                     Some(failure) if is_last => {
                         let message = "it was not found out in time".to_owned();
-                        let trouble = Trouble::Unavailable { message, retry_after: None };
+                        let trouble = CallError::Unavailable { message, retry_after: None };
                         self.leftovers_unclear(record, goal, 0, failure, &trouble);
                     }
                     None if is_last => {

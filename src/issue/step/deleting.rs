@@ -1,7 +1,7 @@
 //! *Deleting*: accepted deletes are final. It stays *deleting*, with the failure shown, until the
 //! provider no longer has any object of this home, and is tried again for as long as that takes.
 
-use crate::issue::event::{Done, ObservedObject, StepRules, Trouble};
+use crate::issue::event::{CallError, Done, ObservedObject, StepRules};
 use crate::issue::state::{IssueState, Record, Step, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{ExternalId, Failure, ObjectState, Template};
@@ -44,7 +44,7 @@ impl Transition<'_> {
         &mut self,
         mut deleting: Deleting,
         verb: Verb,
-        result: Result<Done, Trouble>,
+        result: Result<Done, CallError>,
     ) {
         match (&verb, result) {
             (_, Ok(Done::Found(seen))) => self.deleting_found(deleting, &seen),
@@ -70,7 +70,7 @@ impl Transition<'_> {
             }
             // Where a create's outcome was ever unknown, a second object may have landed behind this
             // one: then only a look tells.
-            (Verb::Delete { expected, .. }, Err(Trouble::Absent | Trouble::Present(_)))
+            (Verb::Delete { expected, .. }, Err(CallError::Absent | CallError::Present(_)))
                 if *expected == deleting.record.id && deleting.record.may_land_until.is_none() =>
             {
                 self.gone(deleting.record, deleting.next);
@@ -78,7 +78,7 @@ impl Transition<'_> {
             (Verb::Create, Err(_)) => self.deleting_look(deleting),
             (
                 Verb::Start | Verb::Stop | Verb::Delete { .. },
-                Err(Trouble::Absent | Trouble::Present(_)),
+                Err(CallError::Absent | CallError::Present(_)),
             ) => {
                 deleting.external_id = None;
                 self.deleting_look(deleting);
@@ -149,7 +149,7 @@ impl Transition<'_> {
     }
 
     /// Something stands in the way: say so, and look again later, for ever.
-    fn deleting_stuck(&mut self, deleting: Deleting, verb: &Verb, trouble: &Trouble) {
+    fn deleting_stuck(&mut self, deleting: Deleting, verb: &Verb, trouble: &CallError) {
         let Deleting { record, external_id, tries_left, failure: before, next } = deleting;
         let failure = Failure { retryable: true, ..self.failure_of(verb.step(), trouble) };
         let is_news = before.as_ref().map(|failure| failure.code) != Some(failure.code);

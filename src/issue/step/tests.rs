@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::issue::event::{
-    Answer, Command, CommandAsk, Denial, Done, EnsureAsk, IssueEvent, ObservedObject, Owner,
-    ProviderRules, Rules, StepContext, StepRules, Trouble,
+    Answer, CallError, Command, CommandAsk, Denial, Done, EnsureAsk, IssueEvent, ObservedObject,
+    Owner, ProviderRules, Rules, StepContext, StepRules,
 };
 use crate::issue::{Commit, Issue, step::step};
 use crate::types::{
@@ -116,7 +116,7 @@ impl Bench {
         self.apply(IssueEvent::Command(CommandAsk { sandbox, command, cause }))
     }
 
-    pub fn answer(&mut self, result: Result<Done, Trouble>) -> Commit {
+    pub fn answer(&mut self, result: Result<Done, CallError>) -> Commit {
         let record = self.issue.state.record().expect("a sandbox");
         let (sandbox, attempt) = (record.id.clone(), record.attempt);
         self.apply(IssueEvent::Answered(Answer { sandbox, attempt, result }))
@@ -148,6 +148,6 @@ impl Bench {
     }
 }
 
-pub(super) fn unavailable() -> Trouble {
-    Trouble::Unavailable { message: "no answer".into(), retry_after: None }
+pub(super) fn unavailable() -> CallError {
+    CallError::Unavailable { message: "no answer".into(), retry_after: None }
 }

@@ -4,7 +4,7 @@ use std::mem;
 use std::time::Duration;
 
 use crate::issue::commit::{Cleanup, Commit, ProviderCall, Reply};
-use crate::issue::event::{NotAsked, ProviderRules, StepContext, StepRules, Trouble};
+use crate::issue::event::{CallError, NotAsked, ProviderRules, StepContext, StepRules};
 use crate::issue::state::{Goal, Issue, IssueState, Record, Step, StoppedBy, Verb};
 use crate::types::{
     Alias, Attempt, Cause, ExternalId, Failure, FailureCode, HomeId, Mode, ObjectName, Phase,
@@ -204,24 +204,24 @@ impl<'a> Transition<'a> {
         verb: Verb,
         rules: StepRules,
         tries_left: u32,
-        trouble: Option<&Trouble>,
+        trouble: Option<&CallError>,
     ) -> Step {
         let failed = rules.attempts.saturating_sub(tries_left).saturating_sub(1).min(16);
         let full = BACKOFF_FIRST.saturating_mul(1 << failed).min(BACKOFF_MAX);
         // Half of the wait is fixed, half is chance, so that many issues do not come back at once.
         let spread = full / 2 + full.mul_f64(f64::from(self.context.jitter_permille) / 2000.0);
         let asked = match trouble {
-            Some(Trouble::Unavailable { retry_after, .. }) => {
+            Some(CallError::Unavailable { retry_after, .. }) => {
                 retry_after.unwrap_or(Duration::ZERO).min(RETRY_AFTER_MAX)
             }
-            Some(Trouble::NotAsked(NotAsked::Unreachable { next_try, .. })) => *next_try,
+            Some(CallError::NotAsked(NotAsked::Unreachable { next_try, .. })) => *next_try,
             Some(
-                Trouble::NotAsked(NotAsked::NoTurn)
-                | Trouble::Absent
-                | Trouble::Present(_)
-                | Trouble::Refused(_)
-                | Trouble::Broken(_)
-                | Trouble::Unknown(_),
+                CallError::NotAsked(NotAsked::NoTurn)
+                | CallError::Absent
+                | CallError::Present(_)
+                | CallError::Refused(_)
+                | CallError::Broken(_)
+                | CallError::Unknown(_),
             )
             | None => Duration::ZERO,
         };
@@ -387,20 +387,20 @@ impl<'a> Transition<'a> {
     }
 
     /// The failure that a provider's trouble amounts to.
-    pub fn failure_of(&self, step: ProviderStep, trouble: &Trouble) -> Failure {
+    pub fn failure_of(&self, step: ProviderStep, trouble: &CallError) -> Failure {
         let (code, message, retryable) = match trouble {
-            Trouble::NotAsked(NotAsked::NoTurn) => (
+            CallError::NotAsked(NotAsked::NoTurn) => (
                 FailureCode::ProviderUnavailable,
                 "too many calls wait for the provider; it was not asked".to_owned(),
                 true,
             ),
-            Trouble::NotAsked(NotAsked::Unreachable { message, .. }) => {
+            CallError::NotAsked(NotAsked::Unreachable { message, .. }) => {
                 (FailureCode::ProviderUnavailable, message.clone(), true)
             }
-            Trouble::Absent => {
+            CallError::Absent => {
                 (FailureCode::ObjectLost, "the provider no longer has it".to_owned(), true)
             }
-            Trouble::Present(seen) => (
+            CallError::Present(seen) => (
                 FailureCode::NameTaken,
                 format!(
                     "the provider has an object there that is not this sandbox ({}); it was left \
@@ -409,18 +409,18 @@ impl<'a> Transition<'a> {
                 ),
                 true,
             ),
-            Trouble::Refused(message) => {
+            CallError::Refused(message) => {
                 (FailureCode::ProviderRefused, format!("the provider refused: {message}"), false)
             }
-            Trouble::Unavailable { message, .. } => (
+            CallError::Unavailable { message, .. } => (
                 FailureCode::ProviderUnavailable,
                 format!("the provider is unavailable: {message}"),
                 true,
             ),
-            Trouble::Broken(message) => {
+            CallError::Broken(message) => {
                 (FailureCode::ProviderBroken, format!("the provider failed: {message}"), true)
             }
-            Trouble::Unknown(name) => (
+            CallError::Unknown(name) => (
                 FailureCode::ProviderUnknown,
                 format!("the configuration has no provider {name}; add it and retry, or delete"),
                 true,

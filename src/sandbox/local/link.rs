@@ -19,7 +19,7 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::frame::{Answer, PACKET_LEN_MAX, Request, Trouble};
+use super::frame::{Answer, PACKET_LEN_MAX, Request, WorkFailure};
 use super::launching::Arrived;
 use super::packet::{self, Outgoing};
 use super::watched::watched;
@@ -334,17 +334,17 @@ impl Drop for Call {
     }
 }
 
-fn failure(kind: Trouble, message: String) -> WorkError {
+fn failure(kind: WorkFailure, message: String) -> WorkError {
     match kind {
-        Trouble::NoSuchFile => WorkError::NoSuchFile,
-        Trouble::NotAllowed => WorkError::PathNotAllowed(message),
-        Trouble::BadArchive => WorkError::BadArchive(message),
-        Trouble::Exists => WorkError::Exists(message),
-        Trouble::WrongKind => WorkError::WrongKind(message),
-        Trouble::CannotStart => WorkError::CannotStart(message),
-        Trouble::Refused => WorkError::Refused(message),
-        Trouble::NotListening => WorkError::NotListening,
-        Trouble::Broken => WorkError::Broken(message),
+        WorkFailure::NoSuchFile => WorkError::NoSuchFile,
+        WorkFailure::NotAllowed => WorkError::PathNotAllowed(message),
+        WorkFailure::BadArchive => WorkError::BadArchive(message),
+        WorkFailure::Exists => WorkError::Exists(message),
+        WorkFailure::WrongKind => WorkError::WrongKind(message),
+        WorkFailure::CannotStart => WorkError::CannotStart(message),
+        WorkFailure::Refused => WorkError::Refused(message),
+        WorkFailure::NotListening => WorkError::NotListening,
+        WorkFailure::Broken => WorkError::Broken(message),
     }
 }
 

@@ -4,7 +4,7 @@ use super::Bench;
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
 use crate::issue::event::{
-    Command, Done, Effect, IssueDelivery, IssueEvent, News, TriggerKind, Trouble,
+    CallError, Command, Done, Effect, IssueDelivery, IssueEvent, News, TriggerKind,
 };
 use crate::issue::state::{IssueState, StoppedBy};
 use crate::types::{
@@ -128,7 +128,7 @@ fn a_reopening_starts_only_what_had_a_sandbox_or_the_label() {
         || issue_delivery("reopened", Effect::Trigger(TriggerKind::Reopened), 1, true, false);
     assert!(!applied(&Bench::new(true).apply(reopened())));
     let mut bench = bench_in(Some(Phase::Deleting));
-    bench.answer(Err(Trouble::Absent));
+    bench.answer(Err(CallError::Absent));
     bench.now = bench.now.after(std::time::Duration::from_secs(2));
     let later = issue_delivery("reopened", Effect::Trigger(TriggerKind::Reopened), 9, true, false);
     assert!(applied(&bench.apply(later)));

@@ -6,7 +6,7 @@ use super::issue_deliveries::{issue_delivery, labelled};
 use super::tables::bench_in;
 use super::{Bench, unavailable};
 use crate::issue::commit::Reply;
-use crate::issue::event::{Command, Done, Effect, IssueEvent, NotAsked, Trouble};
+use crate::issue::event::{CallError, Command, Done, Effect, IssueEvent, NotAsked};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
 use crate::types::{
     Attempt, Cause, FailureCode, Generation, ObjectState, OnLimit, Phase, ProviderStep, SandboxId,
@@ -166,14 +166,14 @@ fn a_sandbox_that_is_too_old_is_deleted_also_when_it_failed() {
     let made = bench.issue.state.record().expect("a sandbox").created_at;
     assert_eq!(bench.issue.due_at(), Some(made.after(ttl)));
     bench.command(Command::Stop);
-    bench.answer(Err(Trouble::Refused("no".into())));
+    bench.answer(Err(CallError::Refused("no".into())));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
     due(&mut bench, false);
     assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
 }
 
-fn unreachable(next_try: Duration) -> Trouble {
-    Trouble::NotAsked(NotAsked::Unreachable { message: "down".into(), next_try })
+fn unreachable(next_try: Duration) -> CallError {
+    CallError::NotAsked(NotAsked::Unreachable { message: "down".into(), next_try })
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn time_without_a_turn_does_not_count() {
     let mut bench = bench_in(Some(Phase::Creating));
     let before = bench.issue.state.deadline().expect("a deadline");
     bench.now = bench.now.after(Duration::from_secs(60));
-    bench.answer(Err(Trouble::NotAsked(NotAsked::NoTurn)));
+    bench.answer(Err(CallError::NotAsked(NotAsked::NoTurn)));
     assert_eq!(bench.issue.state.deadline(), Some(before.after(Duration::from_secs(60))));
 }
 
@@ -339,7 +339,7 @@ fn overdue_with(bench: &mut Bench, tries_left: u32) {
         if matches!(bench.issue.state.step(), Some(Step::Waiting { .. })) {
             bench.due();
         } else {
-            bench.answer(Err(Trouble::Broken("no".into())));
+            bench.answer(Err(CallError::Broken("no".into())));
         }
     }
     assert_eq!(left(bench), Some(tries_left));

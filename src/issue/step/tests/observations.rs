@@ -6,8 +6,8 @@ use super::tables::bench_in;
 use super::{Bench, template, unavailable};
 use crate::issue::commit::{CleanupAction, CommandRefusal, Commit, Reply};
 use crate::issue::event::{
-    AdoptAsk, Command, Done, FAST_ORPHAN_MAX, IssueEvent, Observation, ObservedObject, Owner,
-    QUARANTINE, SweptObject, Trouble,
+    AdoptAsk, CallError, Command, Done, FAST_ORPHAN_MAX, IssueEvent, Observation, ObservedObject,
+    Owner, QUARANTINE, SweptObject,
 };
 use crate::issue::state::{IssueState, StoppedBy, Verb};
 use crate::types::{
@@ -285,7 +285,7 @@ fn objects_without_a_record_are_put_away_by_what_is_known_of_them() {
     ];
     for (generation, mode, state, known_deleted, seen_for, action) in table {
         let mut bench = bench_in(Some(Phase::Deleting));
-        bench.answer(Err(Trouble::Absent));
+        bench.answer(Err(CallError::Absent));
         assert_eq!(bench.issue.generation, Generation(1));
         let first_seen_at = bench.now;
         bench.now = bench.now.after(seen_for);
@@ -315,13 +315,13 @@ fn a_fast_object_without_a_record_is_removed_before_the_next_create() {
     let mut bench = bench_in(None);
     bench.ensure();
     let lost = orphan(&bench, 1, Mode::Fast, ObjectState::Running).seen;
-    let call = bench.answer(Err(Trouble::Present(lost.clone()))).call.expect("a removal");
+    let call = bench.answer(Err(CallError::Present(lost.clone()))).call.expect("a removal");
     assert!(matches!(call.verb, Verb::Delete { .. }), "{:?}", call.verb);
 
     let mut bench = bench_in(None);
     bench.ensure();
     let unknown = orphan(&bench, 1, Mode::Strong, ObjectState::Running).seen;
-    bench.answer(Err(Trouble::Present(unknown)));
+    bench.answer(Err(CallError::Present(unknown)));
     bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state.failure().map(|f| f.code), Some(FailureCode::NameTaken));
 }
@@ -353,7 +353,7 @@ fn a_person_can_adopt_what_no_record_knows_but_no_older_generation() {
     assert!(matches!(bench.apply(ask(8, ObjectState::Stopped)).reply, Reply::Refused(_)), "live");
 
     let mut bench = bench_in(Some(Phase::Deleting));
-    bench.answer(Err(Trouble::Absent));
+    bench.answer(Err(CallError::Absent));
     assert!(matches!(bench.apply(ask(1, ObjectState::Running)).reply, Reply::Refused(_)), "older");
     assert!(matches!(bench.apply(ask(2, ObjectState::Partial)).reply, Reply::Refused(_)));
 }

@@ -5,8 +5,8 @@ use super::issue_deliveries::{applied, issue_delivery, labelled};
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
 use crate::issue::event::{
-    Command, Denial, DenialKind, Done, Effect, EnsureAsk, IssueEvent, IssueName, NotAsked,
-    ScopeEvent, Trouble,
+    CallError, Command, Denial, DenialKind, Done, Effect, EnsureAsk, IssueEvent, IssueName,
+    NotAsked, ScopeEvent,
 };
 use crate::issue::state::{IssueState, StoppedBy};
 use crate::types::{
@@ -118,7 +118,7 @@ fn what_was_queued_behind_a_stop_or_a_delete_becomes_a_wish_when_held_meanwhile(
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.ensure();
     bench.denial = denial();
-    assert_eq!(bench.answer(Err(Trouble::Absent)).call, None);
+    assert_eq!(bench.answer(Err(CallError::Absent)).call, None);
     assert_eq!(bench.issue.state, IssueState::Absent);
     bench.denial = None;
     bench.apply(IssueEvent::Granted);
@@ -220,7 +220,7 @@ fn a_merged_home_deletes_its_sandbox_gives_its_names_away_and_makes_nothing_more
     assert_eq!(commit.names_go_to, Some(HomeId(9)));
     assert_eq!(commit.reply, Reply::Merged { wanted: true });
     assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
-    bench.answer(Err(Trouble::NotAsked(NotAsked::NoTurn)));
+    bench.answer(Err(CallError::NotAsked(NotAsked::NoTurn)));
     bench.due();
     bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state, IssueState::Absent);

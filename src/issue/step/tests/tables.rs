@@ -2,7 +2,7 @@
 
 use super::{Bench, unavailable};
 use crate::issue::commit::{CommandRefusal, Reply};
-use crate::issue::event::{Command, Done, IssueEvent, NotAsked, ObservedObject, Trouble};
+use crate::issue::event::{CallError, Command, Done, IssueEvent, NotAsked, ObservedObject};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
 use crate::types::{
     Alias, Cause, ExternalId, FailureCode, Generation, ObjectState, Outcome, Phase, SandboxId,
@@ -35,7 +35,7 @@ pub(super) fn bench_in(phase: Option<Phase>) -> Bench {
             bench.ensure();
         }
         Phase::Failed => {
-            bench.answer(Err(Trouble::Refused("no".into())));
+            bench.answer(Err(CallError::Refused("no".into())));
             bench.answer(Ok(Done::Found(vec![])));
         }
         Phase::Deleting => {
@@ -183,7 +183,7 @@ fn a_second_delete_withdraws_the_queued_generation() {
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.ensure();
     bench.command(Command::Delete);
-    bench.answer(Err(Trouble::Absent));
+    bench.answer(Err(CallError::Absent));
     assert_eq!(bench.issue.state, IssueState::Absent);
 }
 
@@ -225,7 +225,7 @@ fn a_foreign_object_of_our_name_is_a_failure_and_stays_untouched() {
         owner: None,
         state: ObjectState::Running,
     };
-    bench.answer(Err(Trouble::Present(foreign.clone())));
+    bench.answer(Err(CallError::Present(foreign.clone())));
     let commit = bench.answer(Ok(Done::Found(vec![foreign])));
     assert_eq!(commit.call, None, "neither adopted nor deleted");
     assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
@@ -238,8 +238,8 @@ fn an_older_generation_is_removed_first() {
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.ensure();
     let old = bench.ours(ObjectState::Stopped);
-    bench.answer(Err(Trouble::Absent));
-    let commit = bench.answer(Err(Trouble::Present(old.clone())));
+    bench.answer(Err(CallError::Absent));
+    let commit = bench.answer(Err(CallError::Present(old.clone())));
     let expected = old.owner.clone().expect("an owner").sandbox;
     let removal = Verb::Delete { external_id: old.external_id, expected };
     assert_eq!(commit.call.map(|call| call.verb), Some(removal));
@@ -253,11 +253,11 @@ fn an_older_generation_is_removed_first() {
 fn tries_are_bounded_and_leftovers_removed_before_it_says_failed() {
     let mut bench = bench_in(Some(Phase::Creating));
     for _ in 0..2 {
-        bench.answer(Err(Trouble::Broken("disk full".into())));
+        bench.answer(Err(CallError::Broken("disk full".into())));
         bench.due();
         bench.answer(Ok(Done::Found(vec![])));
     }
-    let commit = bench.answer(Err(Trouble::Broken("disk full".into())));
+    let commit = bench.answer(Err(CallError::Broken("disk full".into())));
     assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look));
     let half = bench.ours(ObjectState::Partial);
     let commit = bench.answer(Ok(Done::Found(vec![half])));
@@ -299,12 +299,12 @@ fn a_delete_during_a_create_in_flight_removes_what_it_made() {
 fn a_call_that_found_no_turn_is_made_later_at_no_cost_and_never_for_a_delete() {
     let mut bench = bench_in(Some(Phase::Creating));
     for _ in 0..10 {
-        bench.answer(Err(Trouble::NotAsked(NotAsked::NoTurn)));
+        bench.answer(Err(CallError::NotAsked(NotAsked::NoTurn)));
         let commit = bench.due();
         assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Create), "the same again");
     }
     bench.command(Command::Delete);
-    let commit = bench.answer(Err(Trouble::NotAsked(NotAsked::NoTurn)));
+    let commit = bench.answer(Err(CallError::NotAsked(NotAsked::NoTurn)));
     assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look), "nothing is made any more");
     bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state, IssueState::Absent);
@@ -334,7 +334,7 @@ fn a_delete_that_cannot_be_done_stays_deleting_and_says_why() {
         assert_eq!(failure.code, FailureCode::ProviderUnavailable);
         bench.due();
     }
-    bench.answer(Err(Trouble::Absent));
+    bench.answer(Err(CallError::Absent));
     assert_eq!(bench.issue.state, IssueState::Absent);
 }
 
@@ -342,7 +342,7 @@ fn a_delete_that_cannot_be_done_stays_deleting_and_says_why() {
 fn an_object_that_is_lost_fails_and_is_made_again_by_retry() {
     let mut bench = bench_in(Some(Phase::Stopped));
     bench.ensure();
-    bench.answer(Err(Trouble::Absent));
+    bench.answer(Err(CallError::Absent));
     let failure = bench.issue.state.failure().expect("a failure");
     assert_eq!(failure.code, FailureCode::ObjectLost);
     let id = bench.issue.state.record().expect("a sandbox").id.clone();
@@ -404,7 +404,7 @@ fn what_dies_with_the_server_comes_back_stopped_and_work_starts_it() {
 #[test]
 fn waits_grow_and_never_undercut_what_the_provider_asked() {
     let mut bench = bench_in(Some(Phase::Creating));
-    let asked = Trouble::Unavailable {
+    let asked = CallError::Unavailable {
         message: "busy".into(),
         retry_after: Some(std::time::Duration::from_secs(90)),
     };
@@ -463,7 +463,7 @@ fn an_object_that_stays_half_made_comes_to_an_end() {
     bench.ensure();
     for n in 0..50 {
         let seen = bench.ours(ObjectState::Partial);
-        bench.answer(Err(Trouble::Present(seen)));
+        bench.answer(Err(CallError::Present(seen)));
         if !matches!(bench.issue.state.step(), Some(Step::Asked { verb: Verb::Create, .. })) {
             return;
         }

@@ -7,7 +7,7 @@ use super::issue_deliveries::{applied, issue_delivery};
 use super::pending_starts::{commented, from_repository};
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
-use crate::issue::event::{Command, Effect, IssueEvent, Trouble};
+use crate::issue::event::{CallError, Command, Effect, IssueEvent};
 use crate::issue::restored;
 use crate::issue::state::{Facts, IssueState, StoppedBy};
 use crate::types::{Cause, FailureCode, Phase, Repository, Timestamp, Wanted};
@@ -157,7 +157,7 @@ fn nothing_is_under_way_after_a_restore_but_what_takes_down() {
 #[test]
 fn a_restore_keeps_why_a_create_was_given_up_and_lets_work_start_what_was_starting() {
     let mut bench = bench_in(Some(Phase::Creating));
-    bench.answer(Err(Trouble::Refused("no".into())));
+    bench.answer(Err(CallError::Refused("no".into())));
     restored(&mut bench.issue, bench.now);
     let code = bench.issue.state.failure().map(|failure| failure.code);
     assert_eq!(code, Some(FailureCode::ProviderRefused));
