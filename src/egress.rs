@@ -23,7 +23,6 @@
 
 mod connect;
 mod idle;
-mod listener;
 mod lookups;
 mod machine;
 mod meter;
@@ -44,7 +43,6 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::frame::Reach;
 use crate::sandbox::{Egress, Notice};
 use crate::types::{Network, SandboxId};
 use connect::Ways;
@@ -53,7 +51,6 @@ use meter::Meter;
 use notices::Notices;
 use policy::Policy;
 
-pub use listener::take as take_listener;
 pub use resolve::{Resolve, SystemResolver};
 
 /// Most connections of one sandbox at once. npm opens 15 for each registry, browsers 6 for a host.
@@ -128,15 +125,6 @@ impl Proxies {
     /// What went through all of them.
     pub fn egress(&self) -> Egress {
         self.meter.read()
-    }
-}
-
-/// How a sandbox with this network is set up.
-pub fn reach(network: &Network) -> Reach {
-    match network {
-        Network::None => Reach::Loopback,
-        Network::Allow { .. } | Network::Full { .. } => Reach::Proxy,
-        Network::Host => Reach::Host,
     }
 }
 

@@ -13,7 +13,7 @@ const ADAPTERS: u8 = 3;
 const ASSEMBLY: u8 = 6;
 /// The layers, from the bottom up. A module may import from its own layer and those below it;
 /// nobody but the assembly imports an adapter.
-const LAYERS: [(&str, u8); 20] = [
+const LAYERS: [(&str, u8); 21] = [
     ("types", 0),
     ("clock", 0),
     ("telemetry", 0),
@@ -25,6 +25,7 @@ const LAYERS: [(&str, u8); 20] = [
     ("sandbox", 2),
     ("github", 2),
     ("logs", 2),
+    ("egress", 2),
     ("store::sqlite", ADAPTERS),
     ("sandbox::local", ADAPTERS),
     ("sandbox::simulated", ADAPTERS),

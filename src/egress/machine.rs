@@ -141,7 +141,7 @@ mod tests {
     #[ignore = "needs unshare(1) and user namespaces; run by .ci/run"]
     fn one_s_own_addresses_are_known_where_anybody_s_can_be_listened_on() {
         if std::env::var_os(INSIDE).is_some() {
-            crate::sandbox::local::inside::raise_loopback().expect("it is ours");
+            crate::sandbox::local::raise_loopback().expect("it is ours");
             let nobody_s = Ipv4Addr::new(192, 0, 2, 1).into();
             UdpSocket::bind((nobody_s, 0)).expect("anybody's can be listened on");
             assert!(!ThisMachine.is_own(nobody_s));

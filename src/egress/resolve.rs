@@ -119,7 +119,7 @@ mod tests {
                 "sandbox::local::proxy::resolve::tests::search_domains_do_not_count",
             );
         }
-        crate::sandbox::local::inside::raise_loopback().expect("it is ours");
+        crate::sandbox::local::raise_loopback().expect("it is ours");
         let asked = Arc::new(Mutex::new(Vec::new()));
         let socket = UdpSocket::bind("127.0.0.1:53").expect("a name server's place");
         let told = Arc::clone(&asked);

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use issuebox::sandbox::local::Resolve;
+use issuebox::egress::Resolve;
 use issuebox::sandbox::{
     EgressResult, ExecRequest, SandboxProvider, TerminalEvent, TerminalRequest, TerminalSize,
 };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use issuebox::sandbox::local::Resolve;
+use issuebox::egress::Resolve;
 use issuebox::sandbox::{ExecRequest, SandboxProvider, WorkspacePath};
 use issuebox::types::{AllowedHost, Network, Resources};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
