@@ -1,5 +1,7 @@
 //! Style that matters, checked: layers import only downward, every file says why it exists, and
 //! no file is so long that it cannot be saying one thing.
+//!
+//! This is a binary of its own because it uses nothing of the crate: it is linked in a moment.
 
 use std::fs;
 use std::path::{Path, PathBuf};
