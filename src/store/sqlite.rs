@@ -26,7 +26,6 @@ mod pending;
 mod prune;
 mod read;
 mod reports;
-mod rows;
 mod schema;
 mod sessions;
 mod sweeps;

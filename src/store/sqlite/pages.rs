@@ -9,10 +9,10 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
 
 use super::apply::GuidKey;
+use super::read;
 use super::read::{all, bound, failed, one};
-use super::{read, rows};
 use crate::store::{
-    DeliveryFilter, DeliveryListRow, DeliveryState, Page, PageAsk, SandboxFilter, StoreError,
+    DeliveryFilter, DeliveryListRow, DeliveryState, Page, PageAsk, SandboxFilter, StoreError, rows,
 };
 use crate::types::{AccountName, Generation, HomeId, IssueId, Sandbox, TimelineEntry, Timestamp};
 

@@ -10,10 +10,10 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::apply::{self, GuidKey};
-use super::{open, rows};
+use super::open;
 use crate::issue::{Issue, Scope};
 use crate::store::{
-    DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, PendingStartRow, StoreError,
+    DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, PendingStartRow, StoreError, rows,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, HomeId, IssueId, Phase, Sandbox, SandboxId, Timestamp,

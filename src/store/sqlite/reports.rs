@@ -10,9 +10,9 @@ use rusqlite::{Connection, Row, params};
 
 use super::SqliteStore;
 use super::read::{self, failed, one};
-use super::rows;
 use crate::store::StoreError;
 use crate::store::report::{Activity, ActivityAsk, ROWS_MAX, Reports, SpanActivity};
+use crate::store::rows;
 use crate::types::{AccountName, Phase, Timestamp};
 
 /// Which rows, from their number on, may be of a time.
