@@ -18,6 +18,7 @@
 
 mod apply;
 mod backup;
+mod columns;
 mod holds;
 mod inspect;
 mod open;
