@@ -29,6 +29,7 @@
 
 pub mod commit;
 pub mod event;
+pub mod instruction;
 mod restored;
 pub mod state;
 pub mod step;
@@ -38,5 +39,6 @@ pub use event::{
     CallAnswer, Command, Denial, DenialKind, FanOut, IssueDelivery, IssueEvent, IssueName, Rules,
     Scope, ScopeEvent, StepContext, StepRules,
 };
+pub use instruction::Instruction;
 pub use restored::restored;
 pub use state::{Dated, Facts, Issue, IssueState, PendingStart, Record, Step, StoppedBy, Verb};

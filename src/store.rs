@@ -31,11 +31,11 @@ use futures_util::future::BoxFuture;
 
 pub use delivery::{
     DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState,
-    PENDING_TRIES_MAX, PendingRow,
+    InstructionRow, PENDING_TRIES_MAX, PendingRow,
 };
 pub use orphan::Orphan;
 
-use crate::issue::{FanOut, Issue, Scope};
+use crate::issue::{FanOut, Instruction, Issue, Scope};
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId,
     IssueId, IssueNumber, Phase, ProviderName, Repository, Sandbox, SandboxId, TemplateName,
@@ -145,6 +145,14 @@ pub trait Store: Send + Sync + 'static {
         page: &PageAsk,
     ) -> Result<Page<DeliveryListRow>, StoreError>;
 
+    /// Instructions of a home whose number is greater than `after`, oldest first, at most `limit`.
+    async fn instructions(
+        &self,
+        home: HomeId,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<InstructionRow>, StoreError>;
+
     /// Stores a delivery that is still to be applied to one issue after the other.
     ///
     /// # Errors
@@ -215,7 +223,7 @@ pub trait Store: Send + Sync + 'static {
 }
 
 /// One step of one issue, to be made durable.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Write {
     /// The state after the step, its `version` one more than before; `None` where the step only
     /// records a delivery that changed nothing.
@@ -234,6 +242,9 @@ pub struct Write {
     pub timeline: Vec<TimelineEntry>,
     /// The delivery that led here.
     pub delivery: Option<DeliveryRow>,
+    /// The words for the agent that this delivery brought. Instructions of an issue that is deleted
+    /// on GitHub are removed, those of a home that gives way go to the other one.
+    pub instruction: Option<Instruction>,
 }
 
 /// What [`Store::look`] is asked. What is `None` is not looked for.

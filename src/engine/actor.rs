@@ -332,7 +332,8 @@ impl IssueActor {
         reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
         ctx: &mut Context<Self>,
     ) {
-        let Commit { mut issue, changed, aliases, taken_over, names_go_to, .. } = commit;
+        let Commit { mut issue, changed, aliases, taken_over, names_go_to, instruction, .. } =
+            commit;
         let Commit { ended, timeline, reply: said, mut call, is_fast_create, cleanup, .. } = commit;
         let stores = changed || delivery.is_some();
         if stores && !changed {
@@ -413,6 +414,7 @@ impl IssueActor {
                 ended,
                 timeline,
                 delivery,
+                instruction,
             };
             match is_fast_create {
                 None => self.hand_in(number, write, ctx),

@@ -94,12 +94,6 @@ impl Engine {
 
 fn noted(fan_out: &FanOut, reason: &str) -> Write {
     Write {
-        issue: None,
-        aliases: Vec::new(),
-        taken_over: Vec::new(),
-        names_go_to: None,
-        ended: None,
-        timeline: Vec::new(),
         delivery: Some(DeliveryRow {
             id: fan_out.delivery.clone(),
             received_at: fan_out.received_at,
@@ -110,6 +104,7 @@ fn noted(fan_out: &FanOut, reason: &str) -> Write {
             reason: reason.to_owned(),
             state: DeliveryState::Done,
         }),
+        ..Write::default()
     }
 }
 

@@ -20,6 +20,7 @@
 
 mod body;
 mod effect;
+mod instruction;
 mod payload;
 mod scope_event;
 mod sender;
@@ -123,6 +124,8 @@ impl DeliveryHead<'_> {
         match effect::decide(policy, act, &payload) {
             Decision::Ignore(reason) => ignored(&action, reason),
             Decision::Apply { effect, comment } => {
+                let instruction =
+                    instruction::instruction(policy, &effect, &payload, self.received_at);
                 Ok(Interpreted::Issue(Box::new(IssueDelivery {
                     delivery: self.delivery,
                     received_at: self.received_at,
@@ -133,6 +136,7 @@ impl DeliveryHead<'_> {
                     installation: payload.installation.as_ref().and_then(|it| it.id),
                     action,
                     effect,
+                    instruction,
                 })))
             }
         }
@@ -211,9 +215,7 @@ fn news(
         repository,
         repository_id,
         number,
-        title: text(|issue| issue.title.as_ref())
-            .map(|title| title.chars().take(TITLE_LEN_MAX).collect())
-            .unwrap_or_default(),
+        title: issue.map(title_of).unwrap_or_default(),
         url: text(|issue| issue.html_url.as_ref())
             .filter(|url| url.len() <= URL_LEN_MAX && is_web_address(url)),
         open,
@@ -224,6 +226,11 @@ fn news(
             .and_then(Timestamp::parse)
             .unwrap_or(received_at),
     }
+}
+
+/// The title of an issue, bounded; empty when there is none.
+fn title_of(issue: &payload::Issue) -> String {
+    issue.title.as_deref().unwrap_or_default().chars().take(TITLE_LEN_MAX).collect()
 }
 
 /// An address is shown as a link: anything but a web address (`javascript:`, …) is left out.

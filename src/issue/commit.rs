@@ -6,6 +6,7 @@ use crate::types::{
 };
 
 use super::event::{Command, Denial};
+use super::instruction::Instruction;
 use super::state::{Issue, Record, Verb};
 
 /// What one step leads to.
@@ -22,6 +23,8 @@ pub struct Commit {
     pub ended: Option<Sandbox>,
     /// What happened, where something did.
     pub timeline: Vec<TimelineEntry>,
+    /// The words for the agent that the delivery brought, when it was applied.
+    pub instruction: Option<Instruction>,
     /// What to answer.
     pub reply: Reply,
     /// The provider call to make.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::instruction::Instruction;
 use super::state::Facts;
 use crate::types::{
     Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber, Mode,
@@ -277,6 +278,8 @@ pub struct IssueDelivery {
     pub installation: Option<u64>,
     /// What it may do.
     pub effect: DeliveryEffect,
+    /// The words for the agent, when it is a trigger.
+    pub instruction: Option<Instruction>,
 }
 
 /// What an issue is called on GitHub.

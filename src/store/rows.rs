@@ -20,11 +20,13 @@ use crate::types::{
 };
 
 mod fan_out;
+mod instruction;
 mod network;
 mod parts;
 mod steps;
 
 pub(super) use fan_out::{fan_out, fan_out_body};
+pub(super) use instruction::{instruction, instruction_body};
 use parts::{FactsPart, FailurePart, NextPart, PendingStartPart, RecordPart, Word};
 use steps::{By, GoalPart, StepPart};
 

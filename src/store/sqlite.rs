@@ -21,6 +21,7 @@ mod backup;
 mod columns;
 mod holds;
 mod inspect;
+mod instructions;
 mod open;
 mod pages;
 mod pending;
@@ -49,9 +50,9 @@ use read::Readers;
 use writer::StoreWriter;
 
 use super::{
-    CommitError, DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, Look, LookAsk,
-    Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError,
-    Write,
+    CommitError, DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, InstructionRow,
+    Look, LookAsk, Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter,
+    Store, StoreError, Write,
 };
 use crate::issue::{FanOut, Issue, Scope};
 use crate::types::{
@@ -239,6 +240,15 @@ impl Store for SqliteStore {
         page: &PageAsk,
     ) -> Result<Page<DeliveryListRow>, StoreError> {
         self.readers.read(|conn| pages::deliveries(conn, filter, page))
+    }
+
+    async fn instructions(
+        &self,
+        home: HomeId,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<InstructionRow>, StoreError> {
+        self.readers.read(|conn| instructions::list(conn, home, after, limit))
     }
 
     async fn put_pending(&self, fan_out: FanOut) -> Result<(), CommitError> {

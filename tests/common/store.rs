@@ -190,6 +190,15 @@ impl Store for MoodyStore {
         self.read()?.deliveries(filter, page).await
     }
 
+    async fn instructions(
+        &self,
+        home: HomeId,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<InstructionRow>, StoreError> {
+        self.read()?.instructions(home, after, limit).await
+    }
+
     async fn put_pending(&self, fan_out: FanOut) -> Result<(), CommitError> {
         self.write()?.put_pending(fan_out).await
     }

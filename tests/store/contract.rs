@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use crate::store_suite::World;
 use crate::{
-    store_deliveries_suite, store_issues, store_lists_suite, store_scope_suite, store_suite,
+    store_deliveries_suite, store_instructions_suite, store_issues, store_lists_suite,
+    store_scope_suite, store_suite,
 };
 use futures_util::future::join_all;
 use issuebox::store::sqlite::{OpenError, SqliteStore};
@@ -115,6 +116,14 @@ keeps_the_contract! {
     old_deliveries_are_pruned_and_young_or_pending_ones_never,
     many_are_pruned_in_bites,
     old_rows_of_timelines_are_pruned,
+}
+
+keeps_the_contract! {
+    store_instructions_suite:
+    instructions_come_back_as_they_were_in_order,
+    an_instruction_is_stored_with_its_delivery_or_not_at_all,
+    instructions_outlive_their_deliveries_until_the_issue_is_deleted,
+    a_home_that_gives_way_leaves_its_instructions_to_the_other,
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod contract;
 mod migration;
 #[path = "../common/store_deliveries_suite.rs"]
 mod store_deliveries_suite;
+#[path = "../common/store_instructions_suite.rs"]
+mod store_instructions_suite;
 #[path = "../common/store_issues.rs"]
 mod store_issues;
 #[path = "../common/store_lists_suite.rs"]

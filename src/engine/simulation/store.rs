@@ -17,9 +17,9 @@ use tokio::sync::oneshot;
 use super::world::{ServerLife, SimEffect, WorldState};
 use crate::issue::{FanOut, Issue, Scope};
 use crate::store::{
-    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk,
-    Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError,
-    Write,
+    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, InstructionRow, Look,
+    LookAsk, Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store,
+    StoreError, Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
@@ -303,6 +303,15 @@ impl Store for SimStore {
 
     async fn pending(&self, limit: usize) -> Result<Vec<PendingRow>, StoreError> {
         self.read(|inner| inner.rows.pending(limit)).await
+    }
+
+    async fn instructions(
+        &self,
+        _: HomeId,
+        _: i64,
+        _: usize,
+    ) -> Result<Vec<InstructionRow>, StoreError> {
+        Err(StoreError::Failed("the engine never reads instructions".into()))
     }
 
     async fn holds(&self) -> Result<Vec<Hold>, StoreError> {

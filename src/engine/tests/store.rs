@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use super::rows::TestRows;
 use crate::issue::{FanOut, Issue, Scope};
 use crate::store::{
-    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk,
-    Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError,
-    Write,
+    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, InstructionRow, Look,
+    LookAsk, Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store,
+    StoreError, Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
@@ -240,6 +240,15 @@ impl Store for HeldStore {
 
     async fn pending(&self, limit: usize) -> Result<Vec<PendingRow>, StoreError> {
         Ok(self.rows().pending(limit))
+    }
+
+    async fn instructions(
+        &self,
+        _: HomeId,
+        _: i64,
+        _: usize,
+    ) -> Result<Vec<InstructionRow>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn holds(&self) -> Result<Vec<Hold>, StoreError> {

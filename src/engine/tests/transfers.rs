@@ -58,6 +58,7 @@ pub(super) fn told(
         comment: None,
         installation: None,
         effect,
+        instruction: None,
     }
 }
 

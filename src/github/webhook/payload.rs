@@ -57,6 +57,8 @@ pub(super) struct Issue {
 pub(super) struct Comment {
     pub id: Option<u64>,
     pub body: Option<String>,
+    pub created_at: Option<String>,
+    pub updated_at: Option<String>,
     pub author_association: Option<String>,
     pub user: Option<User>,
 }
@@ -71,6 +73,7 @@ pub(super) struct Label {
 #[derive(Debug, Deserialize)]
 pub(super) struct User {
     pub id: Option<u64>,
+    pub login: Option<String>,
     /// `User`, `Bot`, `Organization`, `Mannequin`.
     #[serde(rename = "type")]
     pub kind: Option<String>,

@@ -55,6 +55,7 @@ impl Transition<'_> {
         self.follow_open(&facts_before);
         if result.applied {
             self.touch();
+            self.instruction = issue_delivery.instruction;
         }
         if place_elsewhere {
             result.reason.push_str("; its repository and number belong to another issue here");

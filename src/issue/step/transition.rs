@@ -3,6 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
+use crate::issue::Instruction;
 use crate::issue::commit::{Cleanup, Commit, ProviderCall, Reply};
 use crate::issue::event::{CallError, NotAsked, ProviderRules, StepContext, StepRules};
 use crate::issue::state::{Goal, Issue, IssueState, Record, Step, StoppedBy, Verb};
@@ -35,6 +36,7 @@ pub(super) struct Transition<'a> {
     pub names_go_to: Option<HomeId>,
     pub reply: Reply,
     pub cleanup: Option<Cleanup>,
+    pub instruction: Option<Instruction>,
     is_fast_create: bool,
     /// As of when an answer shows what is there: when its look was asked, not when it was answered.
     pub seen_as_of: Timestamp,
@@ -54,6 +56,7 @@ impl<'a> Transition<'a> {
             names_go_to: None,
             reply: Reply::Nothing,
             cleanup: None,
+            instruction: None,
             is_fast_create: false,
             seen_as_of: context.now,
             ended: None,
@@ -87,6 +90,7 @@ impl<'a> Transition<'a> {
             aliases: self.aliases,
             ended: self.ended,
             timeline: self.timeline,
+            instruction: self.instruction,
             reply: self.reply,
             call: self.call,
             is_fast_create: self.is_fast_create,

@@ -10,6 +10,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use uuid::Uuid;
 
+use super::instructions;
 use crate::issue::Issue;
 use crate::store::rows::{self, IssueRow, ScopeColumns};
 use crate::store::{CommitError, DeliveryRow, DeliveryState, Write};
@@ -130,7 +131,8 @@ pub(super) fn apply(
     accounts: &mut Accounts,
     write: &Write,
 ) -> Result<(), CommitError> {
-    let Write { issue, aliases, taken_over, names_go_to, ended, timeline, delivery } = write;
+    let Write { issue, aliases, taken_over, names_go_to, ended, timeline, delivery, instruction } =
+        write;
     // First, since repeated deliveries are the refusal that is common.
     if let Some(delivery) = delivery {
         insert_delivery(conn, delivery)?;
@@ -147,6 +149,17 @@ pub(super) fn apply(
             }
             if let Some(other) = names_go_to {
                 hand_names_over(conn, account, issue.home, *other)?;
+                instructions::hand_over(conn, issue.home, *other)?;
+            }
+            match (instruction, delivery) {
+                (Some(instruction), Some(delivery)) => {
+                    instructions::insert(conn, issue.home, &delivery.id, instruction)?;
+                }
+                (Some(_), None) => return Err(failed("an instruction has no delivery")),
+                (None, _) => {}
+            }
+            if issue.facts.deleted {
+                instructions::remove(conn, issue.home)?;
             }
             for entry in timeline {
                 insert_timeline(conn, issue.home, entry)?;
@@ -155,8 +168,11 @@ pub(super) fn apply(
         None if aliases.is_empty()
             && taken_over.is_empty()
             && names_go_to.is_none()
+            && instruction.is_none()
             && timeline.is_empty() => {}
-        None => return Err(failed("a write without an issue has names or a timeline")),
+        None => {
+            return Err(failed("a write without an issue has names, a timeline or an instruction"));
+        }
     }
     if let Some(sandbox) = ended {
         let account = accounts.number(conn, &sandbox.account).map_err(failed)?;

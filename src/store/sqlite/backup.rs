@@ -221,16 +221,8 @@ fn bring_to_rest(conn: &Connection, now: Timestamp) -> Result<(), String> {
         let Some(last) = page.last() else { break };
         after = Some(last.home);
         for mut issue in page {
-            let Some(told) = restored(&mut issue, now) else { continue };
-            let write = Write {
-                issue: Some(issue),
-                aliases: Vec::new(),
-                taken_over: Vec::new(),
-                names_go_to: None,
-                ended: None,
-                timeline: vec![told],
-                delivery: None,
-            };
+            let Some(entry) = restored(&mut issue, now) else { continue };
+            let write = Write { issue: Some(issue), timeline: vec![entry], ..Write::default() };
             apply::apply(conn, &mut accounts, &write).map_err(|error| error.to_string())?;
         }
     }

@@ -267,15 +267,7 @@ mod tests {
             reason: guid.into(),
             state: DeliveryState::Done,
         };
-        let write = Write {
-            issue: None,
-            aliases: Vec::new(),
-            taken_over: Vec::new(),
-            names_go_to: None,
-            ended: None,
-            timeline: Vec::new(),
-            delivery: Some(delivery),
-        };
+        let write = Write { delivery: Some(delivery), ..Write::default() };
         Job { work: WriterTask::Write(Box::new(write)), reply: oneshot::channel().0 }
     }
 
