@@ -1,7 +1,7 @@
 //! issuebox gives every GitHub issue exactly one sandbox in which a coding agent works.
 //!
 //! This is the table of contents. Read it top to bottom; each layer knows only those above it.
-//! ARCHITECTURE.md tells the same as a story, with the invariants and two walkthroughs.
+//! ARCHITECTURE.md has the argument, a glossary and two walkthroughs, docs/ the rest.
 
 // L0 vocabulary: what things are called.
 pub mod clock;
