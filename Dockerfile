@@ -20,7 +20,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
 
 FROM debian:bookworm-slim
 # Sandboxes find their tools in this image's /usr: add here what agents need. With e2fsprogs the
-# server can limit each sandbox's disk (docs/operating.md says how); curl is for HEALTHCHECK.
+# server can limit each sandbox's disk (docs/runbook.md says how); curl is for HEALTHCHECK.
 # Debian serves one version of a package at a time, so a pinned one would stop the build one day.
 # hadolint ignore=DL3008
 RUN apt-get update \
