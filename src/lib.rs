@@ -1,7 +1,7 @@
 //! issuebox gives every GitHub issue exactly one sandbox in which a coding agent works.
 //!
 //! This is the table of contents. Read it top to bottom; each layer knows only those above it.
-//! ARCHITECTURE.md explains the design, with the invariants and two walkthroughs.
+//! ARCHITECTURE.md has the argument, a glossary and two walkthroughs, docs/ the rest.
 
 // L0 vocabulary: types and services that every layer uses.
 pub mod clock;

@@ -39,7 +39,7 @@ pub struct DriftBody {
     pub id: String,
     /// Which provider.
     pub provider: String,
-    /// `object_lost`, `killed_outside`, `started_outside`, `unrecorded`, `quarantined`,
+    /// `object_lost`, `killed_outside`, `started_outside`, `orphan`, `quarantined`,
     /// `duplicate`, `identity_changed`, `mass_loss`, `mass_removal` or `provider_unreachable`.
     pub kind: &'static str,
     /// Whether it needs a person: nothing that is done by itself makes it right.
