@@ -30,7 +30,7 @@ use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox};
 
 use fast_create::FastCreate;
-use output::{StepOutput, answer, delivery_row, is_for_the_issue, names_left, renamed};
+use output::{StepOutput, answer, delivery_row, names_left, renamed};
 use span::span_of;
 
 use super::api::Change;
@@ -282,9 +282,10 @@ impl IssueActor {
         let Some(issue) = &self.issue else {
             return answer(reply, Err(Unanswered::Again));
         };
-        let _within = span_of(self.home, &event).entered();
-        let claims = event.claims().to_vec();
-        if issue.merged_into.is_some() && is_for_the_issue(&event) {
+        let meta = event.meta();
+        let _within = span_of(self.home, &meta).entered();
+        let claims = meta.claims.to_vec();
+        if issue.merged_into.is_some() && meta.follows_names {
             // Whoever asked found this home before its names went to the other one. Told once that
             // is durable, so that the other one is found next.
             let nothing = StepOutput::of_nothing(issue, reply);
@@ -296,7 +297,7 @@ impl IssueActor {
         if self.outbox.len() >= QUEUE_LEN_MAX && reply.is_some() {
             return answer(reply, Err(Unanswered::Overloaded));
         }
-        let delivery = delivery_row(&event, self.home);
+        let delivery = delivery_row(&meta, self.home);
         if let Some(delivery) = &delivery
             && let Some(output) = self.repeated(&delivery.id)
         {
@@ -313,7 +314,7 @@ impl IssueActor {
             jitter_permille: self.core.ids.jitter_permille(),
             unix_ns: self.core.ids.unix_ns(),
             may_fast_create: self.identity_known && self.outbox.is_empty(),
-            denial: self.core.denial(issue, &event),
+            denial: self.core.denial(issue, &meta),
         };
         let commit = step(issue, event, &context);
         if let Some((from, to)) = renamed(issue, &commit.issue) {

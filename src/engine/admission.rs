@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::issue::event::EventMeta;
 use crate::issue::{Denial, DenialKind, Issue, IssueEvent};
 use crate::sabotage::{Bug, on};
 use crate::store::PendingStartRow;
@@ -155,9 +156,9 @@ impl Admission {
     /// What forbids to make or start a sandbox for this issue, of which an event may be the first
     /// to say what repository it is in. Where nothing does, it has a place under the quotas now;
     /// [`Self::confirm`] must follow.
-    pub fn denial(&self, issue: &Issue, event: &IssueEvent) -> Option<Denial> {
+    pub fn denial(&self, issue: &Issue, event: &EventMeta<'_>) -> Option<Denial> {
         // The event may know better where the issue is now; a hold on either place counts.
-        let (told, known) = (repository_in(event), issue.facts.repository.as_ref());
+        let (told, known) = (event.repository, issue.facts.repository.as_ref());
         let repository = told.or(known);
         let mut inner = self.lock();
         let hold = |repository| inner.held.on(issue, event, repository);
@@ -272,27 +273,6 @@ impl Admission {
     }
 }
 
-/// The repository that an event says its issue is in.
-fn repository_in(event: &IssueEvent) -> Option<&Repository> {
-    match event {
-        IssueEvent::Ensure(ask) => ask.numbered.as_ref().map(|(repository, _)| repository),
-        IssueEvent::Delivery { issue_delivery, .. } => Some(&issue_delivery.news.repository),
-        IssueEvent::Command(_)
-        | IssueEvent::ScopeEvent { .. }
-        | IssueEvent::Learned { .. }
-        | IssueEvent::Merged { .. }
-        | IssueEvent::Worked { .. }
-        | IssueEvent::LimitStruck { .. }
-        | IssueEvent::Answered(_)
-        | IssueEvent::Due { .. }
-        | IssueEvent::Observed(_)
-        | IssueEvent::Adopt(_)
-        | IssueEvent::Discard { .. }
-        | IssueEvent::Granted
-        | IssueEvent::Activated { .. } => None,
-    }
-}
-
 fn denied(hold: &Hold) -> Denial {
     let why = if hold.reason.is_empty() { String::new() } else { format!(": {}", hold.reason) };
     let reason = format!("{} is held by {} since {}{why}", hold.scope, hold.by, hold.since);
@@ -373,7 +353,7 @@ mod tests {
     }
 
     fn denial(admission: &Admission, issue: &Issue) -> Option<Denial> {
-        admission.denial(issue, &IssueEvent::Granted)
+        admission.denial(issue, &IssueEvent::Granted.meta())
     }
 
     fn kind(denial: Option<Denial>) -> Option<DenialKind> {
@@ -428,7 +408,7 @@ mod tests {
             claims: Vec::new(),
             cause: crate::types::Cause::Service("test"),
         });
-        assert_eq!(kind(admission.denial(&issue(4, "o/r"), &late)), Some(DenialKind::Quota));
+        assert_eq!(kind(admission.denial(&issue(4, "o/r"), &late.meta())), Some(DenialKind::Quota));
     }
 
     #[test]
@@ -523,7 +503,10 @@ mod tests {
             takes: Vec::new(),
             place_elsewhere: false,
         };
-        assert!(admission.denial(&issue(1, "o/r"), &claiming).is_some(), "as soon as it is said");
+        assert!(
+            admission.denial(&issue(1, "o/r"), &claiming.meta()).is_some(),
+            "as soon as it is said"
+        );
         assert_eq!(denial(&admission, &issue(1, "o/r")), None, "it came to nothing");
         admission.named(HomeId(1), &ids, None);
         admission.named(HomeId(1), &[], Some(HomeId(2)));

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tracing::Span;
 
-use crate::issue::{Cleanup, Issue, IssueEvent, ProviderCall, Reply};
+use crate::issue::event::EventMeta;
+use crate::issue::{Cleanup, Issue, ProviderCall, Reply};
 use crate::store::{DeliveryRow, DeliveryState};
 use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Timestamp};
 
@@ -72,56 +73,19 @@ pub(super) fn answer(
     }
 }
 
-/// Whether an event was sent to whichever home the issue's names belong to, and not to one of them
-/// for its own sake.
-pub(super) const fn is_for_the_issue(event: &IssueEvent) -> bool {
-    match event {
-        IssueEvent::Ensure(_)
-        | IssueEvent::Delivery { .. }
-        | IssueEvent::ScopeEvent { .. }
-        | IssueEvent::Adopt(_) => true,
-        IssueEvent::Command(_)
-        | IssueEvent::Worked { .. }
-        | IssueEvent::LimitStruck { .. }
-        | IssueEvent::Answered(_)
-        | IssueEvent::Due { .. }
-        | IssueEvent::Learned { .. }
-        | IssueEvent::Merged { .. }
-        | IssueEvent::Observed(_)
-        | IssueEvent::Discard { .. }
-        | IssueEvent::Granted
-        | IssueEvent::Activated { .. } => false,
-    }
-}
-
-/// The row of the delivery that an event is, before it is known what came of it.
-pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryRow> {
-    match event {
-        IssueEvent::Delivery { issue_delivery, .. } => Some(DeliveryRow {
-            id: issue_delivery.delivery.clone(),
-            received_at: issue_delivery.received_at,
-            event: issue_delivery.event.clone(),
-            action: issue_delivery.action.clone(),
-            home: Some(home),
-            applied: false,
-            reason: String::new(),
-            state: DeliveryState::Done,
-        }),
-        IssueEvent::Ensure(_)
-        | IssueEvent::Command(_)
-        | IssueEvent::Worked { .. }
-        | IssueEvent::LimitStruck { .. }
-        | IssueEvent::Answered(_)
-        | IssueEvent::Due { .. }
-        | IssueEvent::ScopeEvent { .. }
-        | IssueEvent::Learned { .. }
-        | IssueEvent::Merged { .. }
-        | IssueEvent::Observed(_)
-        | IssueEvent::Adopt(_)
-        | IssueEvent::Discard { .. }
-        | IssueEvent::Granted
-        | IssueEvent::Activated { .. } => None,
-    }
+/// The row of the delivery that a commit records, before its result is known.
+pub(super) fn delivery_row(meta: &EventMeta<'_>, home: HomeId) -> Option<DeliveryRow> {
+    let delivery = meta.issue_delivery?;
+    Some(DeliveryRow {
+        id: delivery.delivery.clone(),
+        received_at: delivery.received_at,
+        event: delivery.event.clone(),
+        action: delivery.action.clone(),
+        home: Some(home),
+        applied: false,
+        reason: String::new(),
+        state: DeliveryState::Done,
+    })
 }
 
 /// The names that outputs which never leave had claimed.

@@ -4,17 +4,18 @@
 //! knows already. What waits for room is looked at again once in a while, like all that waits.
 
 use crate::engine::core::Core;
-use crate::issue::{Denial, DenialKind, Issue, IssueEvent, IssueState};
+use crate::issue::event::EventMeta;
+use crate::issue::{Denial, DenialKind, Issue, IssueState};
 use crate::types::{ProviderName, Template};
 
 impl Core {
     /// What forbids to make or start a sandbox for this issue: a hold, a quota, or want of room.
     /// [`Admission::settle`](super::Admission::settle) must follow.
-    pub fn denial(&self, issue: &Issue, event: &IssueEvent) -> Option<Denial> {
+    pub fn denial(&self, issue: &Issue, event: &EventMeta<'_>) -> Option<Denial> {
         self.admission.denial(issue, event).or_else(|| self.no_room(issue, event))
     }
 
-    fn no_room(&self, issue: &Issue, event: &IssueEvent) -> Option<Denial> {
+    fn no_room(&self, issue: &Issue, event: &EventMeta<'_>) -> Option<Denial> {
         let name = provider_of(issue, event, &self.rules.default_template);
         let shortage = self.executor.provider(name)?.capacity().shortage?;
         Some(Denial { kind: DenialKind::NoRoom, reason: format!("{name}: {shortage}") })
@@ -25,26 +26,9 @@ impl Core {
 /// that was asked for, now or before.
 fn provider_of<'a>(
     issue: &'a Issue,
-    event: &'a IssueEvent,
+    event: &EventMeta<'a>,
     default: &'a Template,
 ) -> &'a ProviderName {
-    let asked = match event {
-        IssueEvent::Ensure(ask) => ask.template.as_ref(),
-        IssueEvent::Command(_)
-        | IssueEvent::Delivery { .. }
-        | IssueEvent::ScopeEvent { .. }
-        | IssueEvent::Learned { .. }
-        | IssueEvent::Merged { .. }
-        | IssueEvent::Worked { .. }
-        | IssueEvent::LimitStruck { .. }
-        | IssueEvent::Answered(_)
-        | IssueEvent::Due { .. }
-        | IssueEvent::Observed(_)
-        | IssueEvent::Adopt(_)
-        | IssueEvent::Discard { .. }
-        | IssueEvent::Granted
-        | IssueEvent::Activated { .. } => None,
-    };
     let there = match &issue.state {
         IssueState::Absent => None,
         IssueState::Deleting { next, .. } => next.as_ref(),
@@ -57,5 +41,5 @@ fn provider_of<'a>(
     };
     let wished =
         issue.pending_start.as_ref().and_then(|pending_start| pending_start.template.as_ref());
-    &there.or(asked).or(wished).unwrap_or(default).provider
+    &there.or(event.template).or(wished).unwrap_or(default).provider
 }
