@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
 use tracing::Span;
 
 use crate::issue::event::EventMeta;
@@ -11,8 +10,8 @@ use crate::issue::{Cleanup, Issue, ProviderCall, Reply};
 use crate::store::{DeliveryRow, DeliveryState};
 use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Timestamp};
 
-use super::{Answered, Unanswered};
 use crate::engine::api::Change;
+use crate::engine::mailbox::{Answered, ReplySender, Unanswered};
 
 /// What a step led to, waiting for its commit to become durable.
 pub(super) struct StepOutput {
@@ -22,7 +21,7 @@ pub(super) struct StepOutput {
     pub delivery: Option<DeliveryId>,
     pub account: AccountName,
     pub durable_aliases: Vec<Alias>,
-    pub reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
+    pub reply: Option<ReplySender>,
     pub answered: Answered,
     pub change: Option<Change>,
     pub call: Option<ProviderCall>,
@@ -38,10 +37,7 @@ pub(super) struct StepOutput {
 
 impl StepOutput {
     /// What leads to nothing: an answer that leaves once everything before it is durable.
-    pub fn of_nothing(
-        issue: &Issue,
-        reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
-    ) -> Self {
+    pub fn of_nothing(issue: &Issue, reply: Option<ReplySender>) -> Self {
         let sandbox = issue.sandbox().map(Arc::new);
         Self {
             number: 0,
@@ -63,10 +59,7 @@ impl StepOutput {
 }
 
 /// Answers whoever waits, where somebody does.
-pub(super) fn answer(
-    reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
-    answer: Result<Answered, Unanswered>,
-) {
+pub(super) fn answer(reply: Option<ReplySender>, answer: Result<Answered, Unanswered>) {
     if let Some(reply) = reply {
         // A caller that went away: what it asked for is done all the same.
         drop(reply.send(answer));

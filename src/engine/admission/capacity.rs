@@ -1,23 +1,33 @@
-//! Whether the provider has room: the part of admission that is nobody's decision.
+//! Whether the provider has free capacity: the part of admission that no person decides.
 //!
-//! Asked of the provider that the step would make or start a sandbox at, which answers by what it
-//! knows already. What waits for room is looked at again once in a while, like all that waits.
+//! Asked of the provider at which the step would create or start a sandbox. The provider answers
+//! from what it knows already. Starts that wait for capacity are retried now and then, like all
+//! pending starts.
 
-use crate::engine::core::Core;
+use std::sync::Arc;
+
+use crate::engine::environment::Environment;
+use crate::engine::providers::Providers;
 use crate::issue::event::EventMeta;
 use crate::issue::{Denial, DenialKind, Issue, IssueState};
 use crate::types::{ProviderName, Template};
 
-impl Core {
-    /// What forbids to make or start a sandbox for this issue: a hold, a quota, or want of room.
-    /// [`Admission::settle`](super::Admission::settle) must follow.
-    pub fn denial(&self, issue: &Issue, event: &EventMeta<'_>) -> Option<Denial> {
-        self.admission.denial(issue, event).or_else(|| self.no_room(issue, event))
+/// Asks providers for their capacity.
+pub(in crate::engine) struct Capacity {
+    env: Arc<Environment>,
+    providers: Providers,
+}
+
+impl Capacity {
+    /// Of these providers.
+    pub fn new(env: Arc<Environment>, providers: Providers) -> Self {
+        Self { env, providers }
     }
 
-    fn no_room(&self, issue: &Issue, event: &EventMeta<'_>) -> Option<Denial> {
-        let name = provider_of(issue, event, &self.rules.default_template);
-        let shortage = self.executor.provider(name)?.capacity().shortage?;
+    /// Why the provider could not take one more sandbox for this issue now.
+    pub fn denial(&self, issue: &Issue, event: &EventMeta<'_>) -> Option<Denial> {
+        let name = provider_of(issue, event, &self.env.rules.default_template);
+        let shortage = self.providers.get(name)?.capacity().shortage?;
         Some(Denial { kind: DenialKind::NoRoom, reason: format!("{name}: {shortage}") })
     }
 }
