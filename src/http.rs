@@ -6,7 +6,7 @@
 //!
 //! # Guarantees
 //! - A delivery's signature is checked before anything of it is parsed (`webhooks`).
-//! - Everything under `/v1` says who is calling before any route is looked at (`around`).
+//! - Everything under `/v1` says who is calling before any route is looked at (`middleware`).
 //! - Memory is bounded: one body, the sum of all bodies, the ring of events, log-in links, failed
 //!   log-ins and refused deliveries each have a stated size, and what happens at it is an answer.
 //! - The served description is made from the routes themselves ([`routes`]).
@@ -17,7 +17,6 @@
 //! `eventCursor` is taken before it is read, so a client that applies events to it ends right.
 
 pub mod api;
-mod around;
 mod attempts;
 mod auth;
 mod body;
@@ -32,6 +31,7 @@ mod limits;
 pub mod live;
 pub mod login_links;
 pub mod metrics;
+mod middleware;
 pub mod page;
 mod query;
 mod refused;

@@ -13,7 +13,7 @@ use rustix::net::sockopt::{
 };
 use utoipa_actix_web::AppExt;
 
-use super::around::around;
+use super::middleware::around;
 use super::error::ApiError;
 use super::shared::Shared;
 use super::{Edge, api, page, routes};
