@@ -106,6 +106,33 @@ async fn an_address_that_guessed_is_refused_everywhere_under_v1() {
 }
 
 #[tokio::test]
+async fn requests_are_counted_by_the_pattern_of_their_route() {
+    let server = TestServer::start().await;
+    let operations = operations(&server).await;
+    for operation in &operations {
+        for request in [
+            operation.bare(&server, "x", "1"),
+            operation.bare(&server, "x", "1").bearer_auth("wrong"),
+        ] {
+            // Some answers do not end; their heads say enough.
+            request.send().await.expect("an answer");
+        }
+    }
+    for path in ["/sandboxes/x", "/nope", "/v1/nope", "/a/b/c/d/e/f/g/h"] {
+        send(server.client.get(server.url(path))).await;
+    }
+    let metrics = send(server.client.get(server.url("/metrics"))).await.text;
+    let routes: BTreeSet<&str> = metrics
+        .lines()
+        .filter(|line| line.starts_with("issuebox_http_requests_total"))
+        .filter_map(|line| line.split("route=\"").nth(1)?.split('"').next())
+        .collect();
+    let mut expected: BTreeSet<&str> = operations.iter().map(|one| one.path.as_str()).collect();
+    expected.extend(["/sandboxes/{id}", "other"]);
+    assert_eq!(routes, expected);
+}
+
+#[tokio::test]
 async fn encoded_bodies_are_refused_by_every_route() {
     let server = TestServer::start().await;
     for operation in operations(&server).await {
