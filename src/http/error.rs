@@ -19,10 +19,10 @@ use super::wire::{Failed, FailedBody};
 
 /// Declares the codes with their statuses, so that no code is without one.
 macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident = $word:literal, $status:ident;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $word:literal, $status:ident;)*) => {
         /// A stable word for what went wrong, with the status it is sent with.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Code { $($(#[$doc])* $name,)* }
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code { $($(#[doc = $doc])* $name,)* }
 
         impl Code {
             /// Every code, in the order of the statuses.
@@ -37,6 +37,27 @@ macro_rules! codes {
             pub const fn status(self) -> StatusCode {
                 match self { $(Self::$name => StatusCode::$status,)* }
             }
+
+            /// What it means, in a sentence of the served description.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc),*).trim(),)* }
+            }
+        }
+
+        /// Each code as a type, for handlers that answer with it beside the groups of
+        /// [`answers`](super::answers).
+        pub mod only {
+            $(
+                $(#[doc = $doc])*
+                #[derive(Debug)]
+                pub struct $name;
+
+                impl utoipa::IntoResponses for $name {
+                    fn responses() -> crate::http::answers::Answers {
+                        crate::http::answers::of(&[super::Code::$name])
+                    }
+                }
+            )*
         }
     };
 }

@@ -69,6 +69,7 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(health::readyz)
         .service(health::metrics)
         .service(health::openapi)
+        .service(page::docs::docs)
         .service(page::home)
         .service(page::login_page)
         .service(page::login)

@@ -13,8 +13,8 @@ use rustix::net::sockopt::{
 };
 use utoipa_actix_web::AppExt;
 
-use super::middleware::around;
 use super::error::ApiError;
+use super::middleware::around;
 use super::shared::Shared;
 use super::{Edge, api, page, routes};
 

@@ -4,6 +4,9 @@
 //! RFC 3339 in UTC, 64-bit ids are strings, sizes are bytes, and every duration has its unit in
 //! its name.
 
+use super::doc::words::{
+    ErrorWord, FailureWord, ModeWord, NetworkWord, PhaseWord, StepWord, WantedWord,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -66,6 +69,7 @@ pub struct Failed<'a> {
 #[schema(as = Error)]
 pub struct FailedBody<'a> {
     /// A stable word to branch on.
+    #[schema(value_type = ErrorWord)]
     pub code: &'static str,
     /// The same for people.
     pub message: &'a str,
@@ -106,13 +110,17 @@ pub struct SandboxBody<'a> {
     pub template: &'a str,
     /// What it can reach: `none`, `allow` (a list), `full` (every public address) or `host` (all
     /// that the server's machine reaches).
+    #[schema(value_type = NetworkWord)]
     pub network: &'static str,
     /// `strong` or `fast`.
+    #[schema(value_type = ModeWord)]
     pub mode: &'static str,
     /// `creating`, `running`, `stopping`, `stopped`, `starting`, `failed` or `deleting`; null once
     /// deleted.
+    #[schema(value_type = Option<PhaseWord>)]
     pub phase: Option<&'static str>,
     /// What it should come to: `running`, `stopped` or `deleted`.
+    #[schema(value_type = WantedWord)]
     pub wanted: &'static str,
     /// Which sandbox of its issue this is: 1, 2, …
     pub generation: u32,
@@ -127,12 +135,16 @@ pub struct SandboxBody<'a> {
     /// What the agent in it does.
     pub agent: AgentBody,
     /// When it was recorded.
+    #[schema(format = DateTime)]
     pub created_at: String,
     /// Since when it has been in this phase.
+    #[schema(format = DateTime)]
     pub phase_since: String,
     /// When it was last worked in, asked for or nudged by a delivery.
+    #[schema(format = DateTime)]
     pub last_activity_at: String,
     /// When it was confirmed absent.
+    #[schema(format = DateTime)]
     pub deleted_at: Option<String>,
     /// Room for what later versions say.
     pub meta: Meta,
@@ -145,6 +157,7 @@ pub struct AgentBody {
     /// `idle`.
     pub state: &'static str,
     /// Since when.
+    #[schema(format = DateTime)]
     pub since: String,
 }
 
@@ -158,8 +171,10 @@ pub struct Meta {}
 pub struct FailureBody<'a> {
     /// The kind of trouble: `provider_unavailable`, `provider_refused`, `provider_broken`,
     /// `name_taken`, `object_lost` or `provider_unknown`.
+    #[schema(value_type = FailureWord)]
     pub code: &'static str,
     /// The step that failed: `look`, `create`, `start`, `stop` or `delete`.
+    #[schema(value_type = StepWord)]
     pub step: &'static str,
     /// What happened and what may be left, for people.
     pub message: &'a str,
@@ -239,12 +254,15 @@ impl<'a> From<&'a Sandbox> for SandboxBody<'a> {
 #[schema(as = TimelineEntry)]
 pub struct TimelineBody {
     /// When it was decided.
+    #[schema(format = DateTime)]
     pub at: String,
     /// The generation it concerns; 0 where there is no sandbox.
     pub generation: u32,
     /// The phase before; null where there was no sandbox.
+    #[schema(value_type = Option<PhaseWord>)]
     pub from: Option<&'static str>,
     /// The phase after; null where there is none any more.
+    #[schema(value_type = Option<PhaseWord>)]
     pub to: Option<&'static str>,
     /// What happened and why, in words.
     pub reason: String,

@@ -13,11 +13,14 @@ use utoipa::ToSchema;
 
 use super::sandboxes::{bounded, parse_issue_id};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
+use crate::http::doc::params;
+use crate::http::doc::words::DeliveryWord;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::refused::Refused;
-use crate::http::wire::{Failed, Listed};
+use crate::http::wire::Listed;
 use crate::store::{
     DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Page, PageAsk, Store, StoreError,
 };
@@ -37,6 +40,7 @@ pub struct DeliveryBody {
     /// `accepted`: it had an effect, be it on what is known alone. `ignored`: it had none.
     /// `pending`: it is being applied to each issue that it concerns. `set_aside`: that failed
     /// too often. `badly_signed`, `refused`: nothing of it was stored.
+    #[schema(value_type = DeliveryWord)]
     pub status: &'static str,
     /// What came of it, in words.
     pub reason: String,
@@ -45,6 +49,7 @@ pub struct DeliveryBody {
     /// The name of that issue's newest sandbox, where it ever had one.
     pub sandbox_name: Option<String>,
     /// When it arrived.
+    #[schema(format = DateTime)]
     pub received_at: String,
 }
 
@@ -124,19 +129,16 @@ impl Status {
 /// Lists deliveries, newest first: also what was ignored and, as long as the server remembers it,
 /// what was refused. Repeated deliveries are not listed again.
 #[utoipa::path(
-    tag = "deliveries",
+    operation_id = "listDeliveries", tag = "deliveries",
     params(
         ("event" = Option<String>, Query, description = "Of this event, such as `issues`"),
-        ("status" = Option<String>, Query,
-         description = "`accepted`, `ignored`, `pending`, `set_aside`, `badly_signed` or `refused`"),
+        ("status" = Option<DeliveryWord>, Query, description = "With this status"),
         ("issueId" = Option<String>, Query, description = "That led to this issue"),
-        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        params::PageOf,
     ),
     responses(
-        (status = 200, body = Listed<DeliveryBody>),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "a page of deliveries", body = Listed<DeliveryBody>),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/deliveries")]

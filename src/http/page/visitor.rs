@@ -9,9 +9,9 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
 use futures_util::future::LocalBoxFuture;
 
 use crate::http::Shared;
-use crate::http::middleware::RequestId;
 use crate::http::auth::{Caller, session};
 use crate::http::error::{ApiError, Code};
+use crate::http::middleware::RequestId;
 use crate::http::sessions::SessionKey;
 use crate::types::AccountName;
 

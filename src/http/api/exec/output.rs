@@ -38,7 +38,8 @@ impl Encoding {
         }
     }
 
-    const fn as_str(self) -> &'static str {
+    /// The stable word.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Utf8 => "utf-8",
             Self::Base64 => "base64",
