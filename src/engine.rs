@@ -12,7 +12,7 @@
 //! 4. **Record before act.** What a provider is asked is durable before it is asked, so that a
 //!    crash in between is followed by a look, not by a second create.
 //! 5. **One home for an issue.** The `directory` finds it by any of its names; where two turn out to
-//!    be one issue, `unite` lets one stay, and nothing is begun any more in the other.
+//!    be one issue, `merge` lets one stay, and nothing is begun any more in the other.
 //! 6. **The database is the last wall.** Two activations of one home, should they ever exist,
 //!    cannot both commit: each write names the version it follows.
 
@@ -28,15 +28,15 @@ mod fanout;
 pub mod handle;
 mod holds;
 mod identity;
+mod limit_events;
+mod merge;
 mod reconciler;
 mod registry;
-mod restless;
+mod restart_backoff;
 mod retention;
 mod scheduler;
 pub mod spawner;
 mod start;
-mod strikes;
-mod unite;
 mod wait;
 
 #[cfg(test)]

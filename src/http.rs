@@ -18,7 +18,6 @@
 
 mod answers;
 pub mod api;
-
 mod attempts;
 mod auth;
 mod body;

@@ -35,8 +35,8 @@ pub mod step;
 
 pub use commit::{Cleanup, CleanupAction, Commit, DeliveryResult, ProviderCall, Reply};
 pub use event::{
-    Answer, Around, Bar, BarKind, Command, FanOut, IssueEvent, IssueName, Moment, Nudge, Rules,
-    Scope, StepRules,
+    Answer, Command, Denial, DenialKind, FanOut, IssueDelivery, IssueEvent, IssueName, Rules,
+    Scope, ScopeEvent, StepContext, StepRules,
 };
 pub use restored::restored;
-pub use state::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};
+pub use state::{Facts, Issue, IssueState, Known, PendingStart, Record, Step, StoppedBy, Verb};

@@ -16,8 +16,8 @@
 
 mod reader;
 mod recorder;
+mod rotation;
 mod row;
-mod shelf;
 mod writer;
 
 use std::fs;
@@ -41,7 +41,7 @@ use crate::types::{SandboxId, Timestamp};
 
 pub use reader::Follower;
 use recorder::{Desk, MESSAGES_MAX, Place, Recorder, Waiting};
-use shelf::Shelf;
+use rotation::Rotation;
 
 /// Longest command that is told in full, in characters.
 const COMMAND_LEN_MAX: usize = 1024;
@@ -158,8 +158,8 @@ impl Logs {
         let (waiting, last_words) = (Arc::<Waiting>::default(), Arc::default());
         let desk = Desk { tx, waiting, last_words: Arc::clone(&last_words) };
         let news = Arc::<News>::default();
-        let shelf = Shelf::new(dir.to_owned(), bounds);
-        let writer = writer::Writer::new(shelf, clock, Arc::clone(&news), last_words);
+        let rotation = Rotation::new(dir.to_owned(), bounds);
+        let writer = writer::Writer::new(rotation, clock, Arc::clone(&news), last_words);
         let thread = std::thread::Builder::new()
             .name("issuebox-logs".into())
             .spawn(move || writer.run(&rx))?;

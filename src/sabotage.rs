@@ -47,7 +47,7 @@ pub(crate) enum Bug {
     /// A sweep finds too much at once and acts on it all the same.
     NoMassGuard,
     /// A sight counts although a call was asked in between.
-    SightBehindCall,
+    ObservationBehindCall,
     /// What a create that was given up by force may still bring forth is forgotten.
     ForceForgetsCreate,
     /// A hold is durable and not in force.
@@ -55,13 +55,13 @@ pub(crate) enum Bug {
     /// The last place under a quota is given twice.
     LastPlaceTwice,
     /// A wish that can be granted is dropped.
-    WishDropped,
+    PendingStartDropped,
     /// A transferred issue is another one.
     TransferRekeys,
     /// Of two homes of one issue both keep their sandbox.
-    UnionKeepsBoth,
+    MergeKeepsBoth,
     /// What a home knows is forgotten when it gives way.
-    UnionForgets,
+    MergeForgets,
     /// A provider that is somebody else is taken for the one that it was.
     IdentityIgnored,
     /// What concerns many issues is not told to each.

@@ -15,7 +15,7 @@
 //!   be reached or understood is [`ProviderError::Unavailable`].
 //! - **Deadline and settle.** A lifecycle call gives up at its deadline; dropping its future gives
 //!   up too. What it asked for may still come into effect until the deadline plus
-//!   [`Traits::settle`], and not later.
+//!   [`Traits::late_effect_window`], and not later.
 //! - **Uniqueness.** [`Uniqueness::EnforcedNames`] promises that no two objects of one name exist,
 //!   also when two creates run at once.
 //!
@@ -44,7 +44,7 @@ pub use files::{
 };
 
 pub use egress::{Egress, EgressResult, Notice};
-pub use limits::{LimitsInForce, Strike, StrikeEffect};
+pub use limits::{LimitEffect, LimitEvent, LimitsInForce};
 pub use ports::Stream;
 pub use terminal::{
     Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, TerminalSize,
@@ -168,7 +168,7 @@ pub trait SandboxProvider: Send + Sync + 'static {
 
     /// The limits that strike in running objects from now on, for whoever asks first; `None` to all
     /// others, and where it can't tell. One that goes on striking is told again after a while.
-    fn strikes(&self) -> Option<mpsc::Receiver<Strike>> {
+    fn limit_events(&self) -> Option<mpsc::Receiver<LimitEvent>> {
         None
     }
 
@@ -301,7 +301,7 @@ pub struct Traits {
     /// How strongly names are kept apart.
     pub uniqueness: Uniqueness,
     /// How long after a call's deadline its effect may still appear.
-    pub settle: Duration,
+    pub late_effect_window: Duration,
     /// Whether running objects die with this server's process (`local`).
     pub dies_with_server: bool,
 }

@@ -18,10 +18,10 @@
 //! PostgreSQL); home numbers come from [`Store::next_home`].
 
 mod delivery;
+mod orphan;
 pub mod report;
 pub mod session;
 pub mod sqlite;
-mod stray;
 
 use std::collections::HashSet;
 
@@ -32,7 +32,7 @@ pub use delivery::{
     DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState,
     PENDING_TRIES_MAX, PendingRow,
 };
-pub use stray::Stray;
+pub use orphan::Orphan;
 
 use crate::issue::{FanOut, Issue, Scope};
 use crate::types::{
@@ -129,10 +129,10 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<HomeId>, StoreError>;
 
-    /// Wishes that wait, at most `limit`, in a fair order: the longest waiting of each repository,
+    /// PendingStarts that wait, at most `limit`, in a fair order: the longest waiting of each repository,
     /// then the second of each, and so on; within a round the longest waiting first. Issues of no
     /// known repository take turns as one.
-    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError>;
+    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError>;
 
     /// Which of these sandboxes are known to be deleted.
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError>;
@@ -181,13 +181,13 @@ pub trait Store: Send + Sync + 'static {
     async fn remove_hold(&self, scope: &HoldScope) -> Result<bool, CommitError>;
 
     /// Objects that a sweep saw without a record, by provider and external id.
-    async fn strays(&self) -> Result<Vec<Stray>, StoreError>;
+    async fn orphans(&self) -> Result<Vec<Orphan>, StoreError>;
 
     /// Keeps these. One that is kept already keeps its `first_seen_at`.
-    async fn put_strays(&self, strays: Vec<Stray>) -> Result<(), CommitError>;
+    async fn put_orphans(&self, orphans: Vec<Orphan>) -> Result<(), CommitError>;
 
     /// Forgets these; no harm where they are not there.
-    async fn remove_strays(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError>;
+    async fn remove_orphans(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError>;
 
     /// Who each provider said it is, by provider.
     async fn identities(&self) -> Result<Vec<(ProviderName, String)>, StoreError>;
@@ -269,7 +269,7 @@ pub struct NumberedHome {
 
 /// A wish that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WishRow {
+pub struct PendingStartRow {
     /// Whose.
     pub home: HomeId,
     /// The account of the home.

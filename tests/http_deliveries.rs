@@ -3,7 +3,7 @@
 mod common;
 
 use common::server::{Answer, TestServer, opened, send};
-use issuebox::issue::{Around, FanOut, Scope};
+use issuebox::issue::{FanOut, Scope, ScopeEvent};
 use issuebox::store::{PENDING_TRIES_MAX, Store};
 use issuebox::types::{DeliveryId, Timestamp};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ fn fan_out(delivery: &str) -> FanOut {
         event: "repository".into(),
         action: "archived".into(),
         scope: Scope::Repositories(vec![9]),
-        news: Around::Stop("the repository was archived".into()),
+        news: ScopeEvent::Stop("the repository was archived".into()),
     }
 }
 

@@ -17,7 +17,7 @@ use issuebox::types::{
 use serde_json::{Value, json};
 
 /// An object of this installation that nobody here made, for an issue and home.
-fn put_stray(server: &TestServer, external_id: &str, issue: &str, home: i64) {
+fn put_orphan(server: &TestServer, external_id: &str, issue: &str, home: i64) {
     let labels = Labels {
         instance: server.store.instance(),
         account: AccountName::default_account(),
@@ -70,7 +70,7 @@ async fn what_disagrees_is_shown_with_both_sides_and_its_remedies() {
     let before = drift(&server).await;
     assert_eq!((&before["data"], &before["total"]), (&json!([]), &json!(0)));
     server.running("1").await;
-    put_stray(&server, "stray", "77", 40);
+    put_orphan(&server, "stray", "77", 40);
     server.provider.outside(|objects| {
         let mut twin = objects["m-0"].clone();
         twin.external_id = ExternalId::trusted("twin");
@@ -79,7 +79,7 @@ async fn what_disagrees_is_shown_with_both_sides_and_its_remedies() {
     server.engine.sweep_now().await;
     let shown = drift(&server).await;
     assert_eq!(shown["total"], 2, "{shown:#}");
-    let (twin, stray) = (&shown["data"][0], &shown["data"][1]);
+    let (twin, orphan) = (&shown["data"][0], &shown["data"][1]);
     assert_eq!((&twin["id"], &twin["kind"]), (&json!("memory:twin"), &json!("duplicate")));
     assert_eq!(twin["alarm"], true);
     assert_eq!(twin["record"]["phase"], "failed");
@@ -87,10 +87,10 @@ async fn what_disagrees_is_shown_with_both_sides_and_its_remedies() {
     assert_eq!(twin["object"]["externalId"], "twin");
     assert_eq!(twin["object"]["sandboxId"], twin["record"]["sandboxId"]);
     assert_eq!(twin["remedies"], json!(["remove"]));
-    assert_eq!((&stray["id"], &stray["kind"]), (&json!("memory:stray"), &json!("quarantined")));
-    assert_eq!((&stray["record"], &stray["issueId"]), (&Value::Null, &json!("77")));
-    assert_eq!(stray["remedies"], json!(["adopt", "remove"]));
-    assert!(stray["nextAt"].as_str() > stray["since"].as_str(), "{stray:#}");
+    assert_eq!((&orphan["id"], &orphan["kind"]), (&json!("memory:stray"), &json!("quarantined")));
+    assert_eq!((&orphan["record"], &orphan["issueId"]), (&Value::Null, &json!("77")));
+    assert_eq!(orphan["remedies"], json!(["adopt", "remove"]));
+    assert!(orphan["nextAt"].as_str() > orphan["since"].as_str(), "{orphan:#}");
     let sweeps = &shown["sweeps"][0];
     assert_eq!((&sweeps["done"], &sweeps["records"]), (&json!(1), &json!(1)));
     assert_eq!(sweeps["counts"], json!({"duplicate": 1, "quarantined": 1}));
@@ -98,7 +98,7 @@ async fn what_disagrees_is_shown_with_both_sides_and_its_remedies() {
     let first = server.get("/v1/system/drift?limit=1").await.json();
     let cursor = first["nextCursor"].as_str().expect("there is more").to_owned();
     let second = server.get(&format!("/v1/system/drift?limit=1&cursor={cursor}")).await.json();
-    assert_eq!((&second["data"][0]["id"], &second["nextCursor"]), (&stray["id"], &Value::Null));
+    assert_eq!((&second["data"][0]["id"], &second["nextCursor"]), (&orphan["id"], &Value::Null));
     assert_eq!(server.get("/v1/system/drift?cursor=x").await.status, 400);
     // Alarms are seen where a look is taken for other reasons.
     let ready = server.get("/readyz").await.json();
@@ -117,9 +117,9 @@ async fn what_disagrees_is_shown_with_both_sides_and_its_remedies() {
 #[tokio::test]
 async fn an_object_is_adopted_or_removed_as_a_person_says() {
     let server = TestServer::start().await;
-    put_stray(&server, "a", "77", 40);
-    put_stray(&server, "b", "78", 41);
-    put_stray(&server, "c", "77", 42);
+    put_orphan(&server, "a", "77", 40);
+    put_orphan(&server, "b", "78", 41);
+    put_orphan(&server, "c", "77", 42);
     server.engine.sweep_now().await;
     let adopted = decide(&server, "memory:a", "adopt").await;
     assert_eq!((adopted.status, adopted.json()["data"]["id"].clone()), (202, "memory:a".into()));
@@ -141,7 +141,7 @@ async fn what_cannot_be_done_now_is_told_and_stays() {
     for issue in ["1", "2", "3", "4"] {
         server.running(issue).await;
     }
-    put_stray(&server, "stray", "77", 40);
+    put_orphan(&server, "stray", "77", 40);
     server.engine.sweep_now().await;
     // Four of four: too many to be believed, so that a person decides about each.
     server.provider.outside(|objects| objects.retain(|id, _| id == "stray"));

@@ -1,14 +1,14 @@
 //! `SqliteStore` keeps the store's contract, and what only an embedded store must do: it keeps a
 //! second server out, refuses what it does not understand, and says when it is overloaded.
 
-#[path = "common/store_around_suite.rs"]
-mod store_around_suite;
 #[path = "common/store_deliveries_suite.rs"]
 mod store_deliveries_suite;
 #[path = "common/store_issues.rs"]
 mod store_issues;
 #[path = "common/store_lists_suite.rs"]
 mod store_lists_suite;
+#[path = "common/store_scope_suite.rs"]
+mod store_scope_suite;
 #[path = "common/store_suite.rs"]
 mod store_suite;
 
@@ -99,7 +99,7 @@ keeps_the_contract! {
 }
 
 keeps_the_contract! {
-    store_around_suite:
+    store_scope_suite:
     a_name_can_be_taken_over,
     all_names_of_a_home_can_go_to_another,
     a_numbered_name_knows_the_repository_it_was_given_for,

@@ -78,7 +78,7 @@ async fn a_database_of_version_1_keeps_all_it_has() {
     let one = store.load(HomeId(1)).await.expect("reads").expect("is there");
     assert_eq!((one.version, one.facts.repository_id), (4, Some(5_000_000_001)));
     assert!(matches!(one.state, IssueState::Running { .. }), "{one:?}");
-    assert_eq!((&one.wish, one.life_due, one.merged_into), (&None, None, None));
+    assert_eq!((&one.pending_start, one.life_due, one.merged_into), (&None, None, None));
     assert_eq!(one.state.record().expect("one").deadline, None);
     let three = store.load(HomeId(3)).await.expect("reads").expect("is there");
     assert_eq!(three.state.phase(), Some(Phase::Creating));
@@ -91,7 +91,7 @@ async fn a_database_of_version_1_keeps_all_it_has() {
     let concerned = store.homes(&of_repository, None, 10).await;
     assert_eq!(concerned, Ok(vec![HomeId(1), HomeId(2)]), "live or not");
     assert_eq!(store.homes(&Scope::Installation(1), None, 10).await, Ok(vec![]));
-    assert_eq!(store.wishes(10).await, Ok(vec![]));
+    assert_eq!(store.pending_starts(10).await, Ok(vec![]));
     for (name, number, home, repository_id) in [
         ("Octo/Hello", 1, 1, Some(5_000_000_001)),
         ("Octo/Hello", 2, 2, Some(5_000_000_001)),

@@ -243,7 +243,7 @@ fn rules(config: &Config, providers: &Providers) -> anyhow::Result<Rules> {
         let traits = provider.traits();
         ProviderRules {
             names_enforced: traits.uniqueness == Uniqueness::EnforcedNames,
-            settle: traits.settle,
+            late_effect_window: traits.late_effect_window,
             dies_with_server: traits.dies_with_server,
         }
     };

@@ -11,7 +11,7 @@
 //! the version that theirs had made, and overwrite it. So whoever ends like that leaves the home
 //! *unsettled*, and its successor loads only behind everything that was handed in before.
 
-mod hurried;
+mod fast_create;
 mod output;
 mod span;
 
@@ -24,12 +24,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tracing::Span;
 
 use crate::issue::step::step;
-use crate::issue::{Commit, DeliveryResult, Issue, IssueEvent, Moment, Reply};
+use crate::issue::{Commit, DeliveryResult, Issue, IssueEvent, Reply, StepContext};
 use crate::sabotage::{Bug, on};
 use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox};
 
-use hurried::Hurried;
+use fast_create::FastCreate;
 use output::{Output, answer, delivery_row, is_for_the_issue, names_left, renamed};
 use span::span_of;
 
@@ -50,7 +50,7 @@ pub(super) struct Activation {
     pub brand_new: bool,
     /// Whether nobody can have given the issue another number: see
     /// [`directory`](super::directory).
-    pub certain: bool,
+    pub identity_known: bool,
 }
 
 /// What an actor can be told.
@@ -111,8 +111,8 @@ pub(super) struct IssueActor {
     outbox: VecDeque<Box<Output>>,
     last_output: u64,
     /// Whether what is in memory is known to follow all that was ever stored of the issue.
-    certain: bool,
-    hurried: Option<Hurried>,
+    identity_known: bool,
+    fast_create: Option<FastCreate>,
     recent: VecDeque<(DeliveryId, DeliveryResult)>,
     /// What is in memory is not what is stored: nothing is handled any more.
     ended: bool,
@@ -140,8 +140,8 @@ pub(super) fn start(
             issue: None,
             outbox: VecDeque::new(),
             last_output: 0,
-            certain: false,
-            hurried: None,
+            identity_known: false,
+            fast_create: None,
             recent: VecDeque::new(),
             ended: false,
             passivated: false,
@@ -156,9 +156,10 @@ impl Actor for IssueActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let seed = self.activation.seed.take();
-        let unsettled = self.core.unsettled.contains(&self.home) && !on(Bug::LoadWithoutWaiting);
-        if self.activation.brand_new && !unsettled {
-            self.certain = self.activation.certain;
+        let unfinished_commits =
+            self.core.unfinished_commits.contains(&self.home) && !on(Bug::LoadWithoutWaiting);
+        if self.activation.brand_new && !unfinished_commits {
+            self.identity_known = self.activation.identity_known;
             self.issue = seed.map(|(account, id)| Issue::new(self.home, account, id));
             self.listen(ctx);
             return;
@@ -166,9 +167,9 @@ impl Actor for IssueActor {
         let core = Arc::clone(&self.core);
         let home = self.home;
         let load = async move {
-            if unsettled {
+            if unfinished_commits {
                 core.store.check().await?;
-                core.unsettled.remove(&home);
+                core.unfinished_commits.remove(&home);
             }
             core.store.load(home).await
         };
@@ -176,7 +177,7 @@ impl Actor for IssueActor {
         ctx.wait(load.into_actor(self).map(move |loaded, actor, ctx| match loaded {
             Ok(Some(issue)) => {
                 actor.issue = Some(issue);
-                actor.certain = true;
+                actor.identity_known = true;
                 actor.listen(ctx);
                 actor.activated(ctx);
             }
@@ -239,7 +240,7 @@ impl StreamHandler<Envelope> for IssueActor {
             },
             Message::Passivate => {
                 drop(pending);
-                let is_idle = self.outbox.is_empty() && self.hurried.is_none();
+                let is_idle = self.outbox.is_empty() && self.fast_create.is_none();
                 if is_idle && self.ticket.passivate() {
                     self.ended = true;
                     self.passivated = true;
@@ -288,7 +289,7 @@ impl IssueActor {
             // is durable, so that the other one is found next.
             let nothing = Output::of_nothing(issue, reply);
             let answered = Answered { moved: true, ..nothing.answered };
-            self.push(Output { settled: claims, answered, ..nothing });
+            self.push(Output { durable_aliases: claims, answered, ..nothing });
             return;
         }
         // Answers and due times are few and must not be lost; callers can come again.
@@ -305,20 +306,20 @@ impl IssueActor {
             self.push(Output { reply, ..output });
             return;
         }
-        let moment = Moment {
+        let context = StepContext {
             now: self.core.now(),
             rules: &self.core.rules,
             fresh_id: self.core.ids.sandbox_id(),
             jitter_permille: self.core.ids.jitter_permille(),
             unix_ns: self.core.ids.unix_ns(),
-            may_hurry: self.certain && self.outbox.is_empty(),
-            bar: self.core.bar(issue, &event),
+            may_fast_create: self.identity_known && self.outbox.is_empty(),
+            denial: self.core.denial(issue, &event),
         };
-        let commit = step(issue, event, &moment);
+        let commit = step(issue, event, &context);
         if let Some((from, to)) = renamed(issue, &commit.issue) {
             self.core.keep_held_behind(from, to);
         }
-        self.core.admission.settle(&commit.issue);
+        self.core.admission.confirm(&commit.issue);
         self.take(commit, claims, delivery, reply, ctx);
     }
 
@@ -332,7 +333,7 @@ impl IssueActor {
         ctx: &mut Context<Self>,
     ) {
         let Commit { mut issue, changed, aliases, taken_over, names_go_to, .. } = commit;
-        let Commit { ended, timeline, reply: said, mut call, early, cleanup, .. } = commit;
+        let Commit { ended, timeline, reply: said, mut call, is_fast_create, cleanup, .. } = commit;
         let stores = changed || delivery.is_some();
         if stores && !changed {
             // Also a delivery that changes nothing follows the state it was judged on: where a
@@ -351,7 +352,7 @@ impl IssueActor {
             | Reply::OtherPlace
             | Reply::Accepted
             | Reply::AlreadyAbsent
-            | Reply::Barred(_)
+            | Reply::Denied(_)
             | Reply::Merged { .. }
             | Reply::Refused(_) => row,
         });
@@ -370,13 +371,15 @@ impl IssueActor {
             ended: ended.clone().map(Arc::new),
             timeline: timeline.clone(),
         });
-        let settles_hurried = self.hurried.as_ref().is_some_and(|create| !create.is_asked(&issue));
-        let early = if early && stores { call.take() } else { None };
-        if let (Some(call), Reply::Ensured { .. }, None) = (&early, &answered.reply, &self.hurried)
+        let ends_fast_create =
+            self.fast_create.as_ref().is_some_and(|create| !create.is_asked(&issue));
+        let is_fast_create = if is_fast_create && stores { call.take() } else { None };
+        if let (Some(call), Reply::Ensured { .. }, None) =
+            (&is_fast_create, &answered.reply, &self.fast_create)
         {
-            self.hurried = Some(Hurried::new(CallId::of(call)));
+            self.fast_create = Some(FastCreate::new(CallId::of(call)));
         }
-        let names = if early.is_some() { claims.clone() } else { Vec::new() };
+        let names = if is_fast_create.is_some() { claims.clone() } else { Vec::new() };
         let mut reply = reply;
         if on(Bug::ReplyBeforeCommit) {
             answer(reply.take(), Ok(answered.clone()));
@@ -389,15 +392,15 @@ impl IssueActor {
             durable: !stores,
             delivery: delivery.as_ref().map(|row| row.id.clone()),
             account: issue.account.clone(),
-            settled: claims,
+            durable_aliases: claims,
             reply,
             answered,
             change,
             call,
             cleanup,
             due: issue.due_at(),
-            early: early.is_some(),
-            settles_hurried,
+            is_fast_create: is_fast_create.is_some(),
+            ends_fast_create,
             span: Span::current(),
         });
         if stores {
@@ -411,9 +414,9 @@ impl IssueActor {
                 timeline,
                 delivery,
             };
-            match early {
+            match is_fast_create {
                 None => self.hand_in(number, write, ctx),
-                Some(call) => self.hurry(number, write, call, names, ctx),
+                Some(call) => self.fast_create(number, write, call, names, ctx),
             }
         }
         self.issue = Some(issue);
@@ -438,8 +441,8 @@ impl IssueActor {
                 if let Some(output) = self.outbox.iter_mut().find(|o| o.number == number) {
                     output.durable = true;
                 }
-                self.certain = true;
-                self.core.restless.rests(self.home);
+                self.identity_known = true;
+                self.core.restart_backoff.rests(self.home);
                 self.flush();
             }
             Err(error) => self.refused(number, error, ctx),
@@ -450,7 +453,7 @@ impl IssueActor {
     fn flush(&mut self) {
         while let Some(output) = self.outbox.pop_front_if(|output| output.durable) {
             let output = *output;
-            self.core.directory.settled(&output.account, self.home, &output.settled);
+            self.core.directory.confirm(&output.account, self.home, &output.durable_aliases);
             if let Some(change) = output.change {
                 self.core.publish(change);
             }
@@ -478,14 +481,14 @@ impl IssueActor {
             if let Some(due) = output.due {
                 self.core.alarm.set(due);
             }
-            if output.settles_hurried
-                && let Some(hurried) = self.hurried.take()
+            if output.ends_fast_create
+                && let Some(fast_create) = self.fast_create.take()
             {
-                hurried.settled(output.answered.sandbox.clone());
+                fast_create.reply(output.answered.sandbox.clone());
             }
-            match (&mut self.hurried, output.reply) {
-                (Some(hurried), Some(reply)) if output.early => {
-                    hurried.recorded(reply, output.answered);
+            match (&mut self.fast_create, output.reply) {
+                (Some(fast_create), Some(reply)) if output.is_fast_create => {
+                    fast_create.recorded(reply, output.answered);
                 }
                 (_, reply) => answer(reply, Ok(output.answered)),
             }
@@ -501,16 +504,16 @@ impl IssueActor {
     fn refused(&mut self, number: u64, error: CommitError, ctx: &mut Context<Self>) {
         self.ended = true;
         // Before anybody is told to try again.
-        self.core.unsettled.insert(self.home);
+        self.core.unfinished_commits.insert(self.home);
         self.ticket.leave();
-        if let Some(hurried) = self.hurried.take() {
-            hurried.ended();
+        if let Some(fast_create) = self.fast_create.take() {
+            fast_create.ended();
         }
         let now = self.core.now();
         for output in self.outbox.drain(..) {
             let mut output = *output;
             let directory = &self.core.directory;
-            directory.came_to_nothing(now, &output.account, self.home, &output.settled);
+            directory.abandon(now, &output.account, self.home, &output.durable_aliases);
             let told = match &error {
                 _ if output.number != number => Err(Unanswered::Again),
                 CommitError::DuplicateDelivery => {
@@ -558,7 +561,7 @@ impl Drop for IssueActor {
     /// them up soon, instead of at the due time.
     fn drop(&mut self) {
         if self.outbox.iter().any(|output| !output.durable) {
-            self.core.unsettled.insert(self.home);
+            self.core.unfinished_commits.insert(self.home);
         }
         #[cfg(test)]
         if on(Bug::SlotFreedWithActor) {
@@ -566,10 +569,10 @@ impl Drop for IssueActor {
         }
         let (core, home) = (Arc::clone(&self.core), self.home);
         if self.passivated || core.is_stopping() {
-            core.restless.rests(home);
+            core.restart_backoff.rests(home);
             return;
         }
-        let pause = core.restless.pause(home);
+        let pause = core.restart_backoff.pause(home);
         let claimed = names_left(std::mem::take(&mut self.outbox));
         let spawner = Arc::clone(&core.spawner);
         spawner.io(Box::pin(async move {
@@ -577,7 +580,7 @@ impl Drop for IssueActor {
                 // Behind the writes that are on their way: only then their names are decided.
                 drop(core.store.check().await);
                 for (account, names) in &claimed {
-                    core.directory.came_to_nothing(core.now(), account, home, names);
+                    core.directory.abandon(core.now(), account, home, names);
                 }
             }
             core.clock.sleep_until(core.now().after(pause)).await;

@@ -1,7 +1,7 @@
 //! What may begin: holds that people put on, quotas of live sandboxes, and the room that a provider
 //! has ([`room`]).
 //!
-//! A step that could make or start a sandbox is told beforehand what forbids it ([`Bar`]), and the
+//! A step that could make or start a sandbox is told beforehand what forbids it ([`Denial`]), and the
 //! lifecycle decides. A place under the quotas is *reserved* when the step is told that nothing
 //! forbids it, and given back after the step where no sandbox came of it; both under one lock, so
 //! that two issues never get the last place. A home that has a live sandbox keeps its place until
@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::issue::{Bar, BarKind, Issue, IssueEvent};
+use crate::issue::{Denial, DenialKind, Issue, IssueEvent};
 use crate::sabotage::{Bug, on};
-use crate::store::WishRow;
+use crate::store::PendingStartRow;
 use crate::types::{AccountName, Hold, HoldScope, HomeId, IssueId, Repository};
 
 use super::actor::Message;
@@ -34,7 +34,7 @@ use held::Held;
 
 /// How many wishes are looked at in one round.
 const ROUND_LEN_MAX: usize = 1_000;
-/// Wishes are looked at this often even where nothing is known to have changed.
+/// PendingStarts are looked at this often even where nothing is known to have changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// How many live sandboxes there may be; 0 is no limit.
@@ -154,15 +154,15 @@ impl Admission {
 
     /// What forbids to make or start a sandbox for this issue, of which an event may be the first
     /// to say what repository it is in. Where nothing does, it has a place under the quotas now;
-    /// [`Self::settle`] must follow.
-    pub fn bar(&self, issue: &Issue, event: &IssueEvent) -> Option<Bar> {
+    /// [`Self::confirm`] must follow.
+    pub fn denial(&self, issue: &Issue, event: &IssueEvent) -> Option<Denial> {
         // The event may know better where the issue is now; a hold on either place counts.
         let (told, known) = (repository_in(event), issue.facts.repository.as_ref());
         let repository = told.or(known);
         let mut inner = self.lock();
         let hold = |repository| inner.held.on(issue, event, repository);
         if let Some(hold) = hold(told).or_else(|| hold(known)) {
-            return Some(barred(hold));
+            return Some(denied(hold));
         }
         if self.quotas.is_unlimited() || inner.places.of_home.contains_key(&issue.home) {
             return None;
@@ -172,7 +172,7 @@ impl Admission {
         let known = known.map(Repository::folded);
         let full = |name: Option<&str>| inner.places.full(self.quotas, &issue.account, name);
         match full(repository.as_deref()).or_else(|| full(known.as_deref())) {
-            Some(reason) => Some(Bar { kind: BarKind::Quota, reason }),
+            Some(reason) => Some(Denial { kind: DenialKind::Quota, reason }),
             None => {
                 inner.places.take(issue.home, &issue.account, repository);
                 inner.reserved = Some(issue.home);
@@ -183,7 +183,7 @@ impl Admission {
 
     /// Keeps the home's place where it has a live sandbox after a step, and gives one back that was
     /// only reserved for it. Where its sandbox ended, [`Self::leave`] follows.
-    pub fn settle(&self, issue: &Issue) {
+    pub fn confirm(&self, issue: &Issue) {
         if self.quotas.is_unlimited() {
             return;
         }
@@ -252,11 +252,11 @@ impl Admission {
     }
 
     /// Which of these wishes can be granted now, in their order.
-    fn grantable(&self, wishes: Vec<WishRow>) -> Vec<HomeId> {
+    fn grantable(&self, pending_starts: Vec<PendingStartRow>) -> Vec<HomeId> {
         let inner = self.lock();
         let mut places = inner.places.clone();
         let mut can = Vec::new();
-        for WishRow { home, account, repository, .. } in wishes {
+        for PendingStartRow { home, account, repository, .. } in pending_starts {
             let has_place = places.of_home.contains_key(&home);
             if inner.held.covers(home, &account, repository.as_deref())
                 || !has_place && places.full(self.quotas, &account, repository.as_deref()).is_some()
@@ -276,9 +276,9 @@ impl Admission {
 fn repository_in(event: &IssueEvent) -> Option<&Repository> {
     match event {
         IssueEvent::Ensure(ask) => ask.numbered.as_ref().map(|(repository, _)| repository),
-        IssueEvent::Nudge { nudge, .. } => Some(&nudge.news.repository),
+        IssueEvent::Delivery { issue_delivery, .. } => Some(&issue_delivery.news.repository),
         IssueEvent::Command(_)
-        | IssueEvent::Around { .. }
+        | IssueEvent::ScopeEvent { .. }
         | IssueEvent::Learned { .. }
         | IssueEvent::Merged { .. }
         | IssueEvent::Worked { .. }
@@ -293,19 +293,19 @@ fn repository_in(event: &IssueEvent) -> Option<&Repository> {
     }
 }
 
-fn barred(hold: &Hold) -> Bar {
+fn denied(hold: &Hold) -> Denial {
     let why = if hold.reason.is_empty() { String::new() } else { format!(": {}", hold.reason) };
     let reason = format!("{} is held by {} since {}{why}", hold.scope, hold.by, hold.since);
-    Bar { kind: BarKind::Held, reason }
+    Denial { kind: DenialKind::Held, reason }
 }
 
 /// Grants wishes as places come free and holds are released, for ever.
 pub(super) async fn grant(core: Arc<Core>) {
     loop {
-        match core.store.wishes(ROUND_LEN_MAX).await {
-            Ok(wishes) if wishes.is_empty() => {}
-            Ok(wishes) => {
-                for home in core.admission.grantable(wishes) {
+        match core.store.pending_starts(ROUND_LEN_MAX).await {
+            Ok(pending_starts) if pending_starts.is_empty() => {}
+            Ok(pending_starts) => {
+                for home in core.admission.grantable(pending_starts) {
                     let message = || Message::Event {
                         event: Box::new(IssueEvent::Granted),
                         reply: None,
@@ -328,7 +328,7 @@ pub(super) async fn grant(core: Arc<Core>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::issue::{Moment, Wish};
+    use crate::issue::{PendingStart, StepContext};
     use crate::types::{Alias, IssueNumber, Timestamp};
 
     fn issue(home: i64, repository: &str) -> Issue {
@@ -343,22 +343,23 @@ mod tests {
     fn running(mut issue: Issue) -> Issue {
         let rules = crate::engine::tests::rules();
         let ids = crate::clock::SystemIds;
-        let moment = Moment {
+        let context = StepContext {
             now: Timestamp::from_unix_ms(0),
             rules: &rules,
             fresh_id: crate::clock::IdSource::sandbox_id(&ids),
             jitter_permille: 0,
             unix_ns: 0,
-            may_hurry: false,
-            bar: None,
+            may_fast_create: false,
+            denial: None,
         };
-        let wish = Wish { since: moment.now, why: "a test".into(), template: None };
-        issue.wish = Some(wish);
-        crate::issue::step::step(&issue, IssueEvent::Granted, &moment).issue
+        let pending_start =
+            PendingStart { since: context.now, why: "a test".into(), template: None };
+        issue.pending_start = Some(pending_start);
+        crate::issue::step::step(&issue, IssueEvent::Granted, &context).issue
     }
 
-    fn wish(home: i64, repository: &str) -> WishRow {
-        WishRow {
+    fn pending_start(home: i64, repository: &str) -> PendingStartRow {
+        PendingStartRow {
             home: HomeId(home),
             account: AccountName::default_account(),
             repository: Some(repository.into()),
@@ -371,12 +372,12 @@ mod tests {
         Hold { scope, reason, since: Timestamp::from_unix_ms(0), by, followed_to: None }
     }
 
-    fn bar(admission: &Admission, issue: &Issue) -> Option<Bar> {
-        admission.bar(issue, &IssueEvent::Granted)
+    fn denial(admission: &Admission, issue: &Issue) -> Option<Denial> {
+        admission.denial(issue, &IssueEvent::Granted)
     }
 
-    fn kind(bar: Option<Bar>) -> Option<BarKind> {
-        bar.map(|bar| bar.kind)
+    fn kind(denial: Option<Denial>) -> Option<DenialKind> {
+        denial.map(|denial| denial.kind)
     }
 
     #[test]
@@ -387,28 +388,36 @@ mod tests {
             Quotas { server: 2, ..Quotas::default() },
         ] {
             let admission = Admission::new(quotas);
-            assert_eq!(kind(bar(&admission, &issue(1, "o/r"))), None);
-            assert_eq!(kind(bar(&admission, &issue(2, "O/R"))), None);
-            assert_eq!(kind(bar(&admission, &issue(3, "o/r"))), Some(BarKind::Quota), "{quotas:?}");
-            assert_eq!(kind(bar(&admission, &issue(1, "o/r"))), None, "it has a place already");
+            assert_eq!(kind(denial(&admission, &issue(1, "o/r"))), None);
+            assert_eq!(kind(denial(&admission, &issue(2, "O/R"))), None);
+            assert_eq!(
+                kind(denial(&admission, &issue(3, "o/r"))),
+                Some(DenialKind::Quota),
+                "{quotas:?}"
+            );
+            assert_eq!(kind(denial(&admission, &issue(1, "o/r"))), None, "it has a place already");
             // No sandbox came of the second one.
-            admission.settle(&issue(2, "o/r"));
-            assert_eq!(kind(bar(&admission, &issue(3, "o/r"))), None, "{quotas:?}");
-            admission.settle(&running(issue(3, "o/r")));
-            admission.settle(&issue(3, "o/r"));
-            assert_eq!(kind(bar(&admission, &issue(4, "o/r"))), Some(BarKind::Quota), "not yet");
+            admission.confirm(&issue(2, "o/r"));
+            assert_eq!(kind(denial(&admission, &issue(3, "o/r"))), None, "{quotas:?}");
+            admission.confirm(&running(issue(3, "o/r")));
+            admission.confirm(&issue(3, "o/r"));
+            assert_eq!(
+                kind(denial(&admission, &issue(4, "o/r"))),
+                Some(DenialKind::Quota),
+                "not yet"
+            );
             admission.leave(HomeId(3));
             admission.leave(HomeId(3));
-            assert_eq!(kind(bar(&admission, &issue(4, "o/r"))), None);
-            assert_eq!(kind(bar(&admission, &issue(5, "o/r"))), Some(BarKind::Quota));
+            assert_eq!(kind(denial(&admission, &issue(4, "o/r"))), None);
+            assert_eq!(kind(denial(&admission, &issue(5, "o/r"))), Some(DenialKind::Quota));
         }
         let admission = Admission::new(Quotas { repository: 1, ..Quotas::default() });
-        assert_eq!(kind(bar(&admission, &issue(1, "o/r"))), None);
-        admission.settle(&running(issue(1, "o/moved")));
-        assert_eq!(kind(bar(&admission, &issue(3, "o/r"))), None, "its repository was renamed");
-        admission.settle(&issue(3, "o/r"));
-        admission.settle(&running(issue(1, "o/r")));
-        assert_eq!(kind(bar(&admission, &issue(2, "o/s"))), None, "another repository");
+        assert_eq!(kind(denial(&admission, &issue(1, "o/r"))), None);
+        admission.confirm(&running(issue(1, "o/moved")));
+        assert_eq!(kind(denial(&admission, &issue(3, "o/r"))), None, "its repository was renamed");
+        admission.confirm(&issue(3, "o/r"));
+        admission.confirm(&running(issue(1, "o/r")));
+        assert_eq!(kind(denial(&admission, &issue(2, "o/s"))), None, "another repository");
         // What comes late may tell of where the issue was before.
         let before = (Repository::trusted("o/before"), IssueNumber(4));
         let late = IssueEvent::Ensure(crate::issue::event::EnsureAsk {
@@ -419,7 +428,7 @@ mod tests {
             claims: Vec::new(),
             cause: crate::types::Cause::Service("test"),
         });
-        assert_eq!(kind(admission.bar(&issue(4, "o/r"), &late)), Some(BarKind::Quota));
+        assert_eq!(kind(admission.denial(&issue(4, "o/r"), &late)), Some(DenialKind::Quota));
     }
 
     #[test]
@@ -433,26 +442,26 @@ mod tests {
         ] {
             let admission = Admission::new(Quotas::default());
             admission.put(hold(scope.clone()), None);
-            let told = bar(&admission, &issue(1, "octo/hello")).expect("held");
-            assert_eq!(told.kind, BarKind::Held);
+            let told = denial(&admission, &issue(1, "octo/hello")).expect("held");
+            assert_eq!(told.kind, DenialKind::Held);
             assert!(
                 told.reason.contains("repairs") && told.reason.contains("me"),
                 "{}",
                 told.reason
             );
-            assert_eq!(bar(&admission, &other).is_some(), covers_other, "{scope}");
+            assert_eq!(denial(&admission, &other).is_some(), covers_other, "{scope}");
             admission.release(&scope);
-            assert_eq!(bar(&admission, &issue(1, "octo/hello")), None, "{scope}");
+            assert_eq!(denial(&admission, &issue(1, "octo/hello")), None, "{scope}");
         }
         let admission = Admission::new(Quotas::default());
         let by_new_id = HoldScope::Issue(IssueId::from_github(77));
         admission.put(hold(by_new_id.clone()), Some(HomeId(1)));
         assert!(
-            bar(&admission, &issue(1, "o/r")).is_some(),
+            denial(&admission, &issue(1, "o/r")).is_some(),
             "held by the id it was transferred to"
         );
         admission.release(&by_new_id);
-        assert!(bar(&admission, &issue(1, "o/r")).is_none());
+        assert!(denial(&admission, &issue(1, "o/r")).is_none());
     }
 
     #[test]
@@ -465,7 +474,7 @@ mod tests {
             followed.iter().for_each(|hold| admission.put(hold.clone(), None));
             followed
         };
-        let is_held = |name: &Repository| bar(&admission, &issue(1, name.as_str())).is_some();
+        let is_held = |name: &Repository| denial(&admission, &issue(1, name.as_str())).is_some();
         assert_eq!(follow(&old, &new), [], "it is not held");
         admission.put(hold(of(&old)), None);
         let [source, followed] = follow(&old, &new).try_into().expect("both are to be stored");
@@ -508,41 +517,44 @@ mod tests {
         for id in &ids {
             admission.put(hold(HoldScope::Issue(id.clone())), None);
         }
-        let claiming = IssueEvent::Nudge {
-            nudge: crate::engine::tests::serial::nudge("d", 1),
+        let claiming = IssueEvent::Delivery {
+            issue_delivery: crate::engine::tests::serial::issue_delivery("d", 1),
             claims: vec![Alias::Issue(ids[0].clone())],
             takes: Vec::new(),
             place_elsewhere: false,
         };
-        assert!(admission.bar(&issue(1, "o/r"), &claiming).is_some(), "as soon as it is said");
-        assert_eq!(bar(&admission, &issue(1, "o/r")), None, "it came to nothing");
+        assert!(admission.denial(&issue(1, "o/r"), &claiming).is_some(), "as soon as it is said");
+        assert_eq!(denial(&admission, &issue(1, "o/r")), None, "it came to nothing");
         admission.named(HomeId(1), &ids, None);
         admission.named(HomeId(1), &[], Some(HomeId(2)));
-        assert_eq!(admission.grantable(vec![wish(1, "o/r"), wish(2, "o/r")]), []);
+        assert_eq!(admission.grantable(vec![pending_start(1, "o/r"), pending_start(2, "o/r")]), []);
         for id in ids {
-            assert!(bar(&admission, &issue(1, "o/r")).is_some(), "by its new id");
-            assert!(bar(&admission, &issue(2, "o/r")).is_some(), "and whoever it is the same as");
+            assert!(denial(&admission, &issue(1, "o/r")).is_some(), "by its new id");
+            assert!(
+                denial(&admission, &issue(2, "o/r")).is_some(),
+                "and whoever it is the same as"
+            );
             admission.release(&HoldScope::Issue(id));
         }
-        assert_eq!(bar(&admission, &issue(1, "o/r")), None);
-        assert_eq!(bar(&admission, &issue(2, "o/r")), None);
+        assert_eq!(denial(&admission, &issue(1, "o/r")), None);
+        assert_eq!(denial(&admission, &issue(2, "o/r")), None);
     }
 
     #[test]
     fn who_can_have_a_wish_is_told_and_nobody_more() {
         let admission = Admission::new(Quotas { account: 3, repository: 1, ..Quotas::default() });
-        assert_eq!(bar(&admission, &issue(1, "o/full")), None);
+        assert_eq!(denial(&admission, &issue(1, "o/full")), None);
         admission.put(hold(HoldScope::Repository(Repository::trusted("o/held"))), None);
-        let wishes = vec![
-            wish(2, "o/full"),
-            wish(3, "o/held"),
-            wish(4, "o/a"),
-            wish(5, "o/a"),
-            wish(6, "o/b"),
-            wish(7, "o/c"),
-            wish(1, "o/full"),
+        let pending_starts = vec![
+            pending_start(2, "o/full"),
+            pending_start(3, "o/held"),
+            pending_start(4, "o/a"),
+            pending_start(5, "o/a"),
+            pending_start(6, "o/b"),
+            pending_start(7, "o/c"),
+            pending_start(1, "o/full"),
         ];
-        let can = admission.grantable(wishes);
+        let can = admission.grantable(pending_starts);
         assert_eq!(can, [HomeId(4), HomeId(6), HomeId(1)], "one has its place already");
     }
 }

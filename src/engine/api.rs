@@ -7,7 +7,7 @@ use super::busy::AtWork;
 use super::executor::CleanupCounts;
 use super::reconciler::drift::ProviderSweeps;
 use crate::issue::commit::CommandRefusal;
-use crate::issue::{Bar, Issue};
+use crate::issue::{Denial, Issue};
 use crate::sandbox::{Egress, SandboxProvider, Target};
 use crate::types::{
     AccountName, Cause, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, ProviderName,
@@ -148,7 +148,7 @@ pub enum EngineError {
     Refused(CommandRefusal),
     /// A hold or a quota forbids it now; nothing was changed.
     #[error("{}", .0.reason)]
-    Barred(Bar),
+    Denied(Denial),
     /// Work needs a running sandbox, and it did not come up in the time given.
     #[error("the sandbox is not running")]
     NotRunning(Box<Sandbox>),

@@ -19,7 +19,7 @@ use super::executor::Executor;
 use super::identity::Identities;
 use super::reconciler::Reconciler;
 use super::registry::Registry;
-use super::restless::Restless;
+use super::restart_backoff::RestartBackoff;
 use super::scheduler::Alarm;
 use super::spawner::Spawner;
 
@@ -49,13 +49,13 @@ pub(super) struct Core {
     /// Held by who puts holds on or releases them: what is stored of them is what is in force.
     pub holding: Mutex<()>,
     /// Held by who makes one issue of two homes: one at a time, whatever the homes.
-    pub uniting: Mutex<()>,
+    pub merging: Mutex<()>,
     /// Told where a delivery that concerns many issues was stored.
     pub fan_outs: Notify,
     /// Homes whose last actor ended with commits on their way: the next one loads behind those.
-    pub unsettled: DashSet<HomeId>,
+    pub unfinished_commits: DashSet<HomeId>,
     /// Homes whose actors end again and again.
-    pub restless: Restless,
+    pub restart_backoff: RestartBackoff,
     /// Whether the server is shutting down.
     pub stopping: AtomicBool,
 }

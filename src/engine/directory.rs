@@ -16,7 +16,7 @@
 //! A repository can be made again under the name of one that is gone. So a repository and number
 //! come with GitHub's numeric id of the repository, where it is known: another id means another
 //! issue, whatever it is called. Where an id and a number of one issue lead to two homes, this
-//! only says so; `unite` makes one of them.
+//! only says so; `merge` makes one of them.
 //!
 //! # Why a create in fast mode is safe from it
 //! In fast mode a provider is asked before the commit could be refused, so that there a second
@@ -49,7 +49,7 @@ use super::core::Core;
 pub(super) struct Directory {
     fresh: DashMap<(AccountName, Alias), Fresh>,
     /// How many names were taken out so far; counted before each is.
-    settled: AtomicU64,
+    confirmed: AtomicU64,
     /// Until when a name that was taken out may still be claimed by somebody, in milliseconds
     /// since 1970.
     unsure_until_ms: AtomicI64,
@@ -137,7 +137,7 @@ impl Directory {
         key: &IssueKey,
         delivery: Option<&DeliveryId>,
     ) -> Result<(Names, Option<DeliveryRow>), EngineError> {
-        let seen = self.settled.load(Ordering::SeqCst);
+        let seen = self.confirmed.load(Ordering::SeqCst);
         let numbered =
             key.numbered.as_ref().map(|(repository, number)| numbered(repository, *number));
         let by_id = key.id.as_ref().map(|id| self.fresh(account, Alias::Issue(id.clone())));
@@ -193,7 +193,7 @@ impl Directory {
         };
         let known = by_id.home().or(by_number.and_then(Known::home));
         let own = |fresh: &Fresh| !differ(fresh.repository_id, repository_id);
-        let (mut brand_new, mut certain) = (false, true);
+        let (mut brand_new, mut identity_known) = (false, true);
         let (home, seed) = match (known, &key.id, &key.numbered) {
             (Some(home), ..) => (home, None),
             (None, Some(id), _) => {
@@ -201,7 +201,7 @@ impl Directory {
                 let mut first = |alias: Alias, home: Option<HomeId>| {
                     *self.fresh.entry((account.clone(), alias)).or_insert_with(|| {
                         brand_new |= home.is_none();
-                        certain &= self.is_as_seen(seen, core.now());
+                        identity_known &= self.is_as_seen(seen, core.now());
                         let home = home.unwrap_or_else(|| core.store.next_home());
                         Fresh::new(home, repository_id)
                     })
@@ -261,7 +261,8 @@ impl Directory {
             }
             (Known::Fresh(_) | Known::Durable(_) | Known::No, _, _) => None,
         });
-        let activation = Activation { seed, brand_new, certain: brand_new && certain };
+        let activation =
+            Activation { seed, brand_new, identity_known: brand_new && identity_known };
         Ok(Place { home, activation, claims, number })
     }
 
@@ -320,7 +321,7 @@ impl Directory {
     /// Whether no name was taken out since a look began, and none a moment ago that somebody may
     /// still claim.
     fn is_as_seen(&self, seen: u64, now: Timestamp) -> bool {
-        let is_sure = self.settled.load(Ordering::SeqCst) == seen
+        let is_sure = self.confirmed.load(Ordering::SeqCst) == seen
             && self.unsure_until_ms.load(Ordering::SeqCst) <= now.unix_ms();
         is_sure || on(Bug::FastOnUncertainHome)
     }
@@ -348,13 +349,7 @@ impl Directory {
 
     /// These aliases were claimed for this home, and that came to nothing. Those that are held for
     /// it stay.
-    pub fn came_to_nothing(
-        &self,
-        now: Timestamp,
-        account: &AccountName,
-        home: HomeId,
-        aliases: &[Alias],
-    ) {
+    pub fn abandon(&self, now: Timestamp, account: &AccountName, home: HomeId, aliases: &[Alias]) {
         if !aliases.is_empty() {
             self.unsure_until_ms.fetch_max(now.after(UNSURE).unix_ms(), Ordering::SeqCst);
             self.take_out(account, home, aliases, |claimed| !claimed.held);
@@ -363,7 +358,7 @@ impl Directory {
 
     /// These aliases are durable: the store answers for them from now on. What another home claims
     /// meanwhile stays.
-    pub fn settled(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) {
+    pub fn confirm(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) {
         self.take_out(account, home, aliases, |_| true);
     }
 
@@ -375,7 +370,7 @@ impl Directory {
         may_leave: impl Fn(&Fresh) -> bool,
     ) {
         for alias in aliases {
-            self.settled.fetch_add(1, Ordering::SeqCst);
+            self.confirmed.fetch_add(1, Ordering::SeqCst);
             let key = (account.clone(), as_kept(alias));
             self.fresh.remove_if(&key, |_, claimed| claimed.home == home && may_leave(claimed));
         }

@@ -7,11 +7,11 @@
 //! answered nothing, and is looked at.
 //!
 //! A newer call of a home waits until the held one has ended (`slots`); what is to be put away
-//! without a record ([`Executor::clean`]) and the looks of sweeps ([`Executor::aside`]) go through
+//! without a record ([`Executor::clean`]) and the looks of sweeps ([`Executor::lease`]) go through
 //! the same slot.
 
 mod ask;
-pub(super) mod hurry;
+pub(super) mod fast_create;
 mod slots;
 
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-use crate::issue::event::{Answer, Done, NotAsked, Trouble};
+use crate::issue::event::{Answer, CallError, Done, NotAsked};
 use crate::issue::{Cleanup, CleanupAction, IssueEvent, ProviderCall, Verb};
 use crate::sandbox::{ProviderError, SandboxProvider, Target, TargetCall};
 use crate::types::{Attempt, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
@@ -34,7 +34,7 @@ use super::breaker::{Breaker, BreakerView};
 use super::core::Core;
 use super::identity::NotConfirmed;
 
-use hurry::{CommitEnd, OnItsWay};
+use fast_create::{CommitEnd, PendingRecord};
 pub(super) use slots::CallId;
 use slots::{Asked, Slots};
 
@@ -95,12 +95,12 @@ impl Drop for HeldAnswer {
 
 /// A home's slot, taken beside the lifecycle. What the lifecycle asks meanwhile waits, and leaves
 /// when this is dropped.
-pub(super) struct Aside {
+pub(super) struct Lease {
     core: Arc<Core>,
     home: HomeId,
 }
 
-impl Drop for Aside {
+impl Drop for Lease {
     fn drop(&mut self) {
         let (core, home) = (&self.core, self.home);
         if let Some(asked) = core.executor.slots.ended(home, None) {
@@ -187,13 +187,13 @@ impl Executor {
         self.hand_in(core, home, Asked { call, record: None, span: Span::current() });
     }
 
-    /// The same for a create whose record is still being written: see [`hurry`].
-    pub fn submit_early(
+    /// The same for a create whose record is still being written: see [`fast_create`].
+    pub fn submit_fast_create(
         &self,
         core: &Arc<Core>,
         home: HomeId,
         call: ProviderCall,
-        record: OnItsWay,
+        record: PendingRecord,
     ) {
         self.hand_in(core, home, Asked { call, record: Some(record), span: Span::current() });
     }
@@ -212,7 +212,7 @@ impl Executor {
     /// Puts away something that no record knows, where the home's slot is free; false where it is
     /// not, and the next sweep asks again. Nobody is answered.
     pub fn clean(&self, core: &Arc<Core>, home: HomeId, cleanup: Cleanup) -> bool {
-        if core.is_stopping() || !self.slots.enter_aside(home) {
+        if core.is_stopping() || !self.slots.lease(home) {
             return false;
         }
         let core = Arc::clone(core);
@@ -229,9 +229,9 @@ impl Executor {
 
     /// Takes a home's slot for a look that the lifecycle did not ask for; `None` where a call is
     /// under way, whose answer is nearer to the truth.
-    pub fn aside(&self, core: &Arc<Core>, home: HomeId) -> Option<Aside> {
-        let is_free = !core.is_stopping() && self.slots.enter_aside(home);
-        is_free.then(|| Aside { core: Arc::clone(core), home })
+    pub fn lease(&self, core: &Arc<Core>, home: HomeId) -> Option<Lease> {
+        let is_free = !core.is_stopping() && self.slots.lease(home);
+        is_free.then(|| Lease { core: Arc::clone(core), home })
     }
 
     /// Whether a provider can be reached, and is who it was.
@@ -257,17 +257,17 @@ impl Executor {
         home: HomeId,
         call: ProviderCall,
         record: Option<&CommitEnd>,
-    ) -> Result<Done, Trouble> {
+    ) -> Result<Done, CallError> {
         let is_refused =
             || record.is_some_and(|end| matches!(end.clone().now_or_never(), Some(Err(_))));
         let name = call.provider.clone();
         let Some(Bounded { provider, breaker, creates, others }) = self.providers.get(&name) else {
-            return Err(Trouble::Unknown(name));
+            return Err(CallError::Unknown(name));
         };
         if is_refused() {
-            return Err(Trouble::NotAsked(NotAsked::NoTurn));
+            return Err(CallError::NotAsked(NotAsked::NoTurn));
         }
-        self.may_ask(core, &name, breaker).await.map_err(Trouble::NotAsked)?;
+        self.may_ask(core, &name, breaker).await.map_err(CallError::NotAsked)?;
         let deadline = call.deadline;
         // Half of the time may go by waiting for a turn; the other half is the provider's.
         let left = deadline.since(core.now());
@@ -275,12 +275,12 @@ impl Executor {
         // It may have waited for all of its time behind another call of its home.
         let turn = (!left.is_zero()).then(|| tokio::time::timeout(left / 2, turns.acquire()));
         let Some(Ok(Ok(_turn))) = futures_util::future::OptionFuture::from(turn).await else {
-            return Err(Trouble::NotAsked(NotAsked::NoTurn));
+            return Err(CallError::NotAsked(NotAsked::NoTurn));
         };
         // While this waited for its turn it may have become unreachable, or somebody else.
-        self.may_ask(core, &name, breaker).await.map_err(Trouble::NotAsked)?;
+        self.may_ask(core, &name, breaker).await.map_err(CallError::NotAsked)?;
         if is_refused() {
-            return Err(Trouble::NotAsked(NotAsked::NoTurn));
+            return Err(CallError::NotAsked(NotAsked::NoTurn));
         }
         // Boxed, so that the many that may wait for their turn are small.
         let work = Box::pin(ask::ask(provider.as_ref(), &self.instance, home, call));
@@ -290,17 +290,17 @@ impl Executor {
             result = guarded => result.unwrap_or_else(|_| {
                 tracing::error!(home = home.0, provider = %name, "a provider call panicked");
                 // It may have got as far as asking: what came of it is unknown.
-                Err(Trouble::Unavailable {
+                Err(CallError::Unavailable {
                     message: "the call to it ended in a panic; see the log".into(),
                     retry_after: None,
                 })
             }),
-            () = core.clock.sleep_until(deadline) => Err(Trouble::Unavailable {
+            () = core.clock.sleep_until(deadline) => Err(CallError::Unavailable {
                 message: "no answer in time".into(),
                 retry_after: None,
             }),
         };
-        if let Err(Trouble::Unavailable { .. }) = &result {
+        if let Err(CallError::Unavailable { .. }) = &result {
             breaker.suspect(core, &name);
         }
         result
@@ -384,7 +384,7 @@ async fn make_calls(core: Arc<Core>, home: HomeId, first: Asked) {
         let work = async {
             match record {
                 None => Some(core.executor.perform(&core, home, call, None).await),
-                Some(record) => hurry::hurried(&core, home, call, record).await,
+                Some(record) => fast_create::fast_create(&core, home, call, record).await,
             }
         };
         let result = work.instrument(span.clone()).await;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::issue::{Around, FanOut, IssueEvent, Reply, Scope};
+use crate::issue::{FanOut, IssueEvent, Reply, Scope, ScopeEvent};
 use crate::sabotage::{Bug, on};
 use crate::store::{
     CommitError, DeliveryRow, DeliveryState, PENDING_TRIES_MAX, PendingRow, StoreError, Write,
@@ -47,7 +47,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`].
-    pub async fn deliver_around(&self, fan_out: FanOut) -> Result<Delivered, EngineError> {
+    pub async fn deliver_scope_event(&self, fan_out: FanOut) -> Result<Delivered, EngineError> {
         let core = &self.core;
         if core.is_stopping() {
             return Err(EngineError::ShuttingDown);
@@ -55,12 +55,13 @@ impl Engine {
         let id = fan_out.delivery.clone();
         let (stored, reason) = match &fan_out.news {
             // Nothing changes for an issue, so nobody has to be told.
-            Around::Noted(what) => {
+            ScopeEvent::Noted(what) => {
                 let reason = what.clone();
                 (core.store.commit(noted(&fan_out, &reason)).await, reason)
             }
-            Around::Renamed { .. } | Around::Stop(_) | Around::LabelGone => {
-                if let Around::Renamed { repository, formerly: Some(formerly), .. } = &fan_out.news
+            ScopeEvent::Renamed { .. } | ScopeEvent::Stop(_) | ScopeEvent::LabelGone => {
+                if let ScopeEvent::Renamed { repository, formerly: Some(formerly), .. } =
+                    &fan_out.news
                 {
                     core.keep_held(formerly, repository).await.map_err(not_stored)?;
                 }
@@ -274,14 +275,14 @@ impl Progress {
     fn reason(&self, fan_out: &FanOut) -> String {
         let (told, changed) = (self.told, self.changed);
         let what = match &fan_out.news {
-            Around::Stop(why) => format!("{why}: stopped {changed} sandboxes of {told} issues"),
-            Around::Renamed { repository, .. } => {
+            ScopeEvent::Stop(why) => format!("{why}: stopped {changed} sandboxes of {told} issues"),
+            ScopeEvent::Renamed { repository, .. } => {
                 format!("it is {repository} now: {changed} of {told} issues are there")
             }
-            Around::LabelGone => {
+            ScopeEvent::LabelGone => {
                 format!("the trigger label has another name: {changed} of {told} issues had it")
             }
-            Around::Noted(what) => what.clone(),
+            ScopeEvent::Noted(what) => what.clone(),
         };
         let resumed = if self.resumed { "; others were told before a restart" } else { "" };
         let whose = match &fan_out.scope {
@@ -297,7 +298,7 @@ async fn tell(engine: &Engine, fan_out: &FanOut, home: HomeId) -> Result<bool, E
     let mut attempts = Attempts::begin(&engine.core)?;
     loop {
         let (news, delivery) = (fan_out.news.clone(), fan_out.delivery.clone());
-        let event = IssueEvent::Around { news, delivery };
+        let event = IssueEvent::ScopeEvent { news, delivery };
         let attempt = engine.ask_home(home, Activation::default(), event).await;
         let Some(answered) = attempts.judge(attempt)? else { continue };
         return match answered.reply {

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::issue::commit::CommandRefusal;
 use crate::issue::event::{CommandAsk, EnsureAsk};
-use crate::issue::{Command, IssueEvent, Nudge, Reply};
+use crate::issue::{Command, IssueDelivery, IssueEvent, Reply};
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{Egress, SandboxProvider, Target};
 use crate::store::{CommitError, DeliveryRow, Write};
@@ -88,7 +88,7 @@ impl Engine {
                 Ok(Ensured { outcome, reason, mismatch, sandbox })
             }
             (Reply::OtherPlace, _) => Err(EngineError::IssueIdConflict),
-            (Reply::Barred(bar), _) => Err(EngineError::Barred(bar)),
+            (Reply::Denied(denial), _) => Err(EngineError::Denied(denial)),
             (reply, _) => Err(unfitting(&reply)),
         }
     }
@@ -139,7 +139,7 @@ impl Engine {
                 Ok(Commanded { sandbox, absent: true })
             }
             (Reply::Refused(refusal), _) => Err(EngineError::Refused(refusal)),
-            (Reply::Barred(bar), _) => Err(EngineError::Barred(bar)),
+            (Reply::Denied(denial), _) => Err(EngineError::Denied(denial)),
             (reply, _) => Err(unfitting(&reply)),
         }
     }
@@ -151,24 +151,24 @@ impl Engine {
     pub async fn deliver(
         &self,
         account: &AccountName,
-        nudge: Nudge,
+        issue_delivery: IssueDelivery,
     ) -> Result<Delivered, EngineError> {
         let key = IssueKey {
-            id: Some(nudge.news.issue_id.clone()),
-            numbered: Some((nudge.news.repository.clone(), nudge.news.number)),
+            id: Some(issue_delivery.news.issue_id.clone()),
+            numbered: Some((issue_delivery.news.repository.clone(), issue_delivery.news.number)),
         };
         let directory = &self.core.directory;
         let (names, known) =
-            directory.look(&self.core, account, &key, Some(&nudge.delivery)).await?;
+            directory.look(&self.core, account, &key, Some(&issue_delivery.delivery)).await?;
         if let Some(row) = known {
-            return Ok(duplicate(Some(nudge.news.issue_id), &row));
+            return Ok(duplicate(Some(issue_delivery.news.issue_id), &row));
         }
-        let repository_id = Some(nudge.news.repository_id);
+        let repository_id = Some(issue_delivery.news.repository_id);
         let mut looked = Some(names);
         let mut attempts = Attempts::begin(&self.core)?;
         let answered = loop {
-            if nudge.formerly.is_some() && !on(Bug::TransferRekeys) {
-                break self.unite(account, &nudge).await?;
+            if issue_delivery.formerly.is_some() && !on(Bug::TransferRekeys) {
+                break self.merge(account, &issue_delivery).await?;
             }
             let names = match looked.take() {
                 Some(names) => names,
@@ -177,11 +177,16 @@ impl Engine {
             let place = directory.place(&self.core, account, &key, repository_id, names)?;
             let (takes, place_elsewhere) = match place.number {
                 Number::Own => (Vec::new(), false),
-                Number::Elsewhere => break self.unite(account, &nudge).await?,
-                Number::Foreign(other) => self.takes(&nudge.news, other).await?,
+                Number::Elsewhere => break self.merge(account, &issue_delivery).await?,
+                Number::Foreign(other) => self.takes(&issue_delivery.news, other).await?,
             };
-            let nudge = nudge.clone();
-            let event = IssueEvent::Nudge { nudge, claims: place.claims, takes, place_elsewhere };
+            let issue_delivery = issue_delivery.clone();
+            let event = IssueEvent::Delivery {
+                issue_delivery,
+                claims: place.claims,
+                takes,
+                place_elsewhere,
+            };
             let attempt = self.ask(place.home, place.activation, event).await;
             if let Some(answered) = attempts.judge(attempt)? {
                 break answered;
@@ -194,7 +199,7 @@ impl Engine {
                     (false, true) => DeliveredStatus::Accepted,
                     (false, false) => DeliveredStatus::Ignored,
                 };
-                let issue_id = Some(nudge.news.issue_id);
+                let issue_id = Some(issue_delivery.news.issue_id);
                 Ok(Delivered { status, issue_id, reason: result.reason })
             }
             reply => Err(unfitting(&reply)),
@@ -272,7 +277,7 @@ impl Engine {
         let now = match (answered.reply, answered.sandbox) {
             (Reply::Accepted, Some(sandbox)) => Arc::unwrap_or_clone(sandbox),
             (Reply::Refused(refusal), _) => return Err(EngineError::Refused(refusal)),
-            (Reply::Barred(bar), _) => return Err(EngineError::Barred(bar)),
+            (Reply::Denied(denial), _) => return Err(EngineError::Denied(denial)),
             (reply, _) => return Err(unfitting(&reply)),
         };
         let sandbox = if now.phase == Some(Phase::Running) {
@@ -371,7 +376,8 @@ impl Engine {
     ) -> Result<Answered, EngineError> {
         let mut attempts = Attempts::begin(&self.core)?;
         loop {
-            let activation = Activation { seed: seed.clone(), brand_new: false, certain: false };
+            let activation =
+                Activation { seed: seed.clone(), brand_new: false, identity_known: false };
             if let Some(answered) = attempts.judge(self.ask(home, activation, event()).await)? {
                 return Ok(answered);
             }

@@ -63,7 +63,7 @@ impl Engine {
         Ok(hold)
     }
 
-    /// Releases a hold; whether there was one. Wishes that it kept waiting are granted.
+    /// Releases a hold; whether there was one. PendingStarts that it kept waiting are granted.
     ///
     /// # Errors
     /// [`EngineError`].

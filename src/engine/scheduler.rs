@@ -47,7 +47,7 @@ impl Alarm {
     }
 }
 
-/// Nudges what is due, for ever.
+/// Sends `Due` to every issue whose due time has come, until the server ends.
 pub(super) async fn run(core: Arc<Core>) {
     loop {
         let now = core.now();

@@ -26,13 +26,13 @@ use super::executor::Executor;
 use super::fanout;
 use super::handle::Engine;
 use super::identity::Identities;
+use super::limit_events;
 use super::reconciler::Reconciler;
 use super::registry::Registry;
-use super::restless::Restless;
+use super::restart_backoff::RestartBackoff;
 use super::retention::{self, Retention};
 use super::scheduler::{self, Alarm};
 use super::spawner::Spawner;
-use super::strikes;
 
 /// How many issues are read at once when the server starts.
 const START_PAGE: usize = 1_000;
@@ -95,10 +95,10 @@ impl Engine {
             watchers: DashMap::new(),
             restarting: DashSet::new(),
             holding: Mutex::default(),
-            uniting: Mutex::default(),
+            merging: Mutex::default(),
             fan_outs: Notify::new(),
-            unsettled: DashSet::new(),
-            restless: Restless::default(),
+            unfinished_commits: DashSet::new(),
+            restart_backoff: RestartBackoff::default(),
             stopping: AtomicBool::new(false),
         });
         let engine = Self { core, templates: Arc::new(parts.templates) };
@@ -112,8 +112,9 @@ impl Engine {
         spawner.io(Box::pin(admission::grant(Arc::clone(&engine.core))));
         spawner.io(Box::pin(retention::run(Arc::clone(&engine.core), parts.retention)));
         engine.begin_sweeps();
-        let told = engine.providers().into_iter().filter_map(|(_, provider)| provider.strikes());
-        told.for_each(|told| spawner.io(Box::pin(strikes::tell(engine.clone(), told))));
+        let told =
+            engine.providers().into_iter().filter_map(|(_, provider)| provider.limit_events());
+        told.for_each(|told| spawner.io(Box::pin(limit_events::tell(engine.clone(), told))));
         spawner.io(Box::pin(fanout::run(engine.clone())));
         Ok(engine)
     }
@@ -129,7 +130,7 @@ impl Engine {
             live += page.len();
             for issue in page {
                 core.publish(Change::as_it_is(&issue));
-                core.admission.settle(&issue);
+                core.admission.confirm(&issue);
                 let dies = issue.state.record().is_some_and(|record| {
                     let rules = core.rules.providers.get(&record.template.provider);
                     rules.is_some_and(|rules| rules.dies_with_server)

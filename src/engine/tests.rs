@@ -2,7 +2,6 @@
 //! actors has a test here that fails without its remedy.
 
 mod admission;
-mod around;
 mod breaker;
 pub(in crate::engine) mod executor;
 mod fast;
@@ -11,6 +10,7 @@ mod races;
 mod reconciler;
 mod retention;
 pub(in crate::engine) mod rows;
+mod scope_event;
 pub(super) mod serial;
 mod store;
 mod transfers;
@@ -186,7 +186,7 @@ impl Bench {
         let traits = provider.traits();
         let provider_rules = ProviderRules {
             names_enforced: true,
-            settle: traits.settle,
+            late_effect_window: traits.late_effect_window,
             dies_with_server: traits.dies_with_server,
         };
         let engine = Engine::start(EngineParts {

@@ -18,10 +18,10 @@
 //! Deliveries come late, twice and out of order. Nothing here knows: the time of the payload goes
 //! along as [`News::as_of`], and the lifecycle decides what is newer.
 
-mod around;
 mod body;
 mod effect;
 mod payload;
+mod scope_event;
 mod sender;
 mod signature;
 
@@ -30,18 +30,18 @@ pub use signature::{Unsigned, sign, verify};
 
 use crate::github::policy::TriggerPolicy;
 use crate::issue::event::News;
-use crate::issue::{FanOut, IssueName, Nudge};
+use crate::issue::{FanOut, IssueDelivery, IssueName};
 use crate::types::{DeliveryId, Repository, Timestamp};
 
-use around::Happened;
 use effect::{Act, Decision, Moved};
 use payload::{Envelope, Payload};
+use scope_event::Happened;
 
 /// What a delivery means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interpreted {
     /// It says something of one issue.
-    Issue(Box<Nudge>),
+    Issue(Box<IssueDelivery>),
     /// It says something of every issue of a repository or an installation.
     FanOut(Box<FanOut>),
     /// It has no effect.
@@ -80,7 +80,7 @@ pub fn interpret(
     let told = Told { delivery, received_at, event };
     match event {
         "repository" | "label" | "installation" | "installation_repositories" => {
-            told.around(policy, body)
+            told.scope_event(policy, body)
         }
         _ => told.of_issue(policy, body),
     }
@@ -122,22 +122,24 @@ impl Told<'_> {
         }
         match effect::decide(policy, act, &payload) {
             Decision::Ignore(reason) => ignored(&action, reason),
-            Decision::Apply { effect, comment } => Ok(Interpreted::Issue(Box::new(Nudge {
-                delivery: self.delivery,
-                received_at: self.received_at,
-                event: self.event.to_owned(),
-                news: news(policy, act, &payload, name, self.received_at),
-                formerly,
-                comment,
-                installation: payload.installation.as_ref().and_then(|it| it.id),
-                action,
-                effect,
-            }))),
+            Decision::Apply { effect, comment } => {
+                Ok(Interpreted::Issue(Box::new(IssueDelivery {
+                    delivery: self.delivery,
+                    received_at: self.received_at,
+                    event: self.event.to_owned(),
+                    news: news(policy, act, &payload, name, self.received_at),
+                    formerly,
+                    comment,
+                    installation: payload.installation.as_ref().and_then(|it| it.id),
+                    action,
+                    effect,
+                })))
+            }
         }
     }
 
-    fn around(self, policy: &TriggerPolicy, body: &[u8]) -> Result<Interpreted, Malformed> {
-        let payload = match payload::parse::<around::Payload>(body) {
+    fn scope_event(self, policy: &TriggerPolicy, body: &[u8]) -> Result<Interpreted, Malformed> {
+        let payload = match payload::parse::<scope_event::Payload>(body) {
             Ok(payload) => payload,
             Err(error) => return without_effect(self.event, body).ok_or(error),
         };
@@ -145,16 +147,18 @@ impl Told<'_> {
         let Some(happened) = Happened::of(self.event, &action) else {
             return ignored(&action, no_effect(self.event, &action));
         };
-        match around::decide(policy, happened, &payload, self.received_at)? {
+        match scope_event::decide(policy, happened, &payload, self.received_at)? {
             Err(reason) => ignored(&action, reason),
-            Ok(around::News { scope, around }) => Ok(Interpreted::FanOut(Box::new(FanOut {
-                delivery: self.delivery,
-                received_at: self.received_at,
-                event: self.event.to_owned(),
-                action,
-                scope,
-                news: around,
-            }))),
+            Ok(scope_event::News { scope, scope_event }) => {
+                Ok(Interpreted::FanOut(Box::new(FanOut {
+                    delivery: self.delivery,
+                    received_at: self.received_at,
+                    event: self.event.to_owned(),
+                    action,
+                    scope,
+                    news: scope_event,
+                })))
+            }
         }
     }
 }

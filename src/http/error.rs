@@ -9,7 +9,7 @@ use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpResponse, ResponseError};
 
 use crate::engine::EngineError;
-use crate::issue::BarKind;
+use crate::issue::DenialKind;
 use crate::issue::commit::CommandRefusal;
 use crate::sandbox::WorkError;
 use crate::store::StoreError;
@@ -279,15 +279,15 @@ impl From<EngineError> for ApiError {
                 Self::new(Code::NotRunning, format!("the sandbox is {phase}, not running"))
                     .hint("wait for it: GET /v1/sandboxes/{id}?until=running&wait=60")
             }
-            EngineError::Barred(bar) => match bar.kind {
-                BarKind::Held => Self::new(Code::Held, bar.reason).hint(
+            EngineError::Denied(denial) => match denial.kind {
+                DenialKind::Held => Self::new(Code::Held, denial.reason).hint(
                     "it goes on once released: issuebox holds and issuebox release, or \
                          GET /v1/holds and DELETE /v1/holds/…",
                 ),
-                BarKind::Quota => Self::new(Code::QuotaExceeded, bar.reason)
+                DenialKind::Quota => Self::new(Code::QuotaExceeded, denial.reason)
                     .hint("delete a sandbox that is not needed, or raise the quota")
                     .retry_after(60),
-                BarKind::NoRoom => Self::new(Code::NoRoom, bar.reason)
+                DenialKind::NoRoom => Self::new(Code::NoRoom, denial.reason)
                     .hint("it goes on by itself once there is room; GET /v1/system shows how much")
                     .retry_after(60),
             },
@@ -329,7 +329,7 @@ impl From<CommandRefusal> for ApiError {
                 Self::new(Code::Stopped, "the sandbox was stopped by a person")
                     .hint("start it first: POST /v1/sandboxes/{id}/start")
             }
-            CommandRefusal::SightOver => {
+            CommandRefusal::ObservationOutdated => {
                 Self::new(Code::DriftOver, "it is not as it was shown any more")
                     .hint("look again: GET /v1/system/drift")
             }

@@ -30,7 +30,7 @@ pub struct RequestId(pub Arc<str>);
 ///
 /// # Errors
 /// Those of the inner service; refusals of its own are answers.
-pub async fn around<B: MessageBody + 'static>(
+pub async fn middleware<B: MessageBody + 'static>(
     shared: web::Data<Shared>,
     mut request: ServiceRequest,
     next: Next<B>,

@@ -14,7 +14,7 @@ use rustix::net::sockopt::{
 use utoipa_actix_web::AppExt;
 
 use super::error::ApiError;
-use super::middleware::around;
+use super::middleware::middleware;
 use super::shared::Shared;
 use super::{Edge, api, page, routes};
 
@@ -40,7 +40,7 @@ pub fn build(edge: Edge, listener: TcpListener) -> std::io::Result<Server> {
             .configure(api::ports::other_methods)
             .configure(|app| routes::other_methods(&document, app))
             .default_service(web::to(routes::unknown))
-            .wrap(from_fn(around))
+            .wrap(from_fn(middleware))
     };
     let server = HttpServer::new(app)
         .workers(limits.workers)

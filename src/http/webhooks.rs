@@ -135,8 +135,10 @@ async fn take_in(
     drop(raw);
     let account = AccountName::default_account();
     let delivered = match meaning {
-        Interpreted::Issue(nudge) => edge.engine.deliver(&account, *nudge).await?,
-        Interpreted::FanOut(fan_out) => edge.engine.deliver_around(*fan_out).await?,
+        Interpreted::Issue(issue_delivery) => {
+            edge.engine.deliver(&account, *issue_delivery).await?
+        }
+        Interpreted::FanOut(fan_out) => edge.engine.deliver_scope_event(*fan_out).await?,
         Interpreted::Ignored { action, reason } => {
             let row = DeliveryRow {
                 id: id.clone(),

@@ -5,7 +5,7 @@ use crate::types::{
     SandboxId, TimelineEntry, Timestamp,
 };
 
-use super::event::{Bar, Command};
+use super::event::{Command, Denial};
 use super::state::{Issue, Record, Verb};
 
 /// What one step leads to.
@@ -27,7 +27,7 @@ pub struct Commit {
     /// The provider call to make.
     pub call: Option<ProviderCall>,
     /// Whether that call may leave before the commit is durable: a create in fast mode.
-    pub early: bool,
+    pub is_fast_create: bool,
     /// Something at the provider that is no sandbox of this home any more, to be put away beside
     /// the lifecycle.
     pub cleanup: Option<Cleanup>,
@@ -83,7 +83,7 @@ pub enum Reply {
     /// To a command or work that the state forbids.
     Refused(CommandRefusal),
     /// To *ensure*, a command or work that a hold or a quota forbids; nothing was changed.
-    Barred(Bar),
+    Denied(Denial),
     /// To a home that gave way to another one of the same issue.
     Merged {
         /// Whether a running sandbox was wanted there, be it only by a wish that waited.
@@ -107,7 +107,7 @@ pub enum CommandRefusal {
     /// A person stopped it; work does not start it again by itself.
     StoppedByPerson,
     /// What was to be adopted or removed is not as it was shown any more.
-    SightOver,
+    ObservationOutdated,
 }
 
 /// What came of a delivery.

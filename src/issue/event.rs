@@ -11,7 +11,7 @@ use crate::types::{
 
 /// The moment of a step: the time, what is configured, and chance, all from outside.
 #[derive(Clone, Debug)]
-pub struct Moment<'a> {
+pub struct StepContext<'a> {
     /// The wall clock.
     pub now: Timestamp,
     /// What is configured.
@@ -24,23 +24,23 @@ pub struct Moment<'a> {
     pub unix_ns: i64,
     /// Whether everything before this step is durable, so that the home's last generation is known
     /// for certain and a create in fast mode may be asked for before its own record is written.
-    pub may_hurry: bool,
+    pub may_fast_create: bool,
     /// What forbids to make or start a sandbox here now; `None` where nothing does.
-    pub bar: Option<Bar>,
+    pub denial: Option<Denial>,
 }
 
 /// What forbids to make or start a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bar {
+pub struct Denial {
     /// Of which kind.
-    pub kind: BarKind,
+    pub kind: DenialKind,
     /// What it is and who can lift it, in words.
     pub reason: String,
 }
 
-/// The kinds of [`Bar`].
+/// The kinds of [`Denial`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BarKind {
+pub enum DenialKind {
     /// A person put a hold on the server, the account, the repository or the issue.
     Held,
     /// There are as many live sandboxes as are allowed.
@@ -87,7 +87,7 @@ pub struct ProviderRules {
     /// It refuses a second object of one name, also under concurrent creates.
     pub names_enforced: bool,
     /// How long after a call's deadline its effect may still appear.
-    pub settle: Duration,
+    pub late_effect_window: Duration,
     /// Its running objects die with this server's process.
     pub dies_with_server: bool,
 }
@@ -100,9 +100,9 @@ pub enum IssueEvent {
     /// Somebody commands a certain sandbox.
     Command(CommandAsk),
     /// GitHub told something.
-    Nudge {
+    Delivery {
         /// What.
-        nudge: Nudge,
+        issue_delivery: IssueDelivery,
         /// Names of the issue that belong to no home yet; they become aliases of this one.
         claims: Vec<Alias>,
         /// Names that another home has, which was in a repository of the same name before; they
@@ -113,9 +113,9 @@ pub enum IssueEvent {
         place_elsewhere: bool,
     },
     /// GitHub told something of the issue's repository or App installation.
-    Around {
+    ScopeEvent {
         /// What, as far as one issue is concerned.
-        news: Around,
+        news: ScopeEvent,
         /// The delivery that told it.
         delivery: DeliveryId,
     },
@@ -165,7 +165,7 @@ pub enum IssueEvent {
         busy: bool,
     },
     /// What a sweep saw of this home at its provider.
-    Observed(Sight),
+    Observed(Observation),
     /// A person decided that an object which no record knows is this home's sandbox.
     Adopt(AdoptAsk),
     /// A person decided that an object, or a record whose object is lost, is to be removed.
@@ -173,7 +173,7 @@ pub enum IssueEvent {
         /// At which provider.
         provider: ProviderName,
         /// The object, where there is one.
-        object: Option<Seen>,
+        object: Option<ObservedObject>,
         /// The sandbox whose object is lost, where that is meant.
         lost: Option<SandboxId>,
         /// Who.
@@ -195,12 +195,12 @@ impl IssueEvent {
     pub fn claims(&self) -> &[Alias] {
         match self {
             Self::Ensure(ask) => &ask.claims,
-            Self::Nudge { claims, .. } => claims,
+            Self::Delivery { claims, .. } => claims,
             Self::Adopt(ask) => &ask.claims,
             Self::Command(_)
             | Self::Worked { .. }
             | Self::LimitStruck { .. }
-            | Self::Around { .. }
+            | Self::ScopeEvent { .. }
             | Self::Learned { .. }
             | Self::Merged { .. }
             | Self::Answered(_)
@@ -258,7 +258,7 @@ pub struct CommandAsk {
 
 /// What one GitHub delivery says about one issue, after the policy decided what it may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nudge {
+pub struct IssueDelivery {
     /// The delivery's GUID.
     pub delivery: DeliveryId,
     /// When it arrived.
@@ -306,7 +306,7 @@ pub struct FanOut {
     /// Which issues it concerns.
     pub scope: Scope,
     /// What it means for each of them.
-    pub news: Around,
+    pub news: ScopeEvent,
 }
 
 /// The issues that something concerns. Keys are numeric ids, never names.
@@ -320,7 +320,7 @@ pub enum Scope {
 
 /// What news of a repository or an installation mean for one issue of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Around {
+pub enum ScopeEvent {
     /// The repository has a new name or owner.
     Renamed {
         /// What it is called now.
@@ -422,16 +422,16 @@ pub struct Answer {
     /// Which call; any but the one in flight changes nothing.
     pub attempt: Attempt,
     /// What came of it.
-    pub result: Result<Done, Trouble>,
+    pub result: Result<Done, CallError>,
 }
 
 /// What a provider call that went well brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
     /// What is there for this home.
-    Seen(Vec<Seen>),
+    Found(Vec<ObservedObject>),
     /// It is up.
-    Up(Seen),
+    Up(ObservedObject),
     /// It is down.
     Down,
     /// The removal was accepted; that it is gone is still to be seen.
@@ -440,7 +440,7 @@ pub enum Done {
 
 /// One object as a provider showed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedObject {
     /// The provider's id of it.
     pub external_id: ExternalId,
     /// The sandbox it carries, where it is one of this home in this installation; `None` for
@@ -468,7 +468,7 @@ pub struct Owner {
 /// attempt, same phase), what was seen is newer than every call, and may decide. Comparing times
 /// instead would trust the clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub struct Observation {
     /// The provider that was looked at.
     pub provider: ProviderName,
     /// The home's last generation when the sweep began.
@@ -478,14 +478,14 @@ pub struct Sight {
     /// Its phase then.
     pub phase: Option<Phase>,
     /// Every object of this home, as a look after the listing showed them.
-    pub objects: Vec<Sighted>,
+    pub objects: Vec<SweptObject>,
 }
 
-/// One object of a [`Sight`].
+/// One object of a [`Observation`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sighted {
+pub struct SweptObject {
     /// What it is.
-    pub seen: Seen,
+    pub seen: ObservedObject,
     /// Whether the store has its sandbox among the deleted ones.
     pub known_deleted: bool,
     /// When a sweep first saw it without a record.
@@ -493,7 +493,7 @@ pub struct Sighted {
 }
 
 /// How long an object of fast mode may be without a record, counted from when a sweep first saw it.
-pub const FAST_UNRECORDED_MAX: Duration = Duration::from_secs(60);
+pub const FAST_ORPHAN_MAX: Duration = Duration::from_secs(60);
 
 /// How long an object that no record ever knew is kept, stopped, for a person to decide about.
 pub const QUARANTINE: Duration = Duration::from_secs(24 * 3600);
@@ -502,7 +502,7 @@ pub const QUARANTINE: Duration = Duration::from_secs(24 * 3600);
 #[derive(Clone, Debug)]
 pub struct AdoptAsk {
     /// What it is; its owner is of this home.
-    pub object: Seen,
+    pub object: ObservedObject,
     /// Its name at the provider.
     pub name: ObjectName,
     /// What it counts as made from.
@@ -515,13 +515,13 @@ pub struct AdoptAsk {
 
 /// Why a provider call did not do what was asked; the lifecycle's view of the provider's errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum CallError {
     /// The provider was not asked at all; no try is spent.
     NotAsked(NotAsked),
     /// The provider has no such object.
     Absent,
     /// Another object is there.
-    Present(Seen),
+    Present(ObservedObject),
     /// A definite no; nothing was done.
     Refused(String),
     /// What happened is unknown.

@@ -27,7 +27,7 @@ pub struct Issue {
     pub generation: Generation,
     /// A running sandbox that was asked for while a hold or a quota forbade it; granted once
     /// neither does.
-    pub wish: Option<Wish>,
+    pub pending_start: Option<PendingStart>,
     /// When the sandbox is deleted because the issue was closed, unless it is reopened before.
     pub delete_due: Option<Timestamp>,
     /// When something of the sandbox's life over time is due: idle stop, time to live, delete
@@ -51,7 +51,7 @@ impl Issue {
             version: 0,
             facts: Facts::new(issue_id),
             generation: Generation::default(),
-            wish: None,
+            pending_start: None,
             delete_due: None,
             life_due: None,
             may_land_until: None,
@@ -62,7 +62,7 @@ impl Issue {
 
     /// Whether a running sandbox is wanted, be it only by a wish that waits.
     pub fn is_asked_for(&self) -> bool {
-        self.wish.is_some() || self.state.wanted() == Wanted::Running
+        self.pending_start.is_some() || self.state.wanted() == Wanted::Running
     }
 
     /// When something is to be done without anybody asking.
@@ -114,7 +114,7 @@ pub struct Known<T> {
 
 /// A wish for a running sandbox that waits until nothing forbids it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wish {
+pub struct PendingStart {
     /// Since when; the longest waiting is granted first.
     pub since: Timestamp,
     /// Who or what asked for it, in words.

@@ -187,9 +187,9 @@ fn desk(len: usize) -> (Desk, mpsc::Receiver<Message>) {
 fn written(messages: impl IntoIterator<Item = Message>, sandbox: &str) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a directory");
     let (desk, rx) = desk(2 * MESSAGES_MAX);
-    let shelf = Shelf::new(dir.path().to_owned(), BOUNDS);
+    let rotation = Rotation::new(dir.path().to_owned(), BOUNDS);
     let last_words = Arc::clone(&desk.last_words);
-    let writer = writer::Writer::new(shelf, Arc::new(SystemClock), Arc::default(), last_words);
+    let writer = writer::Writer::new(rotation, Arc::new(SystemClock), Arc::default(), last_words);
     for message in messages {
         assert!(desk.tx.try_send(message).is_ok(), "there is room");
     }
@@ -260,9 +260,9 @@ fn a_command_that_begins_and_ends_while_the_queue_is_full_is_told_behind_it() {
 #[test]
 fn a_line_waits_for_its_end_only_so_long_whoever_else_writes() {
     let dir = tempfile::tempdir().expect("a directory");
-    let shelf = Shelf::new(dir.path().to_owned(), BOUNDS);
+    let rotation = Rotation::new(dir.path().to_owned(), BOUNDS);
     let mut writer =
-        writer::Writer::new(shelf, Arc::new(SystemClock), Arc::default(), Arc::default());
+        writer::Writer::new(rotation, Arc::new(SystemClock), Arc::default(), Arc::default());
     let (desk, rx) = desk(9);
     let mut recorder = Recorder::new(1, Some(desk), begun("a"));
     recorder.take(&out("what is your name? "));
@@ -379,7 +379,7 @@ async fn a_follower_gets_past_what_is_no_line() {
 #[test]
 fn lines_that_cannot_be_written_are_said_once_they_can() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut shelf = Shelf::new(dir.path().to_owned(), BOUNDS);
+    let mut rotation = Rotation::new(dir.path().to_owned(), BOUNDS);
     let now = SystemClock.now();
     let line = |text: &str| Entry {
         n: 0,
@@ -389,18 +389,18 @@ fn lines_that_cannot_be_written_are_said_once_they_can() {
         text: text.into(),
         is_partial: false,
     };
-    shelf.append(&id("a"), vec![line("one")], now).expect("written");
+    rotation.append(&id("a"), vec![line("one")], now).expect("written");
     let [newest, _] = paths(dir.path(), &id("a"));
     let aside = dir.path().join("aside");
     fs::rename(&newest, &aside).expect("renamed");
     fs::create_dir(&newest).expect("in its way");
-    shelf.append(&id("a"), vec![line("two"), line("three")], now).expect_err("a directory");
+    rotation.append(&id("a"), vec![line("two"), line("three")], now).expect_err("a directory");
     // Nor can one who has forgotten where the log stands.
-    let mut forgetful = Shelf::new(dir.path().to_owned(), BOUNDS);
+    let mut forgetful = Rotation::new(dir.path().to_owned(), BOUNDS);
     forgetful.append(&id("a"), vec![line("five")], now).expect_err("a directory");
     fs::remove_dir(&newest).expect("removed");
     fs::rename(&aside, &newest).expect("renamed");
-    shelf.append(&id("a"), vec![line("four")], now).expect("written");
+    rotation.append(&id("a"), vec![line("four")], now).expect("written");
     forgetful.append(&id("a"), vec![line("six")], now).expect("written");
     let told = texts(&open(dir.path(), BOUNDS), "a", 9);
     let missing = |n| format!("note up to {n} lines are missing here: they could not be written");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::recorder::MESSAGES_MAX;
-use super::shelf::Shelf;
+use super::rotation::Rotation;
 use super::{Begun, Entry, Message, News, Stream};
 use crate::clock::Clock;
 use crate::types::SandboxId;
@@ -30,7 +30,7 @@ struct Command {
 }
 
 pub(super) struct Writer {
-    shelf: Shelf,
+    rotation: Rotation,
     clock: Arc<dyn Clock>,
     news: Arc<News>,
     last_words: Arc<Mutex<Vec<Message>>>,
@@ -42,13 +42,13 @@ pub(super) struct Writer {
 
 impl Writer {
     pub fn new(
-        shelf: Shelf,
+        rotation: Rotation,
         clock: Arc<dyn Clock>,
         news: Arc<News>,
         last_words: Arc<Mutex<Vec<Message>>>,
     ) -> Self {
         let (commands, lines) = (HashMap::new(), HashMap::new());
-        Self { shelf, clock, news, last_words, commands, lines, is_failing: false }
+        Self { rotation, clock, news, last_words, commands, lines, is_failing: false }
     }
 
     /// Writes until nobody can tell anything any more.
@@ -68,7 +68,7 @@ impl Writer {
                 return;
             }
             // Where there is too much and it cannot be taken away, that is not tried at each line.
-            if (is_pruned && self.shelf.is_too_much()) || Instant::now() >= prune_at {
+            if (is_pruned && self.rotation.is_too_much()) || Instant::now() >= prune_at {
                 is_pruned = self.prune();
                 prune_at = Instant::now() + PRUNE_EVERY;
             }
@@ -198,7 +198,7 @@ impl Writer {
 
     fn write_out(&mut self) {
         for (sandbox, entries) in std::mem::take(&mut self.lines) {
-            match self.shelf.append(&sandbox, entries, self.clock.now()) {
+            match self.rotation.append(&sandbox, entries, self.clock.now()) {
                 Ok(last) => {
                     self.is_failing = false;
                     if let Some(news) = self.news.get(&sandbox) {
@@ -208,7 +208,7 @@ impl Writer {
                 Err(error) if !self.is_failing => {
                     // Once, not for each line: the disk is full, most likely.
                     self.is_failing = true;
-                    let dir = self.shelf.dir().display();
+                    let dir = self.rotation.dir().display();
                     tracing::warn!(%error, %dir, "sandboxes' logs cannot be written");
                 }
                 Err(_still) => {}
@@ -224,9 +224,9 @@ impl Writer {
 
     /// Whether all went that had to.
     fn prune(&mut self) -> bool {
-        let pruned = self.shelf.prune(self.clock.now());
+        let pruned = self.rotation.prune(self.clock.now());
         if let Err(error) = &pruned {
-            let dir = self.shelf.dir().display();
+            let dir = self.rotation.dir().display();
             tracing::warn!(%error, %dir, "old logs cannot be taken away");
         }
         pruned.is_ok()

@@ -15,18 +15,18 @@ pub struct LimitsInForce {
 
 /// A limit struck in a running object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Strike {
+pub struct LimitEvent {
     /// Whose object.
     pub labels: Labels,
     /// Which limit, for people: `memory limit 512 MB reached`.
     pub reason: String,
     /// What came of it.
-    pub effect: StrikeEffect,
+    pub effect: LimitEffect,
 }
 
 /// What comes of a limit that struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StrikeEffect {
+pub enum LimitEffect {
     /// The object goes on; its template says whether it may.
     ByTemplate,
     /// The object was ended for it, since it could harm others or could not go on.

@@ -19,7 +19,7 @@
 //! # Races it accepts
 //! - A call whose deadline passes between its last look at the clock and a rename takes effect: a
 //!   create's object can appear, half made, and a delete's can move to the trash. Both are one
-//!   system call after the look, which [`Traits::settle`] covers also on a disk that stalls.
+//!   system call after the look, which [`Traits::late_effect_window`] covers also on a disk that stalls.
 //! - Where both server and launcher are killed at once, the lock can be free a few milliseconds
 //!   before the kernel has ended the last process (see `inside/launch.rs`).
 //! - Run by an ordinary user, a sandbox keeps that user's supplementary groups, which no one but
@@ -35,9 +35,11 @@ mod files;
 mod frame;
 mod health;
 mod host_disk;
+mod host_view;
 mod image;
 mod inside;
 mod launching;
+mod limit_events;
 mod limits;
 mod link;
 mod listing;
@@ -45,9 +47,7 @@ mod objects;
 mod packet;
 mod proxy;
 mod remove;
-mod shown;
 mod spawner;
-mod strikes;
 mod terminal;
 mod watched;
 
@@ -62,9 +62,9 @@ use tokio::sync::mpsc;
 
 use super::{
     Capacity, ChunkReceiver, CreateSpec, Egress, ExecRequest, Execution, FileContent, FileListing,
-    FilePart, Health, LimitsInForce, Notice, Object, ObjectKey, ProviderError, SandboxProvider,
-    Stream, Strike, Target, TargetCall, Terminal, TerminalRequest, Traits, Uniqueness, WorkError,
-    WorkspacePath, Written,
+    FilePart, Health, LimitEvent, LimitsInForce, Notice, Object, ObjectKey, ProviderError,
+    SandboxProvider, Stream, Target, TargetCall, Terminal, TerminalRequest, Traits, Uniqueness,
+    WorkError, WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
 use crate::types::{InstanceId, Reserve, Template};
@@ -76,7 +76,7 @@ pub use proxy::{Resolve, SystemResolver};
 /// How long after a call's deadline its effect may still appear: a deadline is looked at right
 /// before the one system call that takes effect, and what a launcher has made ends within
 /// milliseconds of its socket. Two seconds is for a disk that stalls in that call.
-const SETTLE: Duration = Duration::from_secs(2);
+const LATE_EFFECT_WINDOW: Duration = Duration::from_secs(2);
 
 /// What the provider needs to know.
 #[derive(Clone, Debug)]
@@ -182,7 +182,11 @@ impl LocalProvider {
 #[async_trait]
 impl SandboxProvider for LocalProvider {
     fn traits(&self) -> Traits {
-        Traits { uniqueness: Uniqueness::EnforcedNames, settle: SETTLE, dies_with_server: true }
+        Traits {
+            uniqueness: Uniqueness::EnforcedNames,
+            late_effect_window: LATE_EFFECT_WINDOW,
+            dies_with_server: true,
+        }
     }
 
     async fn health(&self) -> Health {
@@ -286,8 +290,8 @@ impl SandboxProvider for LocalProvider {
         self.objects.limits_of(&target).await
     }
 
-    fn strikes(&self) -> Option<mpsc::Receiver<Strike>> {
-        self.objects.strikes()
+    fn limit_events(&self) -> Option<mpsc::Receiver<LimitEvent>> {
+        self.objects.limit_events()
     }
 
     async fn delete_file(&self, target: Target, path: WorkspacePath) -> Result<(), WorkError> {

@@ -238,7 +238,7 @@ impl SandboxProvider for SimulatedProvider {
             } else {
                 Uniqueness::None
             },
-            settle: Duration::ZERO,
+            late_effect_window: Duration::ZERO,
             dies_with_server: false,
         }
     }

@@ -50,7 +50,8 @@ use writer::Writer;
 
 use super::{
     CommitError, DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, Look, LookAsk,
-    Page, PageAsk, PendingRow, PruneAsk, SandboxFilter, Store, StoreError, Stray, WishRow, Write,
+    Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError,
+    Write,
 };
 use crate::issue::{FanOut, Issue, Scope};
 use crate::types::{
@@ -224,8 +225,8 @@ impl Store for SqliteStore {
         self.readers.read(|conn| read::homes(conn, scope, after, limit))
     }
 
-    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError> {
-        self.readers.read(|conn| read::wishes(conn, limit))
+    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError> {
+        self.readers.read(|conn| read::pending_starts(conn, limit))
     }
 
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {
@@ -282,17 +283,17 @@ impl Store for SqliteStore {
         Ok(removed > 0)
     }
 
-    async fn strays(&self) -> Result<Vec<Stray>, StoreError> {
-        self.readers.read(sweeps::strays)
+    async fn orphans(&self) -> Result<Vec<Orphan>, StoreError> {
+        self.readers.read(sweeps::orphans)
     }
 
-    async fn put_strays(&self, strays: Vec<Stray>) -> Result<(), CommitError> {
-        self.change(move |conn| sweeps::put_strays(conn, &strays)).await
+    async fn put_orphans(&self, orphans: Vec<Orphan>) -> Result<(), CommitError> {
+        self.change(move |conn| sweeps::put_orphans(conn, &orphans)).await
     }
 
-    async fn remove_strays(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
+    async fn remove_orphans(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
         let keys = keys.to_vec();
-        self.change(move |conn| sweeps::remove_strays(conn, &keys)).await
+        self.change(move |conn| sweeps::remove_orphans(conn, &keys)).await
     }
 
     async fn identities(&self) -> Result<Vec<(ProviderName, String)>, StoreError> {

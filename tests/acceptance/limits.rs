@@ -14,7 +14,7 @@ async fn reasons(server: &Server) -> Vec<String> {
     events["data"].as_array().expect("a timeline").iter().map(reason).collect()
 }
 
-async fn strikes(on_limit: &str) -> Option<()> {
+async fn limit_events(on_limit: &str) -> Option<()> {
     let place = Place::local(None).await?;
     let mut command = place.serve_command("127.0.0.1:0");
     command.env("ISSUEBOX__TEMPLATES__DEFAULT__MEMORY_MB", "64");
@@ -53,11 +53,11 @@ async fn strikes(on_limit: &str) -> Option<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "makes real sandboxes and needs control groups; run by .ci/run"]
 async fn a_command_is_killed_at_its_limit_and_the_sandbox_goes_on() {
-    strikes("kill").await;
+    limit_events("kill").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "makes real sandboxes and needs control groups; run by .ci/run"]
 async fn a_sandbox_is_stopped_at_its_limit_where_its_template_says_so() {
-    strikes("stop").await;
+    limit_events("stop").await;
 }

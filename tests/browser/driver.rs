@@ -69,11 +69,11 @@ impl Browser {
             "--no-proxy-server",
             &profile,
         ];
-        let wish = json!({"capabilities": {"alwaysMatch": {
+        let pending_start = json!({"capabilities": {"alwaysMatch": {
             "goog:loggingPrefs": {"browser": "ALL"},
             "goog:chromeOptions": {"args": arguments},
         }}});
-        let made = browser.ask("", &wish).await;
+        let made = browser.ask("", &pending_start).await;
         browser.session =
             format!("{base}/session/{}", made["sessionId"].as_str().expect("a session"));
         browser.cdp("Page.addScriptToEvaluateOnNewDocument", json!({"source": WITNESS})).await;

@@ -84,7 +84,7 @@ impl SandboxProvider for MemoryProvider {
     fn traits(&self) -> Traits {
         Traits {
             uniqueness: Uniqueness::EnforcedNames,
-            settle: Duration::ZERO,
+            late_effect_window: Duration::ZERO,
             dies_with_server: false,
         }
     }

@@ -347,8 +347,11 @@ fn policy() -> TriggerPolicy {
 
 fn rules(provider: &ProviderName) -> Rules {
     let step = StepRules { attempts: 1, timeout: Duration::from_secs(20) };
-    let provider_rules =
-        ProviderRules { names_enforced: true, settle: Duration::ZERO, dies_with_server: false };
+    let provider_rules = ProviderRules {
+        names_enforced: true,
+        late_effect_window: Duration::ZERO,
+        dies_with_server: false,
+    };
     Rules {
         create: step,
         start: step,

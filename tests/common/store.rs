@@ -174,8 +174,8 @@ impl Store for MoodyStore {
         self.read()?.homes(scope, after, limit).await
     }
 
-    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError> {
-        self.read()?.wishes(limit).await
+    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError> {
+        self.read()?.pending_starts(limit).await
     }
 
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {
@@ -227,16 +227,16 @@ impl Store for MoodyStore {
         self.write()?.remove_hold(scope).await
     }
 
-    async fn strays(&self) -> Result<Vec<Stray>, StoreError> {
-        self.read()?.strays().await
+    async fn orphans(&self) -> Result<Vec<Orphan>, StoreError> {
+        self.read()?.orphans().await
     }
 
-    async fn put_strays(&self, strays: Vec<Stray>) -> Result<(), CommitError> {
-        self.write()?.put_strays(strays).await
+    async fn put_orphans(&self, orphans: Vec<Orphan>) -> Result<(), CommitError> {
+        self.write()?.put_orphans(orphans).await
     }
 
-    async fn remove_strays(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
-        self.write()?.remove_strays(keys).await
+    async fn remove_orphans(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
+        self.write()?.remove_orphans(keys).await
     }
 
     async fn identities(&self) -> Result<Vec<(ProviderName, String)>, StoreError> {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use issuebox::issue::{Around, FanOut, Scope};
+use issuebox::issue::{FanOut, Scope, ScopeEvent};
 use issuebox::store::{
     CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, LookAsk,
     PENDING_TRIES_MAX, PendingRow, PruneAsk, Store, StoreError, Write,
@@ -26,8 +26,8 @@ fn fan_out(n: i64) -> FanOut {
     }
 }
 
-fn renamed(formerly: Option<&str>) -> Around {
-    Around::Renamed {
+fn renamed(formerly: Option<&str>) -> ScopeEvent {
+    ScopeEvent::Renamed {
         repository: Repository::trusted("Octo/New"),
         formerly: formerly.map(Repository::trusted),
         as_of: at(7),
@@ -140,9 +140,9 @@ pub async fn every_kind_of_news_comes_back_as_it_was(world: &dyn World) {
     let news = [
         renamed(None),
         renamed(Some("Octo/Hello.World")),
-        Around::Stop(text.into()),
-        Around::LabelGone,
-        Around::Noted(text.into()),
+        ScopeEvent::Stop(text.into()),
+        ScopeEvent::LabelGone,
+        ScopeEvent::Noted(text.into()),
     ];
     let scopes = [
         Scope::Repositories(vec![]),

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use issuebox::issue::state::Goal;
-use issuebox::issue::{Facts, Issue, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};
+use issuebox::issue::{
+    Facts, Issue, IssueState, Known, PendingStart, Record, Step, StoppedBy, Verb,
+};
 use issuebox::store::{DeliveryRow, DeliveryState, Write};
 use issuebox::types::{
     AccountName, Alias, AllowedHost, Attempt, DeliveryId, ExternalId, Failure, FailureCode,
@@ -406,20 +408,17 @@ pub fn any_state() -> BoxedStrategy<IssueState> {
 
 /// A home in its first version, with anything in it. The home's number is for the test to give.
 pub fn any_issue() -> BoxedStrategy<Issue> {
-    let wish = (time(), text(), of(any_template())).prop_map(|(since, why, template)| Wish {
-        since,
-        why,
-        template,
-    });
+    let pending_start = (time(), text(), of(any_template()))
+        .prop_map(|(since, why, template)| PendingStart { since, why, template });
     let times = (of(time()), of(time()), of(time()), of(any::<i64>().prop_map(HomeId)));
-    ("[a-z]{1,3}", any_facts(), any::<u32>(), of(wish), times, any_state())
-        .prop_map(|(account, facts, generation, wish, times, state)| Issue {
+    ("[a-z]{1,3}", any_facts(), any::<u32>(), of(pending_start), times, any_state())
+        .prop_map(|(account, facts, generation, pending_start, times, state)| Issue {
             home: HomeId(0),
             account: AccountName::trusted(account),
             version: 1,
             facts,
             generation: Generation(generation),
-            wish,
+            pending_start,
             delete_due: times.0,
             may_land_until: times.1,
             life_due: times.2,

@@ -333,7 +333,7 @@ pub async fn a_newer_epoch_fences_every_write(world: &dyn World) {
         followed_to: None,
     };
     let provider = ProviderName::trusted("docker");
-    let stray = (provider.clone(), ExternalId::trusted("x"));
+    let orphan = (provider.clone(), ExternalId::trusted("x"));
     let ask_to_prune = PruneAsk {
         now: at(0),
         deliveries_before: Some(at(0)),
@@ -342,8 +342,8 @@ pub async fn a_newer_epoch_fences_every_write(world: &dyn World) {
     };
     assert_eq!(store.put_holds(vec![hold]).await, fenced);
     assert_eq!(store.remove_hold(&scope).await, Err(CommitError::Fenced));
-    assert_eq!(store.put_strays(Vec::new()).await, fenced);
-    assert_eq!(store.remove_strays(&[stray]).await, fenced);
+    assert_eq!(store.put_orphans(Vec::new()).await, fenced);
+    assert_eq!(store.remove_orphans(&[orphan]).await, fenced);
     assert_eq!(store.put_identity(&provider, "one").await, fenced);
     assert_eq!(store.reserve_homes(HomeId(9)).await, fenced);
     assert_eq!(store.advance_pending(&id, home).await, fenced);

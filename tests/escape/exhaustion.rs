@@ -93,7 +93,7 @@ async fn what_fills_the_memory_ends_commands_and_never_the_sandbox() {
     if world.holds("memory").await != "enforced" {
         return world.end().await;
     }
-    let mut strikes = world.local.provider.strikes().expect("nobody else has asked");
+    let mut limit_events = world.local.provider.limit_events().expect("nobody else has asked");
     let resources = Resources { memory_mb: 64, ..SMALL };
     for fills in ["fill /tmp", "fill /home/agent", "fill /dev/shm", "old_shared_memory"] {
         let name = fills.replace(['_', ' ', '/'], "-");
@@ -114,10 +114,10 @@ async fn what_fills_the_memory_ends_commands_and_never_the_sandbox() {
                 assert!([0, 137].contains(&ended.code), "{ended:?}");
             }
         }
-        let strike = tokio::time::timeout(WAIT, strikes.recv()).await.expect("told");
-        let strike = strike.expect("the provider is there");
-        assert_eq!(strike.reason, "memory limit 64 MB reached", "{fills}");
-        assert_eq!(strike.labels.sandbox.as_str(), name);
+        let limit_event = tokio::time::timeout(WAIT, limit_events.recv()).await.expect("told");
+        let limit_event = limit_event.expect("the provider is there");
+        assert_eq!(limit_event.reason, "memory limit 64 MB reached", "{fills}");
+        assert_eq!(limit_event.labels.sandbox.as_str(), name);
         assert_eq!(hostile.sandbox.read(b"note").await.expect("readable"), "kept\n", "{fills}");
         world.assert_unharmed(fills).await;
         let provider = &world.local.provider;

@@ -43,7 +43,7 @@ async fn small<'a>(local: &'a Local, name: &str) -> Sandbox<'a> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_is_full_is_told_and_is_nobody_else_s_trouble() {
     let Some(local) = limiting().await else { return };
-    let mut strikes = local.provider.strikes().expect("nobody else has asked");
+    let mut limit_events = local.provider.limit_events().expect("nobody else has asked");
     let (full, names, other) =
         tokio::join!(small(&local, "full"), small(&local, "names"), small(&local, "other"));
     // Each file is shorter than the longest that is allowed.
@@ -52,7 +52,7 @@ async fn a_disk_that_is_full_is_told_and_is_nobody_else_s_trouble() {
     let written: u64 = ended.stdout.trim().parse().expect("a number");
     assert!((10..=16).contains(&written), "MB of {DISK_MB}: {ended:?}");
     assert!(ended.stderr.contains("No space left"), "{ended:?}");
-    let told = tokio::time::timeout(WAIT, strikes.recv()).await.expect("told").expect("told");
+    let told = tokio::time::timeout(WAIT, limit_events.recv()).await.expect("told").expect("told");
     assert_eq!(told.reason, "disk limit 16 MB reached");
     assert_eq!(told.labels.sandbox, full.target.expected);
 
@@ -61,7 +61,7 @@ async fn a_disk_that_is_full_is_told_and_is_nobody_else_s_trouble() {
                 | tail -1";
     let made: u64 = names.sh(name).await.trim().parse().expect("a number");
     assert!((500..20_000).contains(&made), "{made}");
-    let told = tokio::time::timeout(WAIT, strikes.recv()).await.expect("told").expect("told");
+    let told = tokio::time::timeout(WAIT, limit_events.recv()).await.expect("told").expect("told");
     assert_eq!(told.labels.sandbox, names.target.expected);
 
     other.sh("head -c 8000000 /dev/zero > f; sync f").await;

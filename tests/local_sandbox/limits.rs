@@ -11,7 +11,7 @@ use std::sync::Arc;
 use issuebox::clock::{SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalProvider};
 use issuebox::sandbox::{
-    CreateSpec, ProviderError, SandboxProvider, Strike, WorkError, WorkspacePath,
+    CreateSpec, LimitEvent, ProviderError, SandboxProvider, WorkError, WorkspacePath,
 };
 use issuebox::types::Resources;
 use tokio::sync::mpsc::Receiver;
@@ -37,8 +37,8 @@ async fn holds(local: &Local) -> HashMap<&'static str, &'static str> {
     local.provider.health().await.isolation.limits.into_iter().collect()
 }
 
-async fn strike(strikes: &mut Receiver<Strike>) -> Strike {
-    let told = tokio::time::timeout(WAIT, strikes.recv()).await.expect("must be told");
+async fn limit_event(limit_events: &mut Receiver<LimitEvent>) -> LimitEvent {
+    let told = tokio::time::timeout(WAIT, limit_events.recv()).await.expect("must be told");
     told.expect("the provider is there")
 }
 
@@ -46,7 +46,7 @@ async fn strike(strikes: &mut Receiver<Strike>) -> Strike {
 async fn memory_of_every_kind_counts_and_what_strikes_is_told() {
     let Some(local) = Local::new().await else { return };
     let how = holds(&local).await["memory"];
-    let mut strikes = local.provider.strikes().expect("nobody else has asked");
+    let mut limit_events = local.provider.limit_events().expect("nobody else has asked");
     let sandbox = small(&local, "memory").await;
     // Private memory: a shell that holds a long text.
     let hog = "x=$(head -c 200000000 /dev/zero | tr '\\0' a); echo ${#x}";
@@ -57,7 +57,7 @@ async fn memory_of_every_kind_counts_and_what_strikes_is_told() {
         assert_eq!(how, "per process");
         return;
     }
-    let told = strike(&mut strikes).await;
+    let told = limit_event(&mut limit_events).await;
     assert_eq!(told.reason, "memory limit 96 MB reached");
     assert_eq!(told.labels.sandbox, sandbox.target.expected);
     // What is shared, and files in memory, which belong to no process.
@@ -75,7 +75,7 @@ async fn memory_of_every_kind_counts_and_what_strikes_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_bomb_meets_its_limit_and_what_strikes_is_told() {
     let Some(local) = Local::new().await else { return };
-    let mut strikes = local.provider.strikes().expect("nobody else has asked");
+    let mut limit_events = local.provider.limit_events().expect("nobody else has asked");
     let sandbox = small(&local, "bomb").await;
     // This shell gives up at the first fork that fails; others try again for seconds.
     let bomb = "n=0; while [ $n -lt 60 ]; do n=$((n+1)); sleep 1000 & echo $n; done";
@@ -83,7 +83,7 @@ async fn a_fork_bomb_meets_its_limit_and_what_strikes_is_told() {
     let started = ended.stdout.lines().count();
     assert!((10..=24).contains(&started), "{ended:?}");
     if rustix::process::geteuid().is_root() && !groups(local.dir.path()).is_empty() {
-        assert_eq!(strike(&mut strikes).await.reason, "process limit 24 reached");
+        assert_eq!(limit_event(&mut limit_events).await.reason, "process limit 24 reached");
     }
     local.provider.stop(call(&sandbox.target)).await.expect("stopped");
 }

@@ -20,7 +20,7 @@ pub(super) struct Output {
     pub durable: bool,
     pub delivery: Option<DeliveryId>,
     pub account: AccountName,
-    pub settled: Vec<Alias>,
+    pub durable_aliases: Vec<Alias>,
     pub reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
     pub answered: Answered,
     pub change: Option<Change>,
@@ -28,9 +28,9 @@ pub(super) struct Output {
     pub cleanup: Option<Cleanup>,
     pub due: Option<Timestamp>,
     /// Its create was asked for beside the commit.
-    pub early: bool,
+    pub is_fast_create: bool,
     /// It is what the hurried create led to.
-    pub settles_hurried: bool,
+    pub ends_fast_create: bool,
     /// The event that it comes of, for logs and traces.
     pub span: Span,
 }
@@ -47,15 +47,15 @@ impl Output {
             durable: true,
             delivery: None,
             account: issue.account.clone(),
-            settled: Vec::new(),
+            durable_aliases: Vec::new(),
             reply,
             answered: Answered { reply: Reply::Nothing, duplicate: false, moved: false, sandbox },
             change: None,
             call: None,
             cleanup: None,
             due: None,
-            early: false,
-            settles_hurried: false,
+            is_fast_create: false,
+            ends_fast_create: false,
             span: Span::current(),
         }
     }
@@ -77,8 +77,8 @@ pub(super) fn answer(
 pub(super) const fn is_for_the_issue(event: &IssueEvent) -> bool {
     match event {
         IssueEvent::Ensure(_)
-        | IssueEvent::Nudge { .. }
-        | IssueEvent::Around { .. }
+        | IssueEvent::Delivery { .. }
+        | IssueEvent::ScopeEvent { .. }
         | IssueEvent::Adopt(_) => true,
         IssueEvent::Command(_)
         | IssueEvent::Worked { .. }
@@ -97,11 +97,11 @@ pub(super) const fn is_for_the_issue(event: &IssueEvent) -> bool {
 /// The row of the delivery that an event is, before it is known what came of it.
 pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryRow> {
     match event {
-        IssueEvent::Nudge { nudge, .. } => Some(DeliveryRow {
-            id: nudge.delivery.clone(),
-            received_at: nudge.received_at,
-            event: nudge.event.clone(),
-            action: nudge.action.clone(),
+        IssueEvent::Delivery { issue_delivery, .. } => Some(DeliveryRow {
+            id: issue_delivery.delivery.clone(),
+            received_at: issue_delivery.received_at,
+            event: issue_delivery.event.clone(),
+            action: issue_delivery.action.clone(),
             home: Some(home),
             applied: false,
             reason: String::new(),
@@ -113,7 +113,7 @@ pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryR
         | IssueEvent::LimitStruck { .. }
         | IssueEvent::Answered(_)
         | IssueEvent::Due { .. }
-        | IssueEvent::Around { .. }
+        | IssueEvent::ScopeEvent { .. }
         | IssueEvent::Learned { .. }
         | IssueEvent::Merged { .. }
         | IssueEvent::Observed(_)
@@ -126,7 +126,7 @@ pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryR
 
 /// The names that outputs which never leave had claimed.
 pub(super) fn names_left(outbox: VecDeque<Box<Output>>) -> Vec<(AccountName, Vec<Alias>)> {
-    outbox.into_iter().map(|output| (output.account, output.settled)).collect()
+    outbox.into_iter().map(|output| (output.account, output.durable_aliases)).collect()
 }
 
 /// The name that an issue's repository had before a step, and the one it has since, where it is the

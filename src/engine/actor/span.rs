@@ -20,8 +20,8 @@ const fn kind(event: &IssueEvent) -> &'static str {
     match event {
         IssueEvent::Ensure(_) => "ensure",
         IssueEvent::Command(_) => "command",
-        IssueEvent::Nudge { .. } => "nudge",
-        IssueEvent::Around { .. } => "around",
+        IssueEvent::Delivery { .. } => "delivery",
+        IssueEvent::ScopeEvent { .. } => "around",
         IssueEvent::Learned { .. } => "learned",
         IssueEvent::Merged { .. } => "merged",
         IssueEvent::Worked { .. } => "worked",
@@ -39,8 +39,8 @@ const fn kind(event: &IssueEvent) -> &'static str {
 /// The delivery that told it, where one did.
 const fn delivery(event: &IssueEvent) -> Option<&DeliveryId> {
     match event {
-        IssueEvent::Nudge { nudge, .. } => Some(&nudge.delivery),
-        IssueEvent::Around { delivery, .. } => Some(delivery),
+        IssueEvent::Delivery { issue_delivery, .. } => Some(&issue_delivery.delivery),
+        IssueEvent::ScopeEvent { delivery, .. } => Some(delivery),
         IssueEvent::Ensure(_)
         | IssueEvent::Command(_)
         | IssueEvent::Learned { .. }

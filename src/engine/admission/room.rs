@@ -4,20 +4,20 @@
 //! knows already. What waits for room is looked at again once in a while, like all that waits.
 
 use crate::engine::core::Core;
-use crate::issue::{Bar, BarKind, Issue, IssueEvent, IssueState};
+use crate::issue::{Denial, DenialKind, Issue, IssueEvent, IssueState};
 use crate::types::{ProviderName, Template};
 
 impl Core {
     /// What forbids to make or start a sandbox for this issue: a hold, a quota, or want of room.
     /// [`Admission::settle`](super::Admission::settle) must follow.
-    pub fn bar(&self, issue: &Issue, event: &IssueEvent) -> Option<Bar> {
-        self.admission.bar(issue, event).or_else(|| self.no_room(issue, event))
+    pub fn denial(&self, issue: &Issue, event: &IssueEvent) -> Option<Denial> {
+        self.admission.denial(issue, event).or_else(|| self.no_room(issue, event))
     }
 
-    fn no_room(&self, issue: &Issue, event: &IssueEvent) -> Option<Bar> {
+    fn no_room(&self, issue: &Issue, event: &IssueEvent) -> Option<Denial> {
         let name = provider_of(issue, event, &self.rules.default_template);
         let shortage = self.executor.provider(name)?.capacity().shortage?;
-        Some(Bar { kind: BarKind::NoRoom, reason: format!("{name}: {shortage}") })
+        Some(Denial { kind: DenialKind::NoRoom, reason: format!("{name}: {shortage}") })
     }
 }
 
@@ -31,8 +31,8 @@ fn provider_of<'a>(
     let asked = match event {
         IssueEvent::Ensure(ask) => ask.template.as_ref(),
         IssueEvent::Command(_)
-        | IssueEvent::Nudge { .. }
-        | IssueEvent::Around { .. }
+        | IssueEvent::Delivery { .. }
+        | IssueEvent::ScopeEvent { .. }
         | IssueEvent::Learned { .. }
         | IssueEvent::Merged { .. }
         | IssueEvent::Worked { .. }
@@ -55,6 +55,7 @@ fn provider_of<'a>(
         | IssueState::Starting { record, .. }
         | IssueState::Failed { record, .. } => Some(&record.template),
     };
-    let wished = issue.wish.as_ref().and_then(|wish| wish.template.as_ref());
+    let wished =
+        issue.pending_start.as_ref().and_then(|pending_start| pending_start.template.as_ref());
     &there.or(asked).or(wished).unwrap_or(default).provider
 }

@@ -1,6 +1,6 @@
 //! One call in the provider's words, and its answer in the lifecycle's.
 
-use crate::issue::event::{Done, Owner, Seen, Trouble};
+use crate::issue::event::{CallError, Done, ObservedObject, Owner};
 use crate::issue::{ProviderCall, Record, Verb};
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{
@@ -14,7 +14,7 @@ pub(super) async fn ask(
     instance: &InstanceId,
     home: HomeId,
     call: ProviderCall,
-) -> Result<Done, Trouble> {
+) -> Result<Done, CallError> {
     let ProviderCall { verb, record, external_id, force, deadline, account, issue, .. } = call;
     let asking = Asking { instance, home, account: account.clone(), issue: issue.clone() };
     let see = |object: Object| asking.seen(object);
@@ -28,7 +28,7 @@ pub(super) async fn ask(
         Verb::Look => {
             let name = record.object_name.clone();
             let key = ObjectKey { name, instance: instance.clone(), home };
-            provider.find(key).await.map(|found| Done::Seen(found.into_iter().map(see).collect()))
+            provider.find(key).await.map(|found| Done::Found(found.into_iter().map(see).collect()))
         }
         Verb::Create => {
             let spec = CreateSpec {
@@ -47,16 +47,16 @@ pub(super) async fn ask(
         }
     };
     if is_look && result.is_err() && on(Bug::ErrorForAbsence) {
-        return Ok(Done::Seen(Vec::new()));
+        return Ok(Done::Found(Vec::new()));
     }
     result.map_err(|error| match error {
-        ProviderError::Absent => Trouble::Absent,
-        ProviderError::Present(object) => Trouble::Present(asking.seen(*object)),
-        ProviderError::Refused(message) => Trouble::Refused(message),
+        ProviderError::Absent => CallError::Absent,
+        ProviderError::Present(object) => CallError::Present(asking.seen(*object)),
+        ProviderError::Refused(message) => CallError::Refused(message),
         ProviderError::Unavailable { message, retry_after } => {
-            Trouble::Unavailable { message, retry_after }
+            CallError::Unavailable { message, retry_after }
         }
-        ProviderError::Broken(message) => Trouble::Broken(message),
+        ProviderError::Broken(message) => CallError::Broken(message),
     })
 }
 
@@ -88,7 +88,7 @@ struct Asking<'a> {
 
 impl Asking<'_> {
     /// The lifecycle's view of an object: whose it is, as far as this home is concerned.
-    fn seen(&self, object: Object) -> Seen {
+    fn seen(&self, object: Object) -> ObservedObject {
         let is_ours = |labels: &Labels| labels.home == self.home || self.is_lost(labels);
         let owner = object
             .labels
@@ -100,7 +100,7 @@ impl Asking<'_> {
                 generation: labels.generation,
                 mode: labels.mode,
             });
-        Seen { external_id: object.external_id, owner, state: object.state }
+        ObservedObject { external_id: object.external_id, owner, state: object.state }
     }
 
     /// Whether it is of a create in fast mode for this very issue whose record was lost together

@@ -9,7 +9,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use tracing::Span;
 
-use super::hurry::OnItsWay;
+use super::fast_create::PendingRecord;
 use crate::issue::ProviderCall;
 use crate::types::{Attempt, HomeId, SandboxId};
 
@@ -42,7 +42,7 @@ struct Slot {
 pub(super) struct Asked {
     pub call: ProviderCall,
     /// In fast mode: its record, which is still being written.
-    pub record: Option<OnItsWay>,
+    pub record: Option<PendingRecord>,
     /// The event that asked, for traces.
     pub span: Span,
 }
@@ -53,7 +53,7 @@ enum Held {
     /// A call of the lifecycle is under way.
     Calling(CallId),
     /// Something beside the lifecycle: a stray is being put away, or a sweep looks.
-    Aside,
+    Lease,
     /// A call has ended and its answer is on its way; a next call may take the slot over.
     Answering(CallId),
 }
@@ -72,7 +72,7 @@ impl Slots {
                     slot.get_mut().held = held;
                     Some(asked)
                 }
-                Held::Calling(_) | Held::Aside => {
+                Held::Calling(_) | Held::Lease => {
                     slot.get_mut().next = Some(Box::new(asked));
                     None
                 }
@@ -81,10 +81,10 @@ impl Slots {
     }
 
     /// Takes the slot for something beside the lifecycle; false where it is taken.
-    pub fn enter_aside(&self, home: HomeId) -> bool {
+    pub fn lease(&self, home: HomeId) -> bool {
         match self.map.entry(home) {
             Entry::Vacant(slot) => {
-                slot.insert(Slot { held: Held::Aside, next: None });
+                slot.insert(Slot { held: Held::Lease, next: None });
                 true
             }
             Entry::Occupied(_) => false,
@@ -98,7 +98,7 @@ impl Slots {
         let waits = slot.next.as_deref().map(|asked| CallId::of(&asked.call));
         let held = match &slot.held {
             Held::Calling(id) | Held::Answering(id) => Some(id.clone()),
-            Held::Aside => None,
+            Held::Lease => None,
         };
         let id = waits.or(held).filter(|id| id.sandbox == *sandbox)?;
         Some(id.attempt)
@@ -132,7 +132,7 @@ impl Slots {
     pub fn answered(&self, home: HomeId, id: &CallId) {
         self.map.remove_if(&home, |_, slot| match &slot.held {
             Held::Answering(answering) => answering == id,
-            Held::Calling(_) | Held::Aside => false,
+            Held::Calling(_) | Held::Lease => false,
         });
     }
 }
@@ -191,17 +191,17 @@ mod tests {
     #[test]
     fn cleaning_is_never_beside_a_call_and_a_call_waits_for_it() {
         let slots = Slots::default();
-        assert!(slots.enter_aside(HOME));
-        assert!(!slots.enter_aside(HOME));
+        assert!(slots.lease(HOME));
+        assert!(!slots.lease(HOME));
         assert_eq!(in_flight(&slots, "a"), None);
         assert_eq!(left(slots.enter(HOME, asked("a", 1))), None, "it waits");
         assert_eq!(in_flight(&slots, "a"), Some(1));
         assert_eq!(left(slots.ended(HOME, None)), Some(1));
-        assert!(!slots.enter_aside(HOME), "a call is under way");
+        assert!(!slots.lease(HOME), "a call is under way");
         assert_eq!(left(slots.ended(HOME, Some(id("a", 1)))), None);
-        assert!(!slots.enter_aside(HOME), "its answer is on its way");
+        assert!(!slots.lease(HOME), "its answer is on its way");
         slots.answered(HOME, &id("a", 1));
-        assert!(slots.enter_aside(HOME));
+        assert!(slots.lease(HOME));
         assert_eq!(left(slots.ended(HOME, None)), None);
         assert!(slots.map.is_empty());
     }

@@ -6,7 +6,9 @@
 //! ([`crate::issue::step`]), so that what is about to be removed can be counted before anything is.
 
 use crate::issue::Issue;
-use crate::issue::event::{FAST_UNRECORDED_MAX, Owner, QUARANTINE, Seen, Sight, Sighted};
+use crate::issue::event::{
+    FAST_ORPHAN_MAX, Observation, ObservedObject, Owner, QUARANTINE, SweptObject,
+};
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{Labels, Object};
 use crate::types::{
@@ -83,9 +85,9 @@ impl Known {
     }
 
     /// Tells the home's actor what was seen after this was read.
-    pub fn sight(&self, provider: &ProviderName, objects: Vec<Sighted>) -> Sight {
+    pub fn observation(&self, provider: &ProviderName, objects: Vec<SweptObject>) -> Observation {
         let sandbox = self.sandbox.as_ref();
-        Sight {
+        Observation {
             provider: provider.clone(),
             generation: self.generation,
             attempt: sandbox.map_or_else(Attempt::default, |recorded| recorded.attempt),
@@ -113,13 +115,17 @@ impl Ours {
     }
 
     /// The same as the lifecycle sees it.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> ObservedObject {
         let owner = Owner {
             sandbox: self.labels.sandbox.clone(),
             generation: self.labels.generation,
             mode: self.labels.mode,
         };
-        Seen { external_id: self.external_id.clone(), owner: Some(owner), state: self.state }
+        ObservedObject {
+            external_id: self.external_id.clone(),
+            owner: Some(owner),
+            state: self.state,
+        }
     }
 }
 
@@ -133,12 +139,12 @@ pub(in crate::engine) enum Finding {
     /// The record says *stopped* and the object runs.
     Up,
     /// An object that no record names.
-    Stray(Ours, StrayKind),
+    Orphan(Ours, OrphanKind),
 }
 
 /// Why no record names an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum StrayKind {
+pub(in crate::engine) enum OrphanKind {
     /// The store knows its sandbox as deleted.
     Deleted,
     /// One of fast mode with the last generation + 1: its record may be on its way.
@@ -159,22 +165,22 @@ pub(in crate::engine) fn compare(
     is_deleted: impl Fn(&SandboxId) -> bool,
 ) -> Vec<Finding> {
     let recorded = known.at(provider);
-    let stray = |object: &Ours| {
+    let orphan = |object: &Ours| {
         let labels = &object.labels;
         let kind = if recorded.is_some_and(|recorded| recorded.id == labels.sandbox) {
-            StrayKind::Twin
+            OrphanKind::Twin
         } else if is_deleted(&labels.sandbox) {
-            StrayKind::Deleted
+            OrphanKind::Deleted
         } else if labels.mode == Mode::Fast && labels.generation == known.generation.next() {
-            StrayKind::FastNext
+            OrphanKind::FastNext
         } else if recorded.is_some() {
-            StrayKind::Second
+            OrphanKind::Second
         } else {
-            StrayKind::NeverSeen
+            OrphanKind::NeverSeen
         };
-        Finding::Stray(object.clone(), kind)
+        Finding::Orphan(object.clone(), kind)
     };
-    let Some(recorded) = recorded else { return objects.iter().map(stray).collect() };
+    let Some(recorded) = recorded else { return objects.iter().map(orphan).collect() };
     let own = objects.iter().position(|object| {
         let is_named = recorded.external_id.as_ref().is_none_or(|id| *id == object.external_id);
         is_named && object.labels.sandbox == recorded.id
@@ -198,15 +204,15 @@ pub(in crate::engine) fn compare(
         (Phase::Failed, _) => None,
     };
     let others = objects.iter().enumerate().filter(|(at, _)| Some(*at) != own);
-    about_own.into_iter().chain(others.map(|(_, object)| stray(object))).collect()
+    about_own.into_iter().chain(others.map(|(_, object)| orphan(object))).collect()
 }
 
-impl StrayKind {
+impl OrphanKind {
     /// When an object that was first seen then is removed; `None` where only a person removes it.
     pub fn removed_at(self, first_seen_at: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Deleted => Some(first_seen_at),
-            Self::FastNext => Some(first_seen_at.after(FAST_UNRECORDED_MAX)),
+            Self::FastNext => Some(first_seen_at.after(FAST_ORPHAN_MAX)),
             Self::NeverSeen | Self::Second => Some(first_seen_at.after(QUARANTINE)),
             Self::Twin => None,
         }

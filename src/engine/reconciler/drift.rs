@@ -53,7 +53,7 @@ pub enum DriftKind {
     /// The record says *stopped* and the object is up.
     StartedOutside,
     /// An object without a record that is removed by itself.
-    Unrecorded,
+    Orphan,
     /// An object whose sandbox the store has never seen: stopped and kept for a while.
     Quarantined,
     /// A second object for one issue.
@@ -74,7 +74,7 @@ impl DriftKind {
         Self::ObjectLost,
         Self::KilledOutside,
         Self::StartedOutside,
-        Self::Unrecorded,
+        Self::Orphan,
         Self::Quarantined,
         Self::Duplicate,
         Self::IdentityChanged,
@@ -89,7 +89,7 @@ impl DriftKind {
             Self::ObjectLost => "object_lost",
             Self::KilledOutside => "killed_outside",
             Self::StartedOutside => "started_outside",
-            Self::Unrecorded => "unrecorded",
+            Self::Orphan => "orphan",
             Self::Quarantined => "quarantined",
             Self::Duplicate => "duplicate",
             Self::IdentityChanged => "identity_changed",
@@ -110,7 +110,7 @@ impl DriftKind {
             Self::ObjectLost
             | Self::KilledOutside
             | Self::StartedOutside
-            | Self::Unrecorded
+            | Self::Orphan
             | Self::Quarantined => false,
         }
     }
@@ -125,7 +125,7 @@ impl DriftKind {
             Self::ObjectLost
             | Self::KilledOutside
             | Self::StartedOutside
-            | Self::Unrecorded
+            | Self::Orphan
             | Self::Quarantined
             | Self::Duplicate => false,
         }
@@ -360,7 +360,7 @@ impl Drift {
     }
 
     /// A remedy was carried out: the item is over.
-    pub fn settle(&self, id: &str) {
+    pub fn resolve(&self, id: &str) {
         for of in self.locked().values_mut() {
             let Some(at) = of.found.iter().position(|drifted| drifted.item.id == id) else {
                 continue;
@@ -459,7 +459,7 @@ mod tests {
         let drift = Drift::default();
         let new = drift.take(&provider(), swept(1, vec![item("a", DriftKind::Duplicate, 1)]));
         assert_eq!(new.len(), 1);
-        let found = vec![item("a", DriftKind::Duplicate, 2), item("b", DriftKind::Unrecorded, 2)];
+        let found = vec![item("a", DriftKind::Duplicate, 2), item("b", DriftKind::Orphan, 2)];
         let new = drift.take(&provider(), swept(2, found));
         assert_eq!(new.iter().map(|item| item.id.as_str()).collect::<Vec<_>>(), ["b"]);
         let since = drift.find("a").expect("it is there").item.since;
@@ -488,13 +488,13 @@ mod tests {
     #[test]
     fn more_than_is_kept_is_counted_and_the_provider_s_own_is_never_cut_off() {
         let drift = Drift::default();
-        let strays = (0..=ITEMS_MAX).map(|n| item(&n.to_string(), DriftKind::Quarantined, 1));
-        let found = strays.chain([item("m", DriftKind::MassRemoval, 1)]).collect();
+        let orphans = (0..=ITEMS_MAX).map(|n| item(&n.to_string(), DriftKind::Quarantined, 1));
+        let found = orphans.chain([item("m", DriftKind::MassRemoval, 1)]).collect();
         drift.take(&provider(), swept(1, found));
         let view = drift.view();
         assert_eq!((view.items.len(), view.total), (ITEMS_MAX, ITEMS_MAX + 2));
         assert_eq!(view.items[0].id, "m");
-        drift.settle("m");
+        drift.resolve("m");
         assert_eq!(drift.view().total, ITEMS_MAX + 1);
     }
 

@@ -4,7 +4,7 @@ use crate::issue::event::QUARANTINE;
 use crate::types::{ObjectState, ProviderName, Timestamp};
 
 use super::super::identity::{ChangedIdentity, NotConfirmed};
-use super::compare::{Finding, Known, Ours, StrayKind, Tally, TooMuch};
+use super::compare::{Finding, Known, OrphanKind, Ours, Tally, TooMuch};
 use super::drift::{DriftItem, DriftKind, Drifted, ObjectSide, RecordSide, Remedy, Subject};
 
 /// How far a finding came.
@@ -81,43 +81,43 @@ pub(super) fn of_home(
             again,
             &[],
         ),
-        Finding::Stray(object, kind) => {
-            of_stray(provider, known, object, *kind, first_seen_at, outlook)
+        Finding::Orphan(object, kind) => {
+            of_orphan(provider, known, object, *kind, first_seen_at, outlook)
         }
     }
 }
 
-fn of_stray(
+fn of_orphan(
     provider: &ProviderName,
     known: &Known,
     object: &Ours,
-    stray: StrayKind,
+    orphan: OrphanKind,
     first_seen_at: Timestamp,
     outlook: &Outlook,
 ) -> Drifted {
     let hours = QUARANTINE.as_secs() / 3600;
-    let (kind, reason, next) = match stray {
-        StrayKind::Deleted => (
-            DriftKind::Unrecorded,
+    let (kind, reason, next) = match orphan {
+        OrphanKind::Deleted => (
+            DriftKind::Orphan,
             "its sandbox is deleted, as far as we know".to_owned(),
             "it is removed; the next sweep looks whether it is gone".to_owned(),
         ),
-        StrayKind::FastNext => (
-            DriftKind::Unrecorded,
+        OrphanKind::FastNext => (
+            DriftKind::Orphan,
             "no record names it; one of fast mode may be on its way".to_owned(),
             "it is removed, unless its record is written before".to_owned(),
         ),
-        StrayKind::NeverSeen => (
+        OrphanKind::NeverSeen => (
             DriftKind::Quarantined,
             "no record has ever named it; the database may be older than it".to_owned(),
             format!("it is kept stopped for {hours} hours, then removed"),
         ),
-        StrayKind::Second => (
+        OrphanKind::Second => (
             DriftKind::Duplicate,
             "the issue has a recorded sandbox, and this is another".to_owned(),
             format!("it is kept stopped for {hours} hours, then removed"),
         ),
-        StrayKind::Twin => (
+        OrphanKind::Twin => (
             DriftKind::Duplicate,
             "it is the recorded sandbox once more, under another id".to_owned(),
             "nothing, until a person says which one is right".to_owned(),
@@ -140,7 +140,7 @@ fn of_stray(
         reason,
         since: first_seen_at,
         next: outlook.next(&next),
-        next_at: stray.removed_at(first_seen_at).filter(|_| *outlook != Outlook::HeldBack),
+        next_at: orphan.removed_at(first_seen_at).filter(|_| *outlook != Outlook::HeldBack),
         remedies: adopt.into_iter().chain([Remedy::Remove]).collect(),
     };
     Drifted { item, subject: Subject::Object(object.clone()) }
@@ -234,7 +234,7 @@ fn of_provider(
         | DriftKind::ObjectLost
         | DriftKind::KilledOutside
         | DriftKind::StartedOutside
-        | DriftKind::Unrecorded
+        | DriftKind::Orphan
         | DriftKind::Quarantined
         | DriftKind::Duplicate => kind.as_str(),
     };

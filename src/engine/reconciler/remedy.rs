@@ -18,7 +18,7 @@ impl Engine {
     /// returns; the removal of an object goes on after that.
     ///
     /// # Errors
-    /// [`EngineError`]; refused with [`CommandRefusal::SightOver`] where there is no such item, it
+    /// [`EngineError`]; refused with [`CommandRefusal::ObservationOutdated`] where there is no such item, it
     /// does not have this remedy, or it is not as it was shown any more.
     pub async fn remedy(
         &self,
@@ -62,7 +62,7 @@ impl Engine {
             | (Subject::Identity(_), Remedy::Remove)
             | (Subject::Nothing, Remedy::Adopt | Remedy::Remove) => return Err(over()),
         }
-        drift.settle(id);
+        drift.resolve(id);
         tracing::info!(item = %id, remedy = remedy.as_str(), %cause, "drift was decided about");
         self.sweep_soon(provider);
         Ok(item)
@@ -121,7 +121,7 @@ impl Engine {
         let core = &self.core;
         let provider = core.executor.provider(name).ok_or(EngineError::ProviderUnknown)?;
         let busy = || EngineError::ProviderBusy(name.clone());
-        let _slot = core.executor.aside(core, shown.labels.home).ok_or_else(busy)?;
+        let _slot = core.executor.lease(core, shown.labels.home).ok_or_else(busy)?;
         let known = Known::unheard_of(&shown.labels);
         let shown_alone = std::slice::from_ref(shown);
         let found = sweep::find(core, provider.as_ref(), name, &known, shown_alone);
@@ -151,14 +151,14 @@ impl Engine {
 }
 
 fn over() -> EngineError {
-    EngineError::Refused(CommandRefusal::SightOver)
+    EngineError::Refused(CommandRefusal::ObservationOutdated)
 }
 
 fn accepted(answered: Answered) -> Result<(), EngineError> {
     match answered.reply {
         Reply::Accepted => Ok(()),
         Reply::Refused(refusal) => Err(EngineError::Refused(refusal)),
-        Reply::Barred(bar) => Err(EngineError::Barred(bar)),
+        Reply::Denied(denial) => Err(EngineError::Denied(denial)),
         reply @ (Reply::Nothing
         | Reply::Ensured { .. }
         | Reply::OtherPlace

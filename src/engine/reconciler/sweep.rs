@@ -3,7 +3,7 @@
 //!
 //! The order is what makes it safe. Each home that the list nominates is read anew, and only *then*
 //! looked for; so what is told is newer than the state it is told about, and the actor takes it only
-//! where that state is still its own ([`Sight`](crate::issue::event::Sight)). A list that is stale,
+//! where that state is still its own ([`Observation`](crate::issue::event::Observation)). A list that is stale,
 //! partial or wrong can nominate too many, never decide.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,16 +14,16 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 
 use crate::issue::IssueEvent;
-use crate::issue::event::Sighted;
+use crate::issue::event::SweptObject;
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{ObjectKey, SandboxProvider};
-use crate::store::Stray;
+use crate::store::Orphan;
 use crate::types::{ExternalId, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
 
 use super::super::core::Core;
-use super::super::executor::Aside;
+use super::super::executor::Lease;
 use super::super::handle::Engine;
-use super::compare::{Finding, Known, Ours, StrayKind, Tally, compare};
+use super::compare::{Finding, Known, OrphanKind, Ours, Tally, compare};
 use super::drift::{Drifted, SweepResult, Swept};
 use super::items::{self, NotMade, Outlook};
 
@@ -118,7 +118,7 @@ async fn look(core: &Core, name: &ProviderName) -> Result<Sides, NotMade> {
             there.findings = compare(name, &there.known, &there.objects, is_deleted);
         }
     }
-    let first_seen = strays(core, name, &homes, at).await?;
+    let first_seen = orphans(core, name, &homes, at).await?;
     let mut sides = Sides {
         tally: Tally { records, objects, ..Tally::default() },
         homes,
@@ -141,11 +141,11 @@ impl Sides {
             match finding {
                 Finding::Lost => self.tally.lost += 1,
                 Finding::Down(_) | Finding::Up => {}
-                Finding::Stray(object, kind) => {
+                Finding::Orphan(object, kind) => {
                     let due = kind.removed_at(self.first_seen(object));
                     if due.is_some_and(|due| due <= self.at) {
                         self.tally.removals += 1;
-                    } else if *kind == StrayKind::FastNext {
+                    } else if *kind == OrphanKind::FastNext {
                         self.again_at = [self.again_at, due].into_iter().flatten().min();
                     }
                 }
@@ -161,7 +161,7 @@ impl Sides {
     fn items(&self, name: &ProviderName, home: &Home, outlook: &Outlook) -> Vec<Drifted> {
         let item = |finding: &Finding| {
             let first_seen_at = match finding {
-                Finding::Stray(object, _) => self.first_seen(object),
+                Finding::Orphan(object, _) => self.first_seen(object),
                 Finding::Lost | Finding::Down(_) | Finding::Up => self.at,
             };
             items::of_home(name, &home.known, finding, first_seen_at, outlook)
@@ -230,7 +230,7 @@ async fn confirm(
     if failures.load(Ordering::Relaxed) >= FAILURES_MAX {
         return give_up("too many second looks failed");
     }
-    let Some(slot) = core.executor.aside(core, home.known.home) else {
+    let Some(slot) = core.executor.lease(core, home.known.home) else {
         return give_up("a call to the provider is under way");
     };
     let late = core.clock.sleep_until(core.now().after(LOOK_TIME_MAX));
@@ -258,7 +258,7 @@ async fn look_and_tell(
     name: &ProviderName,
     sides: &Sides,
     first: &Home,
-    slot: Aside,
+    slot: Lease,
 ) -> Result<Home, String> {
     let core = &engine.core;
     let home = first.known.home;
@@ -286,13 +286,13 @@ async fn look_and_tell(
         // Gone since the list was read: it was not counted, and could be one of too many.
         return Ok(Home { known, objects, findings });
     }
-    let sighted = |object: &Ours| Sighted {
+    let swept = |object: &Ours| SweptObject {
         seen: object.seen(),
         known_deleted: deleted.contains(&object.labels.sandbox),
         first_seen_at: sides.first_seen(object),
     };
-    let sight = known.sight(name, objects.iter().map(sighted).collect());
-    let told = engine.tell(home, seed, || IssueEvent::Observed(sight.clone())).await;
+    let observation = known.observation(name, objects.iter().map(swept).collect());
+    let told = engine.tell(home, seed, || IssueEvent::Observed(observation.clone())).await;
     told.map_err(|error| error.to_string())?;
     let known = read(core, home).await.map_err(|_| "the store failed")?.unwrap_or(known);
     let findings = compare(name, &known, &objects, is_deleted);
@@ -370,28 +370,28 @@ async fn reserve(core: &Core, homes: &BTreeMap<HomeId, Home>) {
 }
 
 /// Keeps which objects are without a record, and since when, also across restarts.
-async fn strays(
+async fn orphans(
     core: &Core,
     name: &ProviderName,
     homes: &BTreeMap<HomeId, Home>,
     at: Timestamp,
 ) -> Result<HashMap<ExternalId, Timestamp>, NotMade> {
-    let stored = core.store.strays().await.map_err(unread)?;
+    let stored = core.store.orphans().await.map_err(unread)?;
     let mut first_seen: HashMap<ExternalId, Timestamp> = (stored.into_iter())
-        .filter(|stray| stray.provider == *name)
-        .map(|stray| (stray.external_id, stray.first_seen_at))
+        .filter(|orphan| orphan.provider == *name)
+        .map(|orphan| (orphan.external_id, orphan.first_seen_at))
         .collect();
     let mut new = Vec::new();
     let mut still = HashSet::new();
     for finding in homes.values().flat_map(|home| &home.findings) {
-        let Finding::Stray(object, kind) = finding else { continue };
-        if *kind == StrayKind::Deleted {
+        let Finding::Orphan(object, kind) = finding else { continue };
+        if *kind == OrphanKind::Deleted {
             continue;
         }
         still.insert(object.external_id.clone());
         if !first_seen.contains_key(&object.external_id) {
             first_seen.insert(object.external_id.clone(), at);
-            new.push(stray(name, object, at));
+            new.push(orphan(name, object, at));
         }
     }
     // A home whose call is under way says nothing about its objects now.
@@ -407,17 +407,17 @@ async fn strays(
         .collect();
     over.sort();
     if !new.is_empty() {
-        core.store.put_strays(new).await.map_err(unread)?;
+        core.store.put_orphans(new).await.map_err(unread)?;
     }
     if !over.is_empty() {
-        core.store.remove_strays(&over).await.map_err(unread)?;
+        core.store.remove_orphans(&over).await.map_err(unread)?;
     }
     Ok(first_seen)
 }
 
-fn stray(name: &ProviderName, object: &Ours, at: Timestamp) -> Stray {
+fn orphan(name: &ProviderName, object: &Ours, at: Timestamp) -> Orphan {
     let Ours { external_id, name: object_name, labels, .. } = object.clone();
-    Stray {
+    Orphan {
         provider: name.clone(),
         external_id,
         object_name,

@@ -66,7 +66,7 @@ pub struct Ledger {
     /// Homes whose issue turned out to be in another repository, or in one of another name.
     pub moved: BTreeSet<HomeId>,
     /// When homes gave way to another one.
-    pub united_ms: Vec<u64>,
+    pub merged_ms: Vec<u64>,
     /// When something failed to be written that is no step of an issue.
     writes_failed_ms: Vec<u64>,
     /// When it was last durable of a home that nobody asks for its sandbox.
@@ -123,7 +123,7 @@ impl Inner {
         let ledger = &self.ledger;
         let ended = count(&ledger.actors_ended_ms);
         if why == ENDED_TWICE {
-            ended + count(&ledger.united_ms) >= 2
+            ended + count(&ledger.merged_ms) >= 2
         } else {
             ended + count(&ledger.writes_failed_ms) >= 1
         }
@@ -336,7 +336,7 @@ impl Inner {
         let takes = takes.map(|record| (record.id.clone(), record.attempt));
         // It waited behind another call while its record was given up by force.
         let is_late = op.sandbox().is_some_and(|sandbox| self.is_given_up(sandbox));
-        if !asked && !beside && !is_late && !self.is_hurried(issue, op) {
+        if !asked && !beside && !is_late && !self.is_fast_create(issue, op) {
             self.violate(home, format!("asked before it was durable: {}", op.describe()));
         }
         takes
@@ -344,7 +344,7 @@ impl Inner {
 
     /// In fast mode a create is asked for while its record is being written, and undone where that
     /// is not written in time.
-    fn is_hurried(&self, issue: Option<&Issue>, op: &Op) -> bool {
+    fn is_fast_create(&self, issue: Option<&Issue>, op: &Op) -> bool {
         match op {
             Op::Create(spec) => {
                 let last = issue.map_or_else(Generation::default, |issue| issue.generation);

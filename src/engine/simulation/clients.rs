@@ -11,7 +11,7 @@ use super::github::Told;
 use super::world::Inner;
 use crate::engine::actor::Message;
 use crate::engine::{EngineError, EnsureIssue, SandboxRef, WaitFor};
-use crate::issue::event::{Answer, Done, Sight, Trouble};
+use crate::issue::event::{Answer, CallError, Done, Observation};
 use crate::issue::{Command, IssueEvent};
 use crate::types::{Attempt, HomeId, Mode, Outcome, Phase, Sandbox, TemplateName};
 
@@ -70,8 +70,8 @@ impl Server {
         let ask = async move {
             life.pause().await;
             match what {
-                Told::Issue(nudge) => engine.deliver(&account(), *nudge).await,
-                Told::Around(fan_out) => engine.deliver_around(*fan_out).await,
+                Told::Issue(issue_delivery) => engine.deliver(&account(), *issue_delivery).await,
+                Told::ScopeEvent(fan_out) => engine.deliver_scope_event(*fan_out).await,
             }
         };
         self.client(ask, move |inner, answer| {
@@ -88,7 +88,7 @@ impl Server {
             let any = inner.chance.between(1, inner.weather.issues);
             let number = number.unwrap_or(any);
             let template = inner.chance.permille(200).then(|| TemplateName::trusted("other"));
-            let words = !inner.weather.arounds;
+            let words = !inner.weather.scope_events;
             let issue = inner.github.key(&mut inner.chance, number, words);
             inner.note(None, || format!("ensure {issue:?}"));
             let mode = inner.chance.permille(inner.weather.fast).then_some(Mode::Fast);
@@ -223,11 +223,11 @@ impl Server {
             let (home, sandbox, newest) = inner.chance.pick(&all).clone();
             let attempt = Attempt(u32::try_from(inner.chance.below(newest.into())).ok()? + 1);
             let result = match inner.chance.below(5) {
-                0 => Ok(Done::Seen(Vec::new())),
+                0 => Ok(Done::Found(Vec::new())),
                 1 => Ok(Done::Down),
                 2 => Ok(Done::Removing),
-                3 => Err(Trouble::Absent),
-                _ => Err(Trouble::Broken("long ago".into())),
+                3 => Err(CallError::Absent),
+                _ => Err(CallError::Broken("long ago".into())),
             };
             inner.note(Some(home), || format!("a stale answer to attempt {}", attempt.0));
             Some((home, Answer { sandbox, attempt, result }))
@@ -243,25 +243,27 @@ impl Server {
             let stale = |issue: &crate::issue::Issue| {
                 let record = issue.state.record()?;
                 let attempt = Attempt(record.attempt.0.checked_sub(1)?);
-                let sight = Sight {
+                let observation = Observation {
                     provider: record.template.provider.clone(),
                     generation: issue.generation,
                     attempt,
                     phase: issue.state.phase(),
                     objects: Vec::new(),
                 };
-                Some((issue.home, sight))
+                Some((issue.home, observation))
             };
             let all: Vec<_> = inner.rows.issues.values().filter_map(stale).collect();
             if all.is_empty() {
                 return None;
             }
-            let (home, sight) = inner.chance.pick(&all).clone();
-            inner.note(Some(home), || format!("a stale sight, before attempt {}", sight.attempt.0));
-            Some((home, sight))
+            let (home, observation) = inner.chance.pick(&all).clone();
+            inner.note(Some(home), || {
+                format!("a stale sight, before attempt {}", observation.attempt.0)
+            });
+            Some((home, observation))
         });
-        let Some((home, sight)) = stale else { return };
-        self.tell(home, IssueEvent::Observed(sight));
+        let Some((home, observation)) = stale else { return };
+        self.tell(home, IssueEvent::Observed(observation));
     }
 
     fn tell(&self, home: HomeId, event: IssueEvent) {

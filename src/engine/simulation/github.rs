@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use super::around::SimRepository;
 use super::chance::Chance;
+use super::scope_event::SimRepository;
 use super::world::Inner;
 use crate::engine::IssueKey;
 use crate::issue::event::{Effect, News, TriggerKind};
-use crate::issue::{FanOut, Nudge};
+use crate::issue::{FanOut, IssueDelivery};
 use crate::types::{DeliveryId, IssueId, IssueNumber, Repository, Timestamp};
 
 /// The ids of the world's issues begin behind this, so that none is also a number.
@@ -57,15 +57,15 @@ pub struct SimDelivery {
 /// What a delivery tells of.
 #[derive(Clone)]
 pub enum Told {
-    Issue(Box<Nudge>),
-    Around(Box<FanOut>),
+    Issue(Box<IssueDelivery>),
+    ScopeEvent(Box<FanOut>),
 }
 
 impl SimDelivery {
     pub fn guid(&self) -> &DeliveryId {
         match &self.what {
-            Told::Issue(nudge) => &nudge.delivery,
-            Told::Around(fan_out) => &fan_out.delivery,
+            Told::Issue(issue_delivery) => &issue_delivery.delivery,
+            Told::ScopeEvent(fan_out) => &fan_out.delivery,
         }
     }
 }
@@ -147,8 +147,8 @@ impl GitHub {
 impl Inner {
     /// Something happens on GitHub; the numbers of the deliveries that tell of it.
     pub fn github_acts(&mut self) -> Vec<usize> {
-        if self.weather.arounds && self.chance.permille(150) {
-            return self.happens_around();
+        if self.weather.scope_events && self.chance.permille(150) {
+            return self.happens_in_scope();
         }
         let count = self.github.issues.len() as u64;
         let at = usize::try_from(self.chance.below(count)).expect("an index");
@@ -219,7 +219,7 @@ impl Inner {
     }
 
     fn tells(&mut self, news: &News, action: &str, effect: Effect) -> usize {
-        let nudge = Nudge {
+        let issue_delivery = IssueDelivery {
             delivery: self.fresh_guid(),
             received_at: self.now(),
             event: "issues".into(),
@@ -227,10 +227,10 @@ impl Inner {
             news: news.clone(),
             formerly: None,
             comment: None,
-            installation: self.weather.arounds.then_some(INSTALLATION),
+            installation: self.weather.scope_events.then_some(INSTALLATION),
             effect,
         };
-        self.sends(Told::Issue(Box::new(nudge)))
+        self.sends(Told::Issue(Box::new(issue_delivery)))
     }
 
     pub fn fresh_guid(&mut self) -> DeliveryId {
@@ -240,8 +240,9 @@ impl Inner {
     /// A delivery is on its way; its number.
     pub fn sends(&mut self, what: Told) -> usize {
         self.note(None, || match &what {
-            Told::Issue(nudge) => {
-                let Nudge { delivery, action, news, formerly, .. } = nudge.as_ref();
+            Told::Issue(issue_delivery) => {
+                let IssueDelivery { delivery, action, news, formerly, .. } =
+                    issue_delivery.as_ref();
                 let formerly = formerly.as_ref().map_or_else(String::new, |name| {
                     format!(", formerly {}#{}", name.repository, name.number)
                 });
@@ -250,7 +251,7 @@ impl Inner {
                     "GitHub: {repository}#{number} {action} ({delivery}, as of {as_of}){formerly}"
                 )
             }
-            Told::Around(fan_out) => {
+            Told::ScopeEvent(fan_out) => {
                 format!("GitHub: {:?}: {:?} ({})", fan_out.scope, fan_out.news, fan_out.delivery)
             }
         });
@@ -264,8 +265,8 @@ impl Inner {
         it.acknowledged = true;
         let (guid, what) = (it.guid().clone(), it.what.clone());
         self.check_acknowledged(&guid);
-        if let Told::Issue(nudge) = what {
-            self.transfer_is_told(&nudge);
+        if let Told::Issue(issue_delivery) = what {
+            self.transfer_is_told(&issue_delivery);
         }
     }
 

@@ -80,7 +80,7 @@ impl Inner {
     pub fn check_admission(&mut self, before: Option<&Issue>, after: &Issue, is_told: bool) {
         let was = before.and_then(|issue| issue.state.record()).map(|record| &record.id);
         let Some(record) = after.state.record() else {
-            return self.check_wish(before, after, is_told);
+            return self.check_pending_start(before, after, is_told);
         };
         let is_new = was != Some(&record.id);
         let resumes = before.and_then(|issue| issue.state.phase()) == Some(Phase::Stopped)
@@ -88,7 +88,7 @@ impl Inner {
         if (is_new || resumes) && self.is_held(after, record.phase_since) {
             self.violate(Some(after.home), "it begins although it is held");
         }
-        self.check_wish(before, after, is_told);
+        self.check_pending_start(before, after, is_told);
     }
 
     fn is_held(&self, issue: &Issue, began: Timestamp) -> bool {
@@ -102,8 +102,9 @@ impl Inner {
         })
     }
 
-    fn check_wish(&mut self, before: Option<&Issue>, after: &Issue, is_told: bool) {
-        let ended = before.is_some_and(|issue| issue.wish.is_some()) && after.wish.is_none();
+    fn check_pending_start(&mut self, before: Option<&Issue>, after: &Issue, is_told: bool) {
+        let ended = before.is_some_and(|issue| issue.pending_start.is_some())
+            && after.pending_start.is_none();
         let is_idle = matches!(after.state, IssueState::Absent | IssueState::Stopped { .. });
         let is_closed = |issue: &Issue| issue.facts.open.as_ref().is_some_and(|open| !open.value);
         // Also by what another home knew that gave way to this one.
@@ -120,7 +121,7 @@ impl Inner {
     /// A wish that waits although nothing forbids it, once all is released.
     pub fn waits_for_nothing(&self) -> Option<HomeId> {
         let waits = |issue: &&Issue| {
-            issue.wish.is_some() && (issue.state.phase().is_some() || self.has_room(issue))
+            issue.pending_start.is_some() && (issue.state.phase().is_some() || self.has_room(issue))
         };
         self.rows.issues.values().find(waits).map(|issue| issue.home)
     }

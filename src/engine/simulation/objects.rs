@@ -106,13 +106,13 @@ impl Inner {
         let number = self.fresh();
         let now = self.now();
         let deadline = deadline.unwrap_or(now.after(LOOK_TIME_MAX));
-        let settle = match op {
+        let late_effect_window = match op {
             Op::Find(_) => Duration::ZERO,
             Op::Create(_) | Op::Start(_) | Op::Stop(_) | Op::Delete(_) => {
-                self.clouds[cloud].rules.settle
+                self.clouds[cloud].rules.late_effect_window
             }
         };
-        let until = deadline.after(settle);
+        let until = deadline.after(late_effect_window);
         let home = self.home_of(&op);
         let asked_by = self.check_call(number, home, cloud, &op);
         self.check_asked_of_impostor(cloud, &op.describe());

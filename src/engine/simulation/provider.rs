@@ -143,8 +143,9 @@ impl SandboxProvider for SimProvider {
         let rules = self.life.world().with(|inner| inner.clouds[self.cloud].rules);
         let uniqueness =
             if rules.names_enforced { Uniqueness::EnforcedNames } else { Uniqueness::None };
-        let (settle, dies_with_server) = (rules.settle, rules.dies_with_server);
-        Traits { uniqueness, settle, dies_with_server }
+        let (late_effect_window, dies_with_server) =
+            (rules.late_effect_window, rules.dies_with_server);
+        Traits { uniqueness, late_effect_window, dies_with_server }
     }
 
     async fn health(&self) -> Health {

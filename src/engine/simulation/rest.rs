@@ -158,7 +158,7 @@ impl Inner {
                 self.violate(Some(labels.home), what);
             }
         }
-        self.check_all_united();
+        self.check_all_merged();
         self.check_quotas();
         if !self.weather.outsiders {
             self.check_present();
@@ -197,9 +197,11 @@ impl Inner {
                 true
             } else if !truth.open {
                 !up
-            } else if truth.labelled && !self.weather.arounds {
+            } else if truth.labelled && !self.weather.scope_events {
                 // It has one, or waits for a place.
-                issue.generation == Generation(0) || phase.is_some() || issue.wish.is_some()
+                issue.generation == Generation(0)
+                    || phase.is_some()
+                    || issue.pending_start.is_some()
             } else {
                 true
             };

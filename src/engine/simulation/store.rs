@@ -17,8 +17,9 @@ use tokio::sync::oneshot;
 use super::world::{Effect, Inner, Life};
 use crate::issue::{FanOut, Issue, Scope};
 use crate::store::{
-    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk, Page,
-    PageAsk, PendingRow, PruneAsk, SandboxFilter, Store, StoreError, Stray, WishRow, Write,
+    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk,
+    Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError,
+    Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
@@ -292,8 +293,8 @@ impl Store for SimStore {
         self.read(|inner| inner.rows.homes(scope, after, limit)).await
     }
 
-    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError> {
-        self.read(|inner| inner.rows.wishes(limit)).await
+    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError> {
+        self.read(|inner| inner.rows.pending_starts(limit)).await
     }
 
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {
@@ -308,8 +309,8 @@ impl Store for SimStore {
         self.read(|inner| inner.rows.holds.clone()).await
     }
 
-    async fn strays(&self) -> Result<Vec<Stray>, StoreError> {
-        self.read(|inner| inner.rows.strays()).await
+    async fn orphans(&self) -> Result<Vec<Orphan>, StoreError> {
+        self.read(|inner| inner.rows.orphans()).await
     }
 
     async fn identities(&self) -> Result<Vec<(ProviderName, String)>, StoreError> {
@@ -339,11 +340,11 @@ impl Store for SimStore {
         applied: bool,
         reason: String,
     ) -> Result<(), CommitError> {
-        let settle = |inner: &mut Inner| {
-            inner.rows.settle(id, DeliveryState::Done, applied, reason);
+        let finish_delivery = |inner: &mut Inner| {
+            inner.rows.finish_delivery(id, DeliveryState::Done, applied, reason);
             inner.fan_out_ends(id);
         };
-        self.write(settle).await
+        self.write(finish_delivery).await
     }
 
     async fn fail_pending(&self, id: &DeliveryId, error: String) -> Result<(), CommitError> {
@@ -362,12 +363,12 @@ impl Store for SimStore {
         self.write(|inner| inner.rows.remove_hold(scope)).await
     }
 
-    async fn put_strays(&self, strays: Vec<Stray>) -> Result<(), CommitError> {
-        self.write(|inner| inner.rows.put_strays(strays)).await
+    async fn put_orphans(&self, orphans: Vec<Orphan>) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.put_orphans(orphans)).await
     }
 
-    async fn remove_strays(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
-        self.write(|inner| inner.rows.remove_strays(keys)).await
+    async fn remove_orphans(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.remove_orphans(keys)).await
     }
 
     async fn put_identity(

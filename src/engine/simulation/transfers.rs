@@ -5,7 +5,7 @@ use super::github::Told;
 use super::github::{MOVED, SimName};
 use super::world::Inner;
 use crate::issue::event::{Effect, IssueName};
-use crate::issue::{Issue, IssueState, Nudge};
+use crate::issue::{Issue, IssueDelivery, IssueState};
 use crate::types::{Alias, HomeId, IssueId, IssueNumber};
 
 use super::driver::account;
@@ -42,7 +42,7 @@ impl Inner {
         };
         let mut sent = Vec::new();
         for action in sides {
-            let nudge = Nudge {
+            let issue_delivery = IssueDelivery {
                 delivery: self.fresh_guid(),
                 received_at: self.now(),
                 event: "issues".into(),
@@ -53,24 +53,24 @@ impl Inner {
                 installation: None,
                 effect: Effect::Update,
             };
-            sent.push(self.sends(Told::Issue(Box::new(nudge))));
+            sent.push(self.sends(Told::Issue(Box::new(issue_delivery))));
         }
         sent
     }
 
     /// The server said that it has this delivery. If it is of a transfer, all four names are one
     /// home's from now on.
-    pub fn transfer_is_told(&mut self, nudge: &Nudge) {
-        let Some(formerly) = &nudge.formerly else { return };
-        self.check_united(nudge);
+    pub fn transfer_is_told(&mut self, issue_delivery: &IssueDelivery) {
+        let Some(formerly) = &issue_delivery.formerly else { return };
+        self.check_merged(issue_delivery);
         let told = self.github.issues.iter_mut().flat_map(|issue| &mut issue.names);
         let after = told.filter(|name| IssueId::from_github(name.id - MOVED) == formerly.issue_id);
         after.for_each(|name| name.is_told = true);
     }
 
-    fn check_united(&mut self, nudge: &Nudge) {
-        let Some(formerly) = &nudge.formerly else { return };
-        let news = &nudge.news;
+    fn check_merged(&mut self, issue_delivery: &IssueDelivery) {
+        let Some(formerly) = &issue_delivery.formerly else { return };
+        let news = &issue_delivery.news;
         let names = [
             Alias::Issue(news.issue_id.clone()),
             Alias::Numbered(news.repository.clone(), news.number),
@@ -80,19 +80,22 @@ impl Inner {
         let homes = names.map(|name| self.rows.resolve(&account(), &name));
         let first = homes.iter().flatten().next().copied();
         if first.is_none() || homes.iter().any(|home| *home != first) {
-            let what = format!("{} told that its names are one issue's: {homes:?}", nudge.delivery);
+            let what = format!(
+                "{} told that its names are one issue's: {homes:?}",
+                issue_delivery.delivery
+            );
             self.violate(first, what);
         }
     }
 
     /// At rest all that was told of transfers is still so.
-    pub fn check_all_united(&mut self) {
+    pub fn check_all_merged(&mut self) {
         let told = self.github.deliveries.iter().filter_map(|delivery| match &delivery.what {
-            Told::Issue(nudge) => Some(nudge.clone()),
-            Told::Around(_) => None,
+            Told::Issue(issue_delivery) => Some(issue_delivery.clone()),
+            Told::ScopeEvent(_) => None,
         });
-        for nudge in told.collect::<Vec<_>>() {
-            self.check_united(&nudge);
+        for issue_delivery in told.collect::<Vec<_>>() {
+            self.check_merged(&issue_delivery);
         }
     }
 
@@ -108,7 +111,7 @@ impl Inner {
         if after.merged_into.is_some() {
             let now = self.elapsed_ms();
             if before.is_some_and(|issue| issue.merged_into.is_none()) {
-                self.ledger.united_ms.push(now);
+                self.ledger.merged_ms.push(now);
             }
             match after.state {
                 IssueState::Absent | IssueState::Deleting { next: None, .. } => {}

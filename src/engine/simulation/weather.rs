@@ -78,7 +78,7 @@ pub struct Weather {
     /// How many creates a provider is asked for at once; 0 is as many as come.
     pub creates_in_flight: u64,
     /// Things happen to repositories and to the installation.
-    pub arounds: bool,
+    pub scope_events: bool,
 }
 
 /// What one provider is like.
@@ -94,7 +94,7 @@ impl Weather {
             name: ProviderName::trusted(name),
             rules: ProviderRules {
                 names_enforced: chance.permille(450),
-                settle: Duration::from_millis(chance.between(0, 20_000)),
+                late_effect_window: Duration::from_millis(chance.between(0, 20_000)),
                 dies_with_server: chance.permille(200),
             },
         });
@@ -139,7 +139,7 @@ impl Weather {
             providers: providers.into(),
             force: false,
             transfers: false,
-            arounds: false,
+            scope_events: false,
             hasty: false,
             impostors: false,
             creates_in_flight: 0,
@@ -169,7 +169,7 @@ impl Weather {
         }
         weather.impostors = !forgetful && chance.permille(200);
         weather.creates_in_flight = *chance.pick(&[0, 0, 0, 1, 2]);
-        weather.arounds = !forgetful && chance.permille(200);
+        weather.scope_events = !forgetful && chance.permille(200);
         weather
     }
 
@@ -210,7 +210,7 @@ impl Weather {
     /// The longest that a phase may last in which something is under way, as long as nothing
     /// disturbs: every try with all the time it may take, then the same for what they left.
     pub fn phase_time_max(&self) -> Duration {
-        let settle = self.providers.iter().map(|provider| provider.rules.settle).max();
+        let settle = self.providers.iter().map(|provider| provider.rules.late_effect_window).max();
         let travel = Duration::from_secs(20);
         let round = self.step.timeout
             + LOOK_TIME_MAX * 2

@@ -13,12 +13,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::around::FanOuts;
 use super::chance::Chance;
 use super::checks::Ledger;
 use super::github::GitHub;
 use super::objects::Call;
 use super::provider::Cloud;
+use super::scope_event::FanOuts;
 use super::store::Writer;
 use super::time::BEGIN;
 use super::weather::Weather;

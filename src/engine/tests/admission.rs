@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::serial::{nudge, running};
+use super::serial::{issue_delivery, running};
 use super::{Bench, Setting, account, ensure, eventually, named};
 use crate::engine::{DeliveredStatus, EngineError, Quotas, WaitFor};
-use crate::issue::{Around, BarKind, Command, FanOut, Nudge, Scope};
+use crate::issue::{Command, DenialKind, FanOut, IssueDelivery, Scope, ScopeEvent};
 use crate::store::Store;
 use crate::types::{Cause, DeliveryId, HoldScope, IssueId, Phase, Repository, Timestamp};
 
@@ -20,9 +20,9 @@ async fn with(quotas: Quotas) -> Bench {
     Bench::with(Arc::default(), Arc::default(), setting).await
 }
 
-fn kind<T>(result: &Result<T, EngineError>) -> Option<BarKind> {
+fn kind<T>(result: &Result<T, EngineError>) -> Option<DenialKind> {
     match result {
-        Err(EngineError::Barred(bar)) => Some(bar.kind),
+        Err(EngineError::Denied(denial)) => Some(denial.kind),
         Ok(_) | Err(_) => None,
     }
 }
@@ -57,7 +57,7 @@ async fn of_many_at_once_as_many_get_a_sandbox_as_there_are_places() {
     let asks: Vec<String> = (1..=20).map(|n| n.to_string()).collect();
     let calls =
         join_all(asks.iter().map(|issue| bench.engine.ensure(&account, ensure(issue)))).await;
-    let refused = calls.iter().filter(|call| kind(call) == Some(BarKind::Quota)).count();
+    let refused = calls.iter().filter(|call| kind(call) == Some(DenialKind::Quota)).count();
     assert_eq!((calls.iter().filter(|call| call.is_ok()).count(), refused), (2, 18));
     assert!(bench.provider.count("create") <= 2);
 }
@@ -69,14 +69,14 @@ async fn a_deliverys_wish_waits_for_a_place_and_gets_it() {
         bench.engine.ensure(&account(), ensure(issue)).await.expect("there is room");
         running(&bench, issue).await;
     }
-    let told = bench.engine.deliver(&account(), nudge("third", 3)).await.expect("durable");
+    let told = bench.engine.deliver(&account(), issue_delivery("third", 3)).await.expect("durable");
     assert_eq!(told.status, DeliveredStatus::Accepted);
     assert!(told.reason.contains("quota.live"), "{}", told.reason);
     assert_eq!(bench.provider.count("create"), 2);
     delete(&bench, "1").await;
     granted(&bench, "3").await;
     let refused = bench.engine.ensure(&account(), ensure("4")).await;
-    assert_eq!(kind(&refused), Some(BarKind::Quota), "the place is taken again");
+    assert_eq!(kind(&refused), Some(DenialKind::Quota), "the place is taken again");
 }
 
 #[actix::test]
@@ -88,9 +88,9 @@ async fn a_hold_stops_what_would_begin_until_it_is_released_also_over_a_restart(
     let scope = HoldScope::Server;
     let held = engine.hold(&account(), scope.clone(), "repairs".into(), "me".into()).await;
     held.expect("durable");
-    assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(BarKind::Held));
+    assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(DenialKind::Held));
     engine.ensure(&account(), ensure("1")).await.expect("what runs is given");
-    let told = engine.deliver(&account(), nudge("held", 3)).await.expect("durable");
+    let told = engine.deliver(&account(), issue_delivery("held", 3)).await.expect("durable");
     assert!(told.reason.contains("repairs"), "{}", told.reason);
     assert_eq!(bench.provider.count("create"), 1);
 
@@ -98,7 +98,7 @@ async fn a_hold_stops_what_would_begin_until_it_is_released_also_over_a_restart(
     let bench = Bench::on(store, provider).await;
     let engine = &bench.engine;
     assert_eq!(engine.holds().len(), 1, "a hold survives");
-    assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(BarKind::Held));
+    assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(DenialKind::Held));
     assert!(engine.release(&scope).await.expect("durable"));
     assert!(!engine.release(&scope).await.expect("nothing to release"), "once");
     granted(&bench, "3").await;
@@ -122,10 +122,10 @@ async fn where_the_provider_has_no_room_nothing_begins_and_all_else_goes_on() {
     bench.provider.short_of(Some("the disk is nearly full"));
     for issue in ["2", "3"] {
         let refused = engine.ensure(&account(), ensure(issue)).await;
-        assert_eq!(kind(&refused), Some(BarKind::NoRoom), "{issue}");
+        assert_eq!(kind(&refused), Some(DenialKind::NoRoom), "{issue}");
     }
     engine.ensure(&account(), ensure("1")).await.expect("what runs is given");
-    let told = engine.deliver(&account(), nudge("waits", 4)).await.expect("durable");
+    let told = engine.deliver(&account(), issue_delivery("waits", 4)).await.expect("durable");
     assert!(told.reason.contains("the disk is nearly full"), "{}", told.reason);
     delete(&bench, "1").await;
     assert_eq!(bench.provider.count("create"), 2);
@@ -148,7 +148,7 @@ async fn holds_of_a_repository_and_of_an_issue_leave_others_alone() {
     let of_repository = HoldScope::Repository(Repository::trusted("Octo/Hello"));
     for (scope, issue) in [(of_issue, 5), (of_repository, 6)] {
         engine.hold(&account(), scope.clone(), String::new(), "me".into()).await.expect("durable");
-        let told = engine.deliver(&account(), nudge(&format!("{issue}"), issue)).await;
+        let told = engine.deliver(&account(), issue_delivery(&format!("{issue}"), issue)).await;
         assert!(told.expect("durable").reason.contains("is held by me"));
         engine.ensure(&account(), ensure("99")).await.expect("of no repository");
         engine.release(&scope).await.expect("durable");
@@ -156,25 +156,25 @@ async fn holds_of_a_repository_and_of_an_issue_leave_others_alone() {
     }
 }
 
-/// The same issue as [`nudge`] tells of, in the repository's other name.
-fn renamed_since(guid: &str, issue: u64) -> Nudge {
-    let mut nudge = nudge(guid, issue);
-    nudge.news.repository = Repository::trusted("octo/renamed");
-    nudge.news.as_of = nudge.news.as_of.after(Duration::from_secs(60));
-    nudge
+/// The same issue as [`issue_delivery`] tells of, in the repository's other name.
+fn renamed_since(guid: &str, issue: u64) -> IssueDelivery {
+    let mut issue_delivery = issue_delivery(guid, issue);
+    issue_delivery.news.repository = Repository::trusted("octo/renamed");
+    issue_delivery.news.as_of = issue_delivery.news.as_of.after(Duration::from_secs(60));
+    issue_delivery
 }
 
 #[actix::test]
 async fn a_repository_stays_held_under_a_new_name_also_over_a_restart() {
-    let held = nudge("held", 5).news.repository;
+    let held = issue_delivery("held", 5).news.repository;
     for by_fan_out in [true, false] {
         let bench = with(Quotas::default()).await;
         let engine = &bench.engine;
         let scope = HoldScope::Repository(held.clone());
         engine.hold(&account(), scope, "repairs".into(), "me".into()).await.expect("durable");
-        engine.deliver(&account(), nudge("held", 5)).await.expect("durable");
+        engine.deliver(&account(), issue_delivery("held", 5)).await.expect("durable");
         if by_fan_out {
-            engine.deliver_around(renaming(&held)).await.expect("durable");
+            engine.deliver_scope_event(renaming(&held)).await.expect("durable");
         } else {
             engine.deliver(&account(), renamed_since("later", 5)).await.expect("durable");
         }
@@ -195,10 +195,10 @@ async fn a_repository_stays_held_under_a_new_name_also_over_a_restart() {
 }
 
 fn renaming(formerly: &Repository) -> FanOut {
-    let news = Around::Renamed {
+    let news = ScopeEvent::Renamed {
         repository: Repository::trusted("octo/renamed"),
         formerly: Some(formerly.clone()),
-        as_of: nudge("any", 5).news.as_of,
+        as_of: issue_delivery("any", 5).news.as_of,
     };
     FanOut {
         delivery: DeliveryId::trusted("renamed"),
@@ -222,7 +222,7 @@ async fn a_stopped_sandbox_keeps_its_place_and_starts_again() {
     let until = WaitFor::Phase(Phase::Stopped);
     let limit = Duration::from_secs(10);
     bench.engine.wait(&account(), &named("1"), until, limit).await.expect("it is known");
-    assert_eq!(kind(&bench.engine.ensure(&account(), ensure("2")).await), Some(BarKind::Quota));
+    assert_eq!(kind(&bench.engine.ensure(&account(), ensure("2")).await), Some(DenialKind::Quota));
     bench.engine.ensure(&account(), ensure("1")).await.expect("its own place");
     running(&bench, "1").await;
 }

@@ -112,7 +112,7 @@ async fn a_call_that_waited_too_long_is_not_made() {
 async fn what_no_record_knows_is_put_away_and_never_beside_a_call() {
     let bench = Bench::new().await;
     let core = bench.engine.core_arc();
-    let stray = bench.provider.put("stray", "unknown");
+    let orphan = bench.provider.put("stray", "unknown");
     let cleanup = |action| Cleanup {
         provider: ProviderName::trusted("held"),
         external_id: ExternalId::trusted("stray"),
@@ -133,7 +133,7 @@ async fn what_no_record_knows_is_put_away_and_never_beside_a_call() {
     };
     begins(CleanupAction::Stop).await;
     eventually("it is taken down", async || core.executor.cleanup_counts().stopped == 1).await;
-    assert!(bench.provider.has(&stray), "only taken down");
+    assert!(bench.provider.has(&orphan), "only taken down");
     bench.provider.hold();
     begins(CleanupAction::Remove).await;
     eventually("its removal is asked", async || bench.provider.count("delete") == 1).await;
@@ -143,7 +143,7 @@ async fn what_no_record_knows_is_put_away_and_never_beside_a_call() {
     assert_eq!(bench.provider.count("stop"), stops, "a lifecycle call waits for the removal");
     bench.provider.release();
     settled(&bench, Phase::Stopped).await;
-    assert!(!bench.provider.has(&stray));
+    assert!(!bench.provider.has(&orphan));
     assert_eq!(bench.provider.objects(), 1, "the recorded one is untouched");
     // Removed already: that is what was wanted.
     begins(CleanupAction::Remove).await;

@@ -8,9 +8,9 @@ use futures_util::FutureExt;
 
 use super::executor::call;
 use super::{Bench, SetForward, Setting, account, ensure, eventually};
-use crate::engine::executor::hurry::{OnItsWay, RECORD_TIME_MAX, hurried};
+use crate::engine::executor::fast_create::{PendingRecord, RECORD_TIME_MAX, fast_create};
 use crate::engine::{EngineError, EnsureIssue, IssueKey};
-use crate::issue::event::Trouble;
+use crate::issue::event::CallError;
 use crate::issue::{ProviderCall, Verb};
 use crate::store::CommitError;
 use crate::types::{Alias, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, Repository};
@@ -49,8 +49,8 @@ async fn the_provider_is_asked_beside_the_record_and_the_answer_waits_for_both()
             "store" => bench.store.release(),
             _ => bench.provider.release(),
         }
-        let early = tokio::time::timeout(Duration::from_millis(50), &mut answer).await;
-        assert!(early.is_err(), "answered after the {first} alone: {early:?}");
+        let is_fast_create = tokio::time::timeout(Duration::from_millis(50), &mut answer).await;
+        assert!(is_fast_create.is_err(), "answered after the {first} alone: {is_fast_create:?}");
         bench.store.release();
         bench.provider.release();
         let ensured = answer.await.expect("no panic").expect("it is answered");
@@ -134,7 +134,7 @@ async fn what_nobody_asks_for_again_is_destroyed_too_and_its_name_is_free() {
 async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_is_told() {
     let bench = Bench::new().await;
     let core = bench.engine.core_arc();
-    let record = OnItsWay {
+    let record = PendingRecord {
         end: futures_util::future::pending().boxed().shared(),
         by: core.now(),
         account: account(),
@@ -142,8 +142,8 @@ async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_is_told() {
         too_slow: tokio::sync::oneshot::channel().0,
     };
     let create = ProviderCall { verb: Verb::Create, ..call("slow", 1) };
-    let told = hurried(&core, HomeId(1), create, record).await;
-    assert!(matches!(told, Some(Err(Trouble::Broken(_)))), "{told:?}");
+    let told = fast_create(&core, HomeId(1), create, record).await;
+    assert!(matches!(told, Some(Err(CallError::Broken(_)))), "{told:?}");
     assert_eq!((bench.provider.count("create"), bench.provider.objects()), (1, 0));
 }
 
@@ -176,21 +176,24 @@ async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
     let look = async |id: &str| {
         core.directory.look(&core, &account(), &key(id), None).await.expect("a look").0
     };
-    let is_certain = |id: &str, names| {
+    let is_identity_known = |id: &str, names| {
         let place =
             core.directory.place(&core, &account(), &key(id), None, names).expect("a place");
         assert!(place.activation.brand_new, "{id}");
-        (place.home, place.activation.certain)
+        (place.home, place.activation.identity_known)
     };
-    let (first, certain) = is_certain("1", look("1").await);
-    assert!(certain, "nothing happened meanwhile");
+    let (first, identity_known) = is_identity_known("1", look("1").await);
+    assert!(identity_known, "nothing happened meanwhile");
     let names = look("2").await;
     let alias = [Alias::Issue(IssueId::parse("1").expect("valid"))];
-    core.directory.settled(&account(), first, &alias);
-    assert!(!is_certain("2", names).1, "a name left between look and place");
-    assert!(is_certain("3", look("3").await).1);
-    core.directory.came_to_nothing(core.now(), &account(), first, &alias);
-    assert!(!is_certain("4", look("4").await).1, "somebody may still claim the name that left");
+    core.directory.confirm(&account(), first, &alias);
+    assert!(!is_identity_known("2", names).1, "a name left between look and place");
+    assert!(is_identity_known("3", look("3").await).1);
+    core.directory.abandon(core.now(), &account(), first, &alias);
+    assert!(
+        !is_identity_known("4", look("4").await).1,
+        "somebody may still claim the name that left"
+    );
 }
 
 #[actix::test]

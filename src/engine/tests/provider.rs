@@ -202,7 +202,7 @@ impl SandboxProvider for HeldProvider {
     fn traits(&self) -> Traits {
         Traits {
             uniqueness: Uniqueness::EnforcedNames,
-            settle: Duration::ZERO,
+            late_effect_window: Duration::ZERO,
             dies_with_server: false,
         }
     }

@@ -238,9 +238,9 @@ async fn an_issue_that_cannot_be_stored_is_taken_up_more_and_more_seldom() {
     let home = bench.store.issue(1).expect("it is stored").home;
     bench.store.break_home(Some(home));
     bench.provider.release();
-    let restless = &bench.engine.core().restless;
-    eventually("its actors end", async || restless.len() == 1).await;
+    let restart_backoff = &bench.engine.core().restart_backoff;
+    eventually("its actors end", async || restart_backoff.len() == 1).await;
     bench.store.break_home(None);
     bench.until_running("1").await;
-    eventually("it rests", async || restless.len() == 0).await;
+    eventually("it rests", async || restart_backoff.len() == 0).await;
 }

@@ -10,10 +10,10 @@ use crate::clock::{Clock, SystemClock};
 use crate::engine::{BreakerState, DriftKind, EngineError, EnsureIssue, Remedy, WaitFor};
 use crate::issue::Command;
 use crate::issue::commit::CommandRefusal;
-use crate::issue::event::{FAST_UNRECORDED_MAX, QUARANTINE};
+use crate::issue::event::{FAST_ORPHAN_MAX, QUARANTINE};
 use crate::issue::state::Step;
 use crate::sandbox::{Labels, Object};
-use crate::store::{Store, Stray};
+use crate::store::{Orphan, Store};
 use crate::types::{
     Cause, ExternalId, FailureCode, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName,
     ObjectState, Phase, ProviderName, Sandbox, SandboxId, TemplateName,
@@ -85,7 +85,7 @@ async fn seen_ago(bench: &Bench, object: &Object, ago: Duration) {
     let labels = object.labels.clone().expect("it is labelled");
     let now = SystemClock.now().unix_ms();
     let ago = i64::try_from(ago.as_millis()).expect("a short time");
-    let stray = Stray {
+    let orphan = Orphan {
         provider: ProviderName::trusted("held"),
         external_id: object.external_id.clone(),
         object_name: object.name.clone(),
@@ -96,7 +96,7 @@ async fn seen_ago(bench: &Bench, object: &Object, ago: Duration) {
         mode: labels.mode,
         first_seen_at: crate::types::Timestamp::from_unix_ms(now - ago),
     };
-    bench.store.put_strays(vec![stray]).await.expect("it is kept");
+    bench.store.put_orphans(vec![orphan]).await.expect("it is kept");
 }
 
 #[actix::test]
@@ -173,32 +173,32 @@ async fn too_much_at_once_is_not_believed_until_a_person_says_so() {
         assert_eq!(failure(&now(&bench, issue).await), Some(FailureCode::ObjectLost));
     }
     let again = remedy(&bench, "mass_loss:held", Remedy::Adopt).await;
-    assert_eq!(again, Err(EngineError::Refused(CommandRefusal::SightOver)));
+    assert_eq!(again, Err(EngineError::Refused(CommandRefusal::ObservationOutdated)));
 }
 
 #[actix::test]
 async fn what_no_record_ever_knew_is_stopped_and_kept_for_a_day() {
     let bench = Bench::new().await;
-    let stray = object("stray", 70, 3, Mode::Strong);
-    bench.provider.outside(|objects| objects.push(stray.clone()));
+    let orphan = object("stray", 70, 3, Mode::Strong);
+    bench.provider.outside(|objects| objects.push(orphan.clone()));
     assert_eq!(swept(&bench).await, ["quarantined held:stray"]);
     eventually("it is stopped", async || state_of(&bench, "stray") == Some(ObjectState::Stopped))
         .await;
     assert_eq!(swept(&bench).await, ["quarantined held:stray"]);
     assert_eq!(bench.provider.count("delete"), 0);
     assert!(bench.store.next_home() > HomeId(70), "its home is nobody else's");
-    let since = bench.store.strays().await.expect("they are kept")[0].first_seen_at;
+    let since = bench.store.orphans().await.expect("they are kept")[0].first_seen_at;
     bench
         .store
-        .remove_strays(&[(ProviderName::trusted("held"), stray.external_id.clone())])
+        .remove_orphans(&[(ProviderName::trusted("held"), orphan.external_id.clone())])
         .await
         .expect("it is forgotten");
-    seen_ago(&bench, &stray, QUARANTINE).await;
+    seen_ago(&bench, &orphan, QUARANTINE).await;
     assert!(bench.engine.drift().items[0].since >= since);
     swept(&bench).await;
     eventually("its day is over", async || state_of(&bench, "stray").is_none()).await;
     assert_eq!(swept(&bench).await, Vec::<String>::new());
-    assert_eq!(bench.store.strays().await.expect("they are kept"), Vec::new());
+    assert_eq!(bench.store.orphans().await.expect("they are kept"), Vec::new());
 }
 
 #[actix::test]
@@ -255,13 +255,13 @@ async fn one_of_fast_mode_without_a_record_has_its_minute() {
     let bench = Bench::new().await;
     let fast = object("fast", 70, 1, Mode::Fast);
     bench.provider.outside(|objects| objects.push(fast.clone()));
-    seen_ago(&bench, &fast, FAST_UNRECORDED_MAX / 2).await;
+    seen_ago(&bench, &fast, FAST_ORPHAN_MAX / 2).await;
     assert_eq!(swept(&bench).await, ["unrecorded held:fast"]);
     assert_eq!(state_of(&bench, "fast"), Some(ObjectState::Running));
     assert_eq!(bench.provider.count("stop") + bench.provider.count("delete"), 0);
     let key = (ProviderName::trusted("held"), fast.external_id.clone());
-    bench.store.remove_strays(&[key]).await.expect("it is forgotten");
-    seen_ago(&bench, &fast, FAST_UNRECORDED_MAX).await;
+    bench.store.remove_orphans(&[key]).await.expect("it is forgotten");
+    seen_ago(&bench, &fast, FAST_ORPHAN_MAX).await;
     swept(&bench).await;
     eventually("it is removed", async || bench.provider.objects() == 0).await;
 }
@@ -466,8 +466,8 @@ async fn a_look_is_never_beside_a_call_and_a_call_waits_for_it() {
     let core = bench.engine.core_arc();
     let home = now(&bench, "1").await.home;
     bench.provider.outside(Vec::clear);
-    let slot = core.executor.aside(&core, home).expect("nothing is under way");
-    assert!(core.executor.aside(&core, home).is_none(), "one at a time");
+    let slot = core.executor.lease(&core, home).expect("nothing is under way");
+    assert!(core.executor.lease(&core, home).is_none(), "one at a time");
     let looks = bench.provider.count("find");
     assert_eq!(swept(&bench).await, ["object_lost held:object-1"]);
     assert_eq!(bench.provider.count("find"), looks);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::issue::{FanOut, Issue, Scope};
 use crate::sabotage::{Bug, on};
 use crate::store::{
-    CommitError, DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, PENDING_TRIES_MAX,
-    PendingRow, Stray, WishRow, Write,
+    CommitError, DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, Orphan,
+    PENDING_TRIES_MAX, PendingRow, PendingStartRow, Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, ProviderName,
@@ -24,7 +24,7 @@ pub struct Rows {
     pub reserved_homes: i64,
     aliases: BTreeMap<(AccountName, String), NumberedHome>,
     pending: Vec<PendingRow>,
-    strays: BTreeMap<(String, String), Stray>,
+    orphans: BTreeMap<(String, String), Orphan>,
     identities: BTreeMap<String, String>,
 }
 
@@ -37,7 +37,7 @@ fn key(account: &AccountName, alias: &Alias) -> (AccountName, String) {
     (account.clone(), name)
 }
 
-fn stray_key(provider: &ProviderName, external_id: &ExternalId) -> (String, String) {
+fn orphan_key(provider: &ProviderName, external_id: &ExternalId) -> (String, String) {
     (provider.to_string(), external_id.to_string())
 }
 
@@ -143,29 +143,29 @@ impl Rows {
         later.filter(concerned).map(|issue| issue.home).take(limit).collect()
     }
 
-    pub fn wishes(&self, limit: usize) -> Vec<WishRow> {
+    pub fn pending_starts(&self, limit: usize) -> Vec<PendingStartRow> {
         let row = |issue: &Issue| {
-            Some(WishRow {
+            Some(PendingStartRow {
                 home: issue.home,
                 account: issue.account.clone(),
                 repository: issue.facts.repository.as_ref().map(Repository::folded),
-                since: issue.wish.as_ref()?.since,
+                since: issue.pending_start.as_ref()?.since,
             })
         };
-        let mut wishes: Vec<_> = self.issues.values().filter_map(row).collect();
-        wishes.sort_by_key(|wish| (wish.since, wish.home));
+        let mut pending_starts: Vec<_> = self.issues.values().filter_map(row).collect();
+        pending_starts.sort_by_key(|pending_start| (pending_start.since, pending_start.home));
         let mut turns = HashMap::new();
-        let mut fair: Vec<_> = wishes
+        let mut fair: Vec<_> = pending_starts
             .into_iter()
-            .map(|wish| {
-                let group = (wish.account.clone(), wish.repository.clone());
+            .map(|pending_start| {
+                let group = (pending_start.account.clone(), pending_start.repository.clone());
                 let turn = turns.entry(group).or_insert(0_usize);
                 *turn += 1;
-                (*turn, wish)
+                (*turn, pending_start)
             })
             .collect();
         fair.sort_by_key(|(turn, _)| *turn);
-        fair.into_iter().map(|(_, wish)| wish).take(limit).collect()
+        fair.into_iter().map(|(_, pending_start)| pending_start).take(limit).collect()
     }
 
     pub fn deleted(&self, ids: &[SandboxId]) -> HashSet<SandboxId> {
@@ -207,11 +207,17 @@ impl Rows {
         let Some(row) = pending else { return };
         row.tries += 1;
         if row.tries >= PENDING_TRIES_MAX {
-            self.settle(id, DeliveryState::SetAside, false, error);
+            self.finish_delivery(id, DeliveryState::SetAside, false, error);
         }
     }
 
-    pub fn settle(&mut self, id: &DeliveryId, state: DeliveryState, applied: bool, reason: String) {
+    pub fn finish_delivery(
+        &mut self,
+        id: &DeliveryId,
+        state: DeliveryState,
+        applied: bool,
+        reason: String,
+    ) {
         self.pending.retain(|row| row.fan_out.delivery != *id);
         if let Some(row) = self.deliveries.get_mut(id)
             && row.state == DeliveryState::Pending
@@ -231,21 +237,22 @@ impl Rows {
         self.holds.len() < before
     }
 
-    pub fn strays(&self) -> Vec<Stray> {
-        self.strays.values().cloned().collect()
+    pub fn orphans(&self) -> Vec<Orphan> {
+        self.orphans.values().cloned().collect()
     }
 
-    pub fn put_strays(&mut self, strays: Vec<Stray>) {
-        for stray in strays {
-            let key = stray_key(&stray.provider, &stray.external_id);
-            let first = self.strays.get(&key).map_or(stray.first_seen_at, |had| had.first_seen_at);
-            self.strays.insert(key, Stray { first_seen_at: first, ..stray });
+    pub fn put_orphans(&mut self, orphans: Vec<Orphan>) {
+        for orphan in orphans {
+            let key = orphan_key(&orphan.provider, &orphan.external_id);
+            let first =
+                self.orphans.get(&key).map_or(orphan.first_seen_at, |had| had.first_seen_at);
+            self.orphans.insert(key, Orphan { first_seen_at: first, ..orphan });
         }
     }
 
-    pub fn remove_strays(&mut self, keys: &[(ProviderName, ExternalId)]) {
+    pub fn remove_orphans(&mut self, keys: &[(ProviderName, ExternalId)]) {
         for (provider, external_id) in keys {
-            self.strays.remove(&stray_key(provider, external_id));
+            self.orphans.remove(&orphan_key(provider, external_id));
         }
     }
 

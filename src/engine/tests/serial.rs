@@ -8,15 +8,15 @@ use futures_util::future::join_all;
 use super::{Bench, account, ensure, eventually, named};
 use crate::engine::actor::Message;
 use crate::engine::{DeliveredStatus, EngineError, IssueKey, WaitFor};
-use crate::issue::event::{Effect, News, Nudge, TriggerKind};
+use crate::issue::event::{Effect, IssueDelivery, News, TriggerKind};
 use crate::issue::{Command, IssueEvent, IssueState};
 use crate::store::CommitError;
 use crate::types::{
     Cause, DeliveryId, Generation, IssueId, IssueNumber, Outcome, Phase, Repository, Timestamp,
 };
 
-pub(in crate::engine) fn nudge(guid: &str, issue: u64) -> Nudge {
-    Nudge {
+pub(in crate::engine) fn issue_delivery(guid: &str, issue: u64) -> IssueDelivery {
+    IssueDelivery {
         delivery: DeliveryId::trusted(guid),
         received_at: Timestamp::from_unix_ms(0),
         event: "issues".into(),
@@ -56,8 +56,8 @@ async fn deliveries_and_callers_at_once_get_one_sandbox_and_one_create() {
     let account = account();
     let calls = join_all((0..50).map(|_| bench.engine.ensure(&account, ensure("7"))));
     let deliveries = join_all((0..100).map(|n| {
-        let nudge = nudge(&format!("guid-{n}"), 7);
-        bench.engine.deliver(&account, nudge)
+        let issue_delivery = issue_delivery(&format!("guid-{n}"), 7);
+        bench.engine.deliver(&account, issue_delivery)
     }));
     let (calls, deliveries) = tokio::join!(calls, deliveries);
     let ids: BTreeSet<_> =
@@ -129,7 +129,7 @@ async fn a_delivery_counts_once_in_flight_and_afterwards() {
     let bench = Bench::new().await;
     bench.store.hold();
     let account = account();
-    let twice = join_all((0..2).map(|_| bench.engine.deliver(&account, nudge("same", 7))));
+    let twice = join_all((0..2).map(|_| bench.engine.deliver(&account, issue_delivery("same", 7))));
     let release = async {
         eventually("it is handed in", async || bench.store.deliveries() == 1).await;
         bench.store.release();
@@ -139,7 +139,8 @@ async fn a_delivery_counts_once_in_flight_and_afterwards() {
     for delivery in twice {
         delivery.expect("pending is accepted");
     }
-    let done = bench.engine.deliver(&account, nudge("same", 7)).await.expect("it is answered");
+    let done =
+        bench.engine.deliver(&account, issue_delivery("same", 7)).await.expect("it is answered");
     assert_eq!(done.status, DeliveredStatus::Duplicate);
     running(&bench, "7").await;
     assert_eq!(bench.provider.count("create"), 1);
@@ -163,8 +164,8 @@ async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
     bench.store.fail_next(CommitError::DuplicateDelivery);
     for place in [first, second] {
         let (reply, answer) = tokio::sync::oneshot::channel();
-        let event = Box::new(IssueEvent::Nudge {
-            nudge: nudge("guid", 7),
+        let event = Box::new(IssueEvent::Delivery {
+            issue_delivery: issue_delivery("guid", 7),
             claims: place.claims,
             takes: Vec::new(),
             place_elsewhere: false,
@@ -186,7 +187,7 @@ async fn a_caller_by_number_and_a_webhook_meet_in_one_home() {
     let mut ask = ensure("my-own-word");
     ask.issue.numbered = Some((Repository::trusted("Octo/Hello"), IssueNumber(7)));
     let first = bench.engine.ensure(&account(), ask).await.expect("it is answered");
-    bench.engine.deliver(&account(), nudge("guid", 7)).await.expect("it is answered");
+    bench.engine.deliver(&account(), issue_delivery("guid", 7)).await.expect("it is answered");
     let second = bench.engine.ensure(&account(), ensure("7")).await.expect("it is answered");
     assert_eq!(first.sandbox.id, second.sandbox.id);
     assert_eq!(second.outcome, Outcome::Existing);
@@ -199,7 +200,7 @@ async fn a_caller_by_number_and_a_webhook_meet_in_one_home() {
     moved.issue.numbered = Some((Repository::trusted("octo/hello"), IssueNumber(9)));
     let moved = bench.engine.ensure(&account(), moved).await;
     assert_eq!(moved, Err(EngineError::IssueIdConflict), "a known issue has one place");
-    bench.engine.deliver(&account(), nudge("guid-9", 9)).await.expect("it is answered");
+    bench.engine.deliver(&account(), issue_delivery("guid-9", 9)).await.expect("it is answered");
     let nine = bench.engine.ensure(&account(), ensure("9")).await.expect("it is answered");
     assert_ne!(nine.sandbox.id, first.sandbox.id, "the refused claim left nothing behind");
 }
@@ -252,7 +253,7 @@ async fn a_crash_in_the_middle_of_a_create_is_followed_by_a_look() {
 #[actix::test]
 async fn a_delivery_behind_a_failed_commit_is_judged_again() {
     let bench = Bench::new().await;
-    bench.engine.deliver(&account(), nudge("guid-0", 7)).await.expect("taken in");
+    bench.engine.deliver(&account(), issue_delivery("guid-0", 7)).await.expect("taken in");
     running(&bench, "7").await;
     let cause = Cause::Service("test");
     bench.engine.command(&account(), &named("7"), Command::Stop, cause).await.expect("stops");
@@ -262,7 +263,7 @@ async fn a_delivery_behind_a_failed_commit_is_judged_again() {
     bench.store.hold();
     let deliver = |guid| {
         let engine = bench.engine.clone();
-        tokio::spawn(async move { engine.deliver(&account(), nudge(guid, 7)).await })
+        tokio::spawn(async move { engine.deliver(&account(), issue_delivery(guid, 7)).await })
     };
     let first = deliver("guid-1");
     eventually("the first is refused", async || bench.store.has_failed()).await;

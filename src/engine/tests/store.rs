@@ -12,8 +12,9 @@ use tokio::sync::watch;
 use super::rows::Rows;
 use crate::issue::{FanOut, Issue, Scope};
 use crate::store::{
-    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk, Page,
-    PageAsk, PendingRow, PruneAsk, SandboxFilter, Store, StoreError, Stray, WishRow, Write,
+    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk,
+    Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError,
+    Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
@@ -111,7 +112,7 @@ impl HeldStore {
     }
 
     /// The failure that strikes the commit which is handed in now.
-    fn strike(&self) -> Option<CommitError> {
+    fn limit_event(&self) -> Option<CommitError> {
         let mut armed = self.fail_next.lock().expect("no panic holds it");
         match armed.take()? {
             (0, error) => Some(error),
@@ -160,7 +161,7 @@ impl Store for HeldStore {
         let broken = *self.broken.lock().expect("no panic holds it");
         let breaks = broken.is_some() && write.issue.as_ref().map(|issue| issue.home) == broken;
         let full = || CommitError::Failed("the disk is full".into());
-        let armed = if breaks { Some(full()) } else { self.strike() };
+        let armed = if breaks { Some(full()) } else { self.limit_event() };
         let mut rows = self.rows();
         let epoch = Epoch(rows.epoch);
         let result = armed.map_or_else(|| rows.apply(epoch, &write), Err);
@@ -229,8 +230,8 @@ impl Store for HeldStore {
         Ok(self.rows().homes(scope, after, limit))
     }
 
-    async fn wishes(&self, limit: usize) -> Result<Vec<WishRow>, StoreError> {
-        Ok(self.rows().wishes(limit))
+    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError> {
+        Ok(self.rows().pending_starts(limit))
     }
 
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {
@@ -245,8 +246,8 @@ impl Store for HeldStore {
         Ok(self.rows().holds.clone())
     }
 
-    async fn strays(&self) -> Result<Vec<Stray>, StoreError> {
-        Ok(self.rows().strays())
+    async fn orphans(&self) -> Result<Vec<Orphan>, StoreError> {
+        Ok(self.rows().orphans())
     }
 
     async fn identities(&self) -> Result<Vec<(ProviderName, String)>, StoreError> {
@@ -273,7 +274,7 @@ impl Store for HeldStore {
         applied: bool,
         reason: String,
     ) -> Result<(), CommitError> {
-        self.rows().settle(id, DeliveryState::Done, applied, reason);
+        self.rows().finish_delivery(id, DeliveryState::Done, applied, reason);
         Ok(())
     }
 
@@ -291,13 +292,13 @@ impl Store for HeldStore {
         Ok(self.rows().remove_hold(scope))
     }
 
-    async fn put_strays(&self, strays: Vec<Stray>) -> Result<(), CommitError> {
-        self.rows().put_strays(strays);
+    async fn put_orphans(&self, orphans: Vec<Orphan>) -> Result<(), CommitError> {
+        self.rows().put_orphans(orphans);
         Ok(())
     }
 
-    async fn remove_strays(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
-        self.rows().remove_strays(keys);
+    async fn remove_orphans(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError> {
+        self.rows().remove_orphans(keys);
         Ok(())
     }
 
@@ -313,7 +314,7 @@ impl Store for HeldStore {
     async fn prune(&self, ask: PruneAsk) -> Result<u64, CommitError> {
         let mut pruning = self.pruning.lock().expect("no panic holds it");
         pruning.asks.push(ask);
-        if let Some(error) = self.strike() {
+        if let Some(error) = self.limit_event() {
             return Err(error);
         }
         let removed = pruning.left.min(ask.limit as u64);

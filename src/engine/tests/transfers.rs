@@ -9,7 +9,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::engine::{Delivered, DeliveredStatus, EngineError, WaitFor};
 use crate::issue::event::{Effect, News, TriggerKind};
-use crate::issue::{Command, IssueEvent, IssueName, Nudge};
+use crate::issue::{Command, IssueDelivery, IssueEvent, IssueName};
 use crate::types::{
     Alias, DeliveryId, HomeId, IssueNumber, Phase, Repository, Sandbox, Timestamp, Wanted,
 };
@@ -30,9 +30,9 @@ fn name((issue, repository, repository_id, number): Called) -> IssueName {
 }
 
 /// A delivery of that second about an issue.
-pub(super) fn told(guid: &str, issue: Called, seconds: i64, effect: Effect) -> Nudge {
+pub(super) fn told(guid: &str, issue: Called, seconds: i64, effect: Effect) -> IssueDelivery {
     let IssueName { issue_id, repository, repository_id, number } = name(issue);
-    Nudge {
+    IssueDelivery {
         delivery: DeliveryId::trusted(guid),
         received_at: Timestamp::from_unix_ms(0),
         event: "issues".into(),
@@ -56,13 +56,13 @@ pub(super) fn told(guid: &str, issue: Called, seconds: i64, effect: Effect) -> N
     }
 }
 
-pub(super) fn labelled(guid: &str, issue: Called, seconds: i64) -> Nudge {
+pub(super) fn labelled(guid: &str, issue: Called, seconds: i64) -> IssueDelivery {
     told(guid, issue, seconds, Effect::Trigger(TriggerKind::Label))
 }
 
 /// Either side of the transfer from here to there.
-fn transfer(guid: &str) -> Nudge {
-    Nudge { formerly: Some(name(HERE)), ..told(guid, THERE, 10, Effect::Update) }
+fn transfer(guid: &str) -> IssueDelivery {
+    IssueDelivery { formerly: Some(name(HERE)), ..told(guid, THERE, 10, Effect::Update) }
 }
 
 /// Until what is made next is newer: sandboxes have their time in milliseconds.
@@ -71,8 +71,8 @@ async fn time_passes(older: &Sandbox) {
 }
 
 impl Bench {
-    pub(super) async fn told(&self, nudge: Nudge) -> Delivered {
-        self.engine.deliver(&account(), nudge).await.expect("it is taken in")
+    pub(super) async fn told(&self, issue_delivery: IssueDelivery) -> Delivered {
+        self.engine.deliver(&account(), issue_delivery).await.expect("it is taken in")
     }
 
     async fn home_of(&self, issue: Called) -> Option<HomeId> {
@@ -161,7 +161,8 @@ async fn both_sides_and_triggers_of_both_names_at_once_come_to_one_sandbox() {
         ];
         all.rotate_left(round % 6);
         let account = account();
-        let told = all.into_iter().map(|nudge| bench.engine.deliver(&account, nudge));
+        let told =
+            all.into_iter().map(|issue_delivery| bench.engine.deliver(&account, issue_delivery));
         for delivered in join_all(told).await {
             // Two retries may not be enough where a name changes hands twice: it is sent again.
             drop(delivered);
@@ -244,8 +245,8 @@ async fn who_found_a_home_that_then_gave_way_is_told_to_look_again() {
         .wait(&account(), &gone, WaitFor::Absent, Duration::from_secs(10))
         .await
         .expect("it is known");
-    let event = IssueEvent::Nudge {
-        nudge: labelled("straggler", THERE, 14),
+    let event = IssueEvent::Delivery {
+        issue_delivery: labelled("straggler", THERE, 14),
         claims: Vec::new(),
         takes: Vec::new(),
         place_elsewhere: false,

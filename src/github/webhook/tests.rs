@@ -1,9 +1,9 @@
 //! What deliveries mean: the fixtures as one table, and the rules one by one.
 
-mod around;
 mod commands;
 mod properties;
 mod rules;
+mod scope_event;
 mod transfers;
 
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ fn changed(
 /// The effect on an issue, or why there is none.
 fn effect(result: Result<Interpreted, Malformed>) -> Result<Effect, String> {
     match result {
-        Ok(Interpreted::Issue(nudge)) => Ok(nudge.effect),
+        Ok(Interpreted::Issue(issue_delivery)) => Ok(issue_delivery.effect),
         Ok(Interpreted::FanOut(fan_out)) => panic!("it concerns no single issue: {fan_out:?}"),
         Ok(Interpreted::Ignored { reason, .. }) => Err(reason),
         Err(malformed) => Err(malformed.to_string()),
@@ -80,31 +80,31 @@ fn ignored(reason: &str) -> Result<Effect, String> {
     Err(reason.to_owned())
 }
 
-fn nudge_of(result: Result<Interpreted, Malformed>) -> Nudge {
+fn issue_delivery_of(result: Result<Interpreted, Malformed>) -> IssueDelivery {
     match result {
-        Ok(Interpreted::Issue(nudge)) => *nudge,
+        Ok(Interpreted::Issue(issue_delivery)) => *issue_delivery,
         other => panic!("it has no effect on an issue: {other:?}"),
     }
 }
 
 fn news_of(result: Result<Interpreted, Malformed>) -> News {
-    nudge_of(result).news
+    issue_delivery_of(result).news
 }
 
 fn meaning(interpreted: &Interpreted) -> String {
     match interpreted {
         Interpreted::Ignored { reason, .. } => format!("- {reason}"),
-        Interpreted::Issue(nudge) => {
-            let news = &nudge.news;
+        Interpreted::Issue(issue_delivery) => {
+            let news = &issue_delivery.news;
             let open = news.open.map_or("?", |open| if open { "open" } else { "closed" });
             let labelled = news.labelled.map_or("?", |on| if on { "labelled" } else { "plain" });
             let place = format!("{}#{}", news.repository, news.number);
-            let formerly = nudge.formerly.as_ref();
+            let formerly = issue_delivery.formerly.as_ref();
             let formerly = formerly.map(|it| format!(" formerly {}#{}", it.repository, it.number));
-            let comment = nudge.comment.map(|id| format!(" by comment {id}"));
+            let comment = issue_delivery.comment.map(|id| format!(" by comment {id}"));
             format!(
                 "{:?} {place} {} {open} {labelled}{}{}",
-                nudge.effect,
+                issue_delivery.effect,
                 news.issue_id,
                 formerly.unwrap_or_default(),
                 comment.unwrap_or_default()
@@ -164,7 +164,7 @@ fn a_nudge_carries_what_the_payload_says() {
     let meant = read(&policy(), "issues", fixture.body.as_bytes()).expect("well formed");
     insta::assert_debug_snapshot!(meant, @r#"
     Issue(
-        Nudge {
+        IssueDelivery {
             delivery: DeliveryId(guid-1),
             received_at: Timestamp {
                 unix_ms: 1772481600000,

@@ -19,11 +19,11 @@ use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
 
-/// Wishes that are shown; more are counted up to [`WISHES_COUNTED_MAX`].
+/// PendingStarts that are shown; more are counted up to [`WISHES_COUNTED_MAX`].
 const WISHES_MAX: usize = 20;
-/// Wishes that are looked at.
+/// PendingStarts that are looked at.
 const WISHES_COUNTED_MAX: usize = 1_000;
-/// Wishes cause no event, so the page looks by itself, in seconds.
+/// PendingStarts cause no event, so the page looks by itself, in seconds.
 const POLL_SECS: u32 = 5;
 
 /// What is held, what is allowed and who waits.
@@ -58,7 +58,7 @@ pub async fn show(
             (hold_form(&frame.token()))
             section #quotas .stack data-live aria-label="Quotas" {
                 (usage(quotas, &attention.survey))
-                (wishes(&waiting, now))
+                (pending_starts(&waiting, now))
             }
         }
     };
@@ -114,7 +114,7 @@ struct Waiting {
 /// Who waits, and how many in all.
 async fn waiting(shared: &Shared) -> Result<(Vec<Waiting>, usize), ApiError> {
     let store = &shared.edge.store;
-    let rows = store.wishes(WISHES_COUNTED_MAX).await?;
+    let rows = store.pending_starts(WISHES_COUNTED_MAX).await?;
     let mut named = Vec::new();
     for row in rows.iter().take(WISHES_MAX) {
         let Some(issue) = store.load(row.home).await? else { continue };
@@ -217,7 +217,7 @@ fn usage(quotas: Quotas, survey: &Survey) -> Markup {
     }
 }
 
-fn wishes((named, count): &(Vec<Waiting>, usize), now: Timestamp) -> Markup {
+fn pending_starts((named, count): &(Vec<Waiting>, usize), now: Timestamp) -> Markup {
     html! {
         @if *count > 0 {
             div .card data-key="wishes" {

@@ -102,7 +102,7 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                     None => html! { span .soft { "could not be asked" } },
                 }))
                 (fact("Uniqueness", uniqueness(traits.uniqueness)))
-                (fact("Settles", html! { "within " (traits.settle.as_secs()) " s of a deadline" }))
+                (fact("Settles", html! { "within " (traits.late_effect_window.as_secs()) " s of a deadline" }))
                 (fact("Capacity", html! { (live) @if *live == 1 { " live sandbox" } @else { " live sandboxes" } }))
                 @if let Some(disk) = capacity.disk {
                     (fact("Disk", html! {

@@ -1,15 +1,15 @@
 //! What a provider's answer leads to. The fence stands here: only the answer to the call that is
 //! in flight counts. *Creating* and *deleting* have files of their own.
 
-use crate::issue::event::{Answer, Done, Trouble};
+use crate::issue::event::{Answer, CallError, Done};
 use crate::issue::state::{Goal, IssueState, Record, Step, StoppedBy, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{ExternalId, Phase, ProviderStep};
 
 use super::creating::is_ours;
-use super::draft::{Draft, LOOK_TIMEOUT};
+use super::transition::{LOOK_TIMEOUT, Transition};
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// Takes a provider's answer; one of any other attempt than the latest, or where none is in
     /// flight, changes nothing.
     pub fn answered(&mut self, answer: Answer) {
@@ -21,7 +21,7 @@ impl Draft<'_> {
             return;
         }
         let may_land = match (verb, &answer.result) {
-            (Verb::Create, Err(Trouble::Unavailable { .. })) => Some(*until),
+            (Verb::Create, Err(CallError::Unavailable { .. })) => Some(*until),
             (Verb::Create, Ok(_) | Err(_))
             | (Verb::Look | Verb::Start | Verb::Stop | Verb::Delete { .. }, _) => None,
         };
@@ -32,11 +32,11 @@ impl Draft<'_> {
         // A delete has no use for the call that it found waiting: it goes on with its own.
         let is_deleting = matches!(self.issue.state, IssueState::Deleting { .. });
         let overdue = self.issue.state.deadline().is_some_and(|deadline| deadline <= self.now());
-        if let (Err(Trouble::NotAsked(why)), false) = (&answer.result, is_deleting || overdue) {
+        if let (Err(CallError::NotAsked(why)), false) = (&answer.result, is_deleting || overdue) {
             return self.not_asked(why);
         }
         let may_stop = match (verb, &answer.result) {
-            (Verb::Stop, Err(Trouble::Unavailable { .. })) => Some(*until),
+            (Verb::Stop, Err(CallError::Unavailable { .. })) => Some(*until),
             (Verb::Stop, Ok(_) | Err(_))
             | (Verb::Look | Verb::Create | Verb::Start | Verb::Delete { .. }, _) => None,
         };
@@ -104,17 +104,17 @@ impl Draft<'_> {
         external_id: ExternalId,
         goal: Goal,
         tries_left: u32,
-        result: Result<Done, Trouble>,
+        result: Result<Done, CallError>,
     ) {
         let trouble = match result {
             Ok(Done::Up(seen)) if is_ours(&record, &seen) => {
                 return self.up(Phase::Starting, record, external_id, goal, "it is up again");
             }
-            Ok(Done::Up(seen)) => Trouble::Present(seen),
-            Ok(Done::Seen(_) | Done::Down | Done::Removing) => unexpected(),
+            Ok(Done::Up(seen)) => CallError::Present(seen),
+            Ok(Done::Found(_) | Done::Down | Done::Removing) => unexpected(),
             Err(trouble) => trouble,
         };
-        let rules = self.moment.rules.start;
+        let rules = self.context.rules.start;
         let tries_left = self.tries_in_time(&record, tries_left);
         match self.after_trouble(ProviderStep::Start, &trouble, tries_left) {
             Verdict::TryAgain(tries_left) => {
@@ -129,26 +129,26 @@ impl Draft<'_> {
         }
     }
 
-    fn stopping_answered(&mut self, stopping: Stopping, result: Result<Done, Trouble>) {
+    fn stopping_answered(&mut self, stopping: Stopping, result: Result<Done, CallError>) {
         let Stopping { record, external_id, by, goal, tries_left } = stopping;
         let trouble = match (result, goal) {
             (Ok(Done::Down), Goal::Stopped(by)) => {
                 let state = IssueState::Stopped { record, external_id, by };
                 return self.enter(Some(Phase::Stopping), state, stopped_reason(by).to_owned());
             }
-            (Ok(Done::Down), Goal::Running) if self.moment.bar.is_some() => {
+            (Ok(Done::Down), Goal::Running) if self.context.denial.is_some() => {
                 let state = IssueState::Stopped { record, external_id, by };
                 self.enter(Some(Phase::Stopping), state, stopped_reason(by).to_owned());
-                return self.wish("asked for while it was being stopped", None);
+                return self.pending_start("asked for while it was being stopped", None);
             }
             (Ok(Done::Down), Goal::Running) => {
                 let reason = "it is down; it was asked for meanwhile".to_owned();
                 return self.start(Some(Phase::Stopping), record, external_id, goal, reason);
             }
-            (Ok(Done::Seen(_) | Done::Up(_) | Done::Removing), _) => unexpected(),
+            (Ok(Done::Found(_) | Done::Up(_) | Done::Removing), _) => unexpected(),
             (Err(trouble), _) => trouble,
         };
-        let rules = self.moment.rules.stop;
+        let rules = self.context.rules.stop;
         let tries_left = self.tries_in_time(&record, tries_left);
         match self.after_trouble(ProviderStep::Stop, &trouble, tries_left) {
             Verdict::TryAgain(tries_left) => {
@@ -164,7 +164,7 @@ impl Draft<'_> {
     }
 
     /// Tells of a try that failed and is followed by another.
-    pub fn tell_try(&mut self, step: ProviderStep, trouble: &Trouble) {
+    pub fn tell_try(&mut self, step: ProviderStep, trouble: &CallError) {
         let message = self.failure_of(step, trouble).message;
         self.tell(format!("{step} is tried again: {message}"));
     }
@@ -175,22 +175,22 @@ impl Draft<'_> {
     }
 
     /// What trouble with an object that was there means for its phase.
-    fn after_trouble(&self, step: ProviderStep, trouble: &Trouble, tries_left: u32) -> Verdict {
+    fn after_trouble(&self, step: ProviderStep, trouble: &CallError, tries_left: u32) -> Verdict {
         let tries_left = tries_left.saturating_sub(1);
         match trouble {
             // The object with our external id is gone, or somebody else's now: ours is lost.
-            Trouble::Absent | Trouble::Present(_) => {
-                Verdict::Lost(self.failure_of(step, &Trouble::Absent))
+            CallError::Absent | CallError::Present(_) => {
+                Verdict::Lost(self.failure_of(step, &CallError::Absent))
             }
-            Trouble::Refused(_) | Trouble::Unknown(_) => {
+            CallError::Refused(_) | CallError::Unknown(_) => {
                 Verdict::GiveUp(self.failure_of(step, trouble))
             }
-            Trouble::NotAsked(_) | Trouble::Unavailable { .. } | Trouble::Broken(_)
+            CallError::NotAsked(_) | CallError::Unavailable { .. } | CallError::Broken(_)
                 if tries_left == 0 =>
             {
                 Verdict::GiveUp(self.failure_of(step, trouble))
             }
-            Trouble::NotAsked(_) | Trouble::Unavailable { .. } | Trouble::Broken(_) => {
+            CallError::NotAsked(_) | CallError::Unavailable { .. } | CallError::Broken(_) => {
                 Verdict::TryAgain(tries_left)
             }
         }
@@ -213,8 +213,8 @@ enum Verdict {
 }
 
 /// An answer that does not fit its call: the provider is not understood.
-pub(super) fn unexpected() -> Trouble {
-    Trouble::Broken("its answer does not fit what it was asked".to_owned())
+pub(super) fn unexpected() -> CallError {
+    CallError::Broken("its answer does not fit what it was asked".to_owned())
 }
 
 /// Why a sandbox is stopped, in words.

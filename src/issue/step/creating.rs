@@ -4,15 +4,15 @@
 //! an object that carries this very sandbox id is adopted; an older generation of this home is
 //! removed first; anybody else's is a failure and stays untouched.
 
-use crate::issue::event::{Done, Owner, Seen, Trouble};
+use crate::issue::event::{CallError, Done, ObservedObject, Owner};
 use crate::issue::state::{Goal, IssueState, Record, Step, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{Failure, FailureCode, Mode, ObjectState, Phase, ProviderStep};
 
 use super::answer::unexpected;
-use super::draft::Draft;
+use super::transition::Transition;
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// An answer while the sandbox is still meant to come up.
     pub fn creating_answered(
         &mut self,
@@ -20,19 +20,19 @@ impl Draft<'_> {
         goal: Goal,
         verb: Verb,
         tries_left: u32,
-        result: Result<Done, Trouble>,
+        result: Result<Done, CallError>,
     ) {
         let asked = verb.step();
         match result {
             Ok(Done::Up(seen)) if is_ours(&record, &seen) => {
                 self.up(Phase::Creating, record, seen.external_id, goal, "it is up");
             }
-            Ok(Done::Up(seen)) | Err(Trouble::Present(seen)) => {
+            Ok(Done::Up(seen)) | Err(CallError::Present(seen)) => {
                 self.creating_found(record, goal, tries_left, vec![seen]);
             }
-            Ok(Done::Seen(seen)) => self.creating_found(record, goal, tries_left, seen),
+            Ok(Done::Found(seen)) => self.creating_found(record, goal, tries_left, seen),
             // What was in the way is being removed, or is gone: look again.
-            Ok(Done::Removing) | Err(Trouble::Absent) if matches!(verb, Verb::Delete { .. }) => {
+            Ok(Done::Removing) | Err(CallError::Absent) if matches!(verb, Verb::Delete { .. }) => {
                 self.creating_look(record, goal, tries_left);
             }
             Ok(Done::Removing | Done::Down) => {
@@ -43,7 +43,13 @@ impl Draft<'_> {
     }
 
     /// Decides about what is there for this home while creating.
-    fn creating_found(&mut self, record: Record, goal: Goal, tries_left: u32, seen: Vec<Seen>) {
+    fn creating_found(
+        &mut self,
+        record: Record,
+        goal: Goal,
+        tries_left: u32,
+        seen: Vec<ObservedObject>,
+    ) {
         let creating = Some(Phase::Creating);
         let (mut ours, others): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|seen| is_ours(&record, seen));
@@ -52,14 +58,14 @@ impl Draft<'_> {
         ours.sort_by(|a, b| a.external_id.as_str().cmp(b.external_id.as_str()));
         // An older generation; or one of fast mode whose record was never written, so that this
         // record was given the same generation.
-        let older = |seen: &Seen| {
+        let older = |seen: &ObservedObject| {
             seen.owner.as_ref().is_some_and(|owner| {
                 owner.generation < record.generation
                     || owner.generation == record.generation && owner.mode == Mode::Fast
             })
         };
         if let Some(foreign) = others.iter().find(|seen| !older(seen)) {
-            let trouble = Trouble::Present(foreign.clone());
+            let trouble = CallError::Present(foreign.clone());
             let failure = self.failure_of(ProviderStep::Create, &trouble);
             return self.give_up(record, goal, failure);
         }
@@ -83,7 +89,7 @@ impl Draft<'_> {
                 match tries_left.checked_sub(1) {
                     Some(tries_left) => self.creating_create(record, goal, tries_left),
                     None => {
-                        let half = Trouble::Broken("it stays half made".to_owned());
+                        let half = CallError::Broken("it stays half made".to_owned());
                         let failure = self.failure_of(ProviderStep::Create, &half);
                         self.give_up(record, goal, failure);
                     }
@@ -125,9 +131,15 @@ impl Draft<'_> {
     }
 
     /// Removes what is in the way; costs a try, so that it cannot go on for ever.
-    fn creating_remove(&mut self, mut record: Record, goal: Goal, tries_left: u32, seen: &Seen) {
+    fn creating_remove(
+        &mut self,
+        mut record: Record,
+        goal: Goal,
+        tries_left: u32,
+        seen: &ObservedObject,
+    ) {
         let Some(tries_left) = tries_left.checked_sub(1) else {
-            let failure = self.failure_of(ProviderStep::Create, &Trouble::Present(seen.clone()));
+            let failure = self.failure_of(ProviderStep::Create, &CallError::Present(seen.clone()));
             return self.give_up(record, goal, failure);
         };
         let step = self.remove_or_wait(&mut record, seen, tries_left);
@@ -136,13 +148,18 @@ impl Draft<'_> {
 
     /// Asks for the removal of an object of this home; for one that is being removed already it
     /// asks again later, since whoever began may not be there to end it.
-    fn remove_or_wait(&mut self, record: &mut Record, seen: &Seen, tries_left: u32) -> Step {
+    fn remove_or_wait(
+        &mut self,
+        record: &mut Record,
+        seen: &ObservedObject,
+        tries_left: u32,
+    ) -> Step {
         match removal(seen) {
             Some(verb) if seen.state == ObjectState::Destroying => {
-                self.wait(verb, self.moment.rules.create, tries_left, None)
+                self.wait(verb, self.context.rules.create, tries_left, None)
             }
             Some(verb) => self.ask(record, None, verb, tries_left),
-            None => self.wait(Verb::Look, self.moment.rules.create, tries_left, None),
+            None => self.wait(Verb::Look, self.context.rules.create, tries_left, None),
         }
     }
 
@@ -152,16 +169,16 @@ impl Draft<'_> {
         goal: Goal,
         tries_left: u32,
         asked: ProviderStep,
-        trouble: Trouble,
+        trouble: CallError,
     ) {
         let tries_left = self.tries_in_time(&record, tries_left).saturating_sub(1);
-        let hopeless = matches!(trouble, Trouble::Refused(_) | Trouble::Unknown(_));
+        let hopeless = matches!(trouble, CallError::Refused(_) | CallError::Unknown(_));
         if hopeless || tries_left == 0 {
             let failure = self.failure_of(asked, &trouble);
             return self.give_up(record, goal, failure);
         }
         let next = if on(Bug::AskAgainWithoutLook) { Verb::Create } else { Verb::Look };
-        let step = self.wait(next, self.moment.rules.create, tries_left, Some(&trouble));
+        let step = self.wait(next, self.context.rules.create, tries_left, Some(&trouble));
         self.keep(IssueState::Creating { record, goal, step, giving_up: None });
         self.tell_try(asked, &trouble);
     }
@@ -175,7 +192,7 @@ impl Draft<'_> {
         let from = record.may_land_until.map_or(self.now(), |until| until.max(self.now()));
         let span = self.deadline_of(Phase::Deleting, &record).map(|end| end.since(self.now()));
         record.deadline = span.map(|span| from.after(span));
-        let step = self.ask(&mut record, None, Verb::Look, self.moment.rules.create.attempts);
+        let step = self.ask(&mut record, None, Verb::Look, self.context.rules.create.attempts);
         self.keep(IssueState::Creating { record, goal, step, giving_up: Some(failure) });
     }
 
@@ -186,17 +203,17 @@ impl Draft<'_> {
         goal: Goal,
         tries_left: u32,
         failure: Failure,
-        result: Result<Done, Trouble>,
+        result: Result<Done, CallError>,
     ) {
         let leftover = match result {
-            Ok(Done::Seen(seen)) => seen.into_iter().find(|seen| is_ours(&record, seen)),
+            Ok(Done::Found(seen)) => seen.into_iter().find(|seen| is_ours(&record, seen)),
             Ok(Done::Up(seen)) if is_ours(&record, &seen) => Some(seen),
             Ok(Done::Removing | Done::Up(_) | Done::Down) => {
                 let step = self.ask(&mut record, None, Verb::Look, tries_left);
                 let giving_up = Some(failure);
                 return self.keep(IssueState::Creating { record, goal, step, giving_up });
             }
-            Err(trouble @ (Trouble::Absent | Trouble::Present(_))) => {
+            Err(trouble @ (CallError::Absent | CallError::Present(_))) => {
                 // Gone, as far as a removal is concerned; a look that answers so costs a try.
                 let Some(tries_left) = tries_left.checked_sub(1) else {
                     return self.leftovers_unclear(record, goal, 0, failure, &trouble);
@@ -206,18 +223,18 @@ impl Draft<'_> {
                 return self.keep(IssueState::Creating { record, goal, step, giving_up });
             }
             Err(
-                trouble @ (Trouble::NotAsked(_)
-                | Trouble::Unavailable { .. }
-                | Trouble::Broken(_)
-                | Trouble::Refused(_)
-                | Trouble::Unknown(_)),
+                trouble @ (CallError::NotAsked(_)
+                | CallError::Unavailable { .. }
+                | CallError::Broken(_)
+                | CallError::Refused(_)
+                | CallError::Unknown(_)),
             ) => return self.leftovers_unclear(record, goal, tries_left, failure, &trouble),
         };
         let step = match (leftover, record.may_land_until) {
             (Some(seen), _) => match tries_left.checked_sub(1) {
                 Some(tries_left) => self.remove_or_wait(&mut record, &seen, tries_left),
                 None => {
-                    let trouble = Trouble::Broken(format!("{} is still there", seen.external_id));
+                    let trouble = CallError::Broken(format!("{} is still there", seen.external_id));
                     return self.leftovers_unclear(record, goal, 0, failure, &trouble);
                 }
             },
@@ -236,7 +253,7 @@ impl Draft<'_> {
         goal: Goal,
         tries_left: u32,
         mut failure: Failure,
-        trouble: &Trouble,
+        trouble: &CallError,
     ) {
         let tries_left = tries_left.saturating_sub(1);
         if tries_left == 0 {
@@ -247,19 +264,19 @@ impl Draft<'_> {
             );
             return self.fail(Phase::Creating, record, None, goal, failure);
         }
-        let step = self.wait(Verb::Look, self.moment.rules.create, tries_left, Some(trouble));
+        let step = self.wait(Verb::Look, self.context.rules.create, tries_left, Some(trouble));
         self.keep(IssueState::Creating { record, goal, step, giving_up: Some(failure) });
     }
 }
 
 /// Whether an object carries this very sandbox id.
-pub(super) fn is_ours(record: &Record, seen: &Seen) -> bool {
+pub(super) fn is_ours(record: &Record, seen: &ObservedObject) -> bool {
     let carries = |owner: &Owner| owner.sandbox == record.id || on(Bug::AdoptAnyLabelled);
     seen.owner.as_ref().is_some_and(carries)
 }
 
 /// The call that removes an object of this home; `None` for anybody else's.
-pub(super) fn removal(seen: &Seen) -> Option<Verb> {
+pub(super) fn removal(seen: &ObservedObject) -> Option<Verb> {
     let expected = seen.owner.as_ref()?.sandbox.clone();
     Some(Verb::Delete { external_id: seen.external_id.clone(), expected })
 }

@@ -8,26 +8,28 @@
 
 use std::time::Duration;
 
-use crate::issue::event::{StepRules, Trouble};
+use crate::issue::event::{CallError, StepRules};
 use crate::issue::state::{IssueState, Record, Step, Verb};
 use crate::types::{Failure, FailureCode, Phase, ProviderStep, Timestamp};
 
-use super::draft::{Draft, LOOK_TIMEOUT};
+use super::transition::{LOOK_TIMEOUT, Transition};
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// By when a phase that begins now must be left; `None` for phases that last.
     pub fn deadline_of(&self, phase: Phase, record: &Record) -> Option<Timestamp> {
         self.budget_of(phase, record).map(|budget| self.now().after(budget))
     }
 
     fn budget_of(&self, phase: Phase, record: &Record) -> Option<Duration> {
-        let rules = self.moment.rules;
+        let rules = self.context.rules;
         let all_tries = |step: StepRules, more: Duration| {
             Some((step.timeout + LOOK_TIMEOUT + more).saturating_mul(step.attempts))
         };
         match phase {
             // Behind each create of unknown outcome its settling may be waited for.
-            Phase::Creating => all_tries(rules.create, self.provider_rules(record).settle),
+            Phase::Creating => {
+                all_tries(rules.create, self.provider_rules(record).late_effect_window)
+            }
             Phase::Starting => all_tries(rules.start, Duration::ZERO),
             Phase::Stopping => all_tries(rules.stop, Duration::ZERO),
             Phase::Deleting => all_tries(rules.delete, Duration::ZERO),
@@ -55,7 +57,7 @@ impl Draft<'_> {
                     // What was found out since the deadline is all there will be.
                     Some(failure) if is_last => {
                         let message = "it was not found out in time".to_owned();
-                        let trouble = Trouble::Unavailable { message, retry_after: None };
+                        let trouble = CallError::Unavailable { message, retry_after: None };
                         self.leftovers_unclear(record, goal, 0, failure, &trouble);
                     }
                     None if is_last => {

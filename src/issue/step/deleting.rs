@@ -1,14 +1,14 @@
 //! *Deleting*: accepted deletes are final. It stays *deleting*, with the failure shown, until the
 //! provider no longer has any object of this home, and is tried again for as long as that takes.
 
-use crate::issue::event::{Done, Seen, StepRules, Trouble};
+use crate::issue::event::{CallError, Done, ObservedObject, StepRules};
 use crate::issue::state::{IssueState, Record, Step, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{ExternalId, Failure, ObjectState, Template};
 
 use super::answer::unexpected;
 use super::creating::{is_ours, removal};
-use super::draft::Draft;
+use super::transition::Transition;
 
 /// How often the wait between two tries is doubled at least.
 const WAITS_GROWING: u32 = 8;
@@ -22,7 +22,7 @@ pub(super) struct Deleting {
     pub next: Option<Template>,
 }
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// Asks for the removal of what is known, or looks where nothing is.
     pub fn ask_removal(&mut self, record: &mut Record, external_id: Option<&ExternalId>) -> Step {
         let verb = match external_id {
@@ -34,7 +34,7 @@ impl Draft<'_> {
 
     /// A delete is tried for as long as it takes; its tries only say how far its waits have grown.
     pub fn patience(&self) -> StepRules {
-        let rules = self.moment.rules.delete;
+        let rules = self.context.rules.delete;
         StepRules { attempts: rules.attempts.max(WAITS_GROWING), ..rules }
     }
 
@@ -44,10 +44,10 @@ impl Draft<'_> {
         &mut self,
         mut deleting: Deleting,
         verb: Verb,
-        result: Result<Done, Trouble>,
+        result: Result<Done, CallError>,
     ) {
         match (&verb, result) {
-            (_, Ok(Done::Seen(seen))) => self.deleting_found(deleting, &seen),
+            (_, Ok(Done::Found(seen))) => self.deleting_found(deleting, &seen),
             // A create or start that was in flight ended well: now remove what it made.
             (Verb::Create | Verb::Start, Ok(Done::Up(seen)))
                 if is_ours(&deleting.record, &seen) =>
@@ -70,7 +70,7 @@ impl Draft<'_> {
             }
             // Where a create's outcome was ever unknown, a second object may have landed behind this
             // one: then only a look tells.
-            (Verb::Delete { expected, .. }, Err(Trouble::Absent | Trouble::Present(_)))
+            (Verb::Delete { expected, .. }, Err(CallError::Absent | CallError::Present(_)))
                 if *expected == deleting.record.id && deleting.record.may_land_until.is_none() =>
             {
                 self.gone(deleting.record, deleting.next);
@@ -78,7 +78,7 @@ impl Draft<'_> {
             (Verb::Create, Err(_)) => self.deleting_look(deleting),
             (
                 Verb::Start | Verb::Stop | Verb::Delete { .. },
-                Err(Trouble::Absent | Trouble::Present(_)),
+                Err(CallError::Absent | CallError::Present(_)),
             ) => {
                 deleting.external_id = None;
                 self.deleting_look(deleting);
@@ -96,12 +96,13 @@ impl Draft<'_> {
     /// Removes the first object of this home that is there; with none, it is gone, unless a
     /// create may still land. The first removal is asked at once, each further one after a wait:
     /// an object that is still there, or being destroyed, may take its time.
-    fn deleting_found(&mut self, deleting: Deleting, seen: &[Seen]) {
+    fn deleting_found(&mut self, deleting: Deleting, seen: &[ObservedObject]) {
         let Deleting { mut record, mut external_id, tries_left, failure, next } = deleting;
         // A later generation is none of this delete's business: it is of a record that was lost (a
         // restored backup), or never written, and sweeps know what becomes of it.
-        let is_later =
-            |seen: &Seen| seen.owner.as_ref().is_some_and(|o| o.generation > record.generation);
+        let is_later = |seen: &ObservedObject| {
+            seen.owner.as_ref().is_some_and(|o| o.generation > record.generation)
+        };
         let found = (seen.iter().filter(|seen| !is_later(seen)))
             .find_map(|seen| Some((seen, removal(seen)?)));
         let mut waits_for_create = None;
@@ -148,7 +149,7 @@ impl Draft<'_> {
     }
 
     /// Something stands in the way: say so, and look again later, for ever.
-    fn deleting_stuck(&mut self, deleting: Deleting, verb: &Verb, trouble: &Trouble) {
+    fn deleting_stuck(&mut self, deleting: Deleting, verb: &Verb, trouble: &CallError) {
         let Deleting { record, external_id, tries_left, failure: before, next } = deleting;
         let failure = Failure { retryable: true, ..self.failure_of(verb.step(), trouble) };
         let is_news = before.as_ref().map(|failure| failure.code) != Some(failure.code);

@@ -5,7 +5,7 @@ use crate::issue::event::Rules;
 use crate::issue::state::{Goal, Issue, IssueState, StoppedBy};
 use crate::types::{OnLimit, Phase, SandboxId, Timestamp};
 
-use super::draft::Draft;
+use super::transition::Transition;
 
 /// When something of an issue's life over time is due, by these rules; `None` where nothing is.
 pub fn life_due(issue: &Issue, rules: &Rules) -> Option<Timestamp> {
@@ -29,14 +29,14 @@ pub fn life_due(issue: &Issue, rules: &Rules) -> Option<Timestamp> {
     [too_old, idle, issue.delete_due].into_iter().flatten().min()
 }
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// Does what is due of the sandbox's life over time. A sandbox in which a command runs is
     /// active, however silent.
     pub fn live_on(&mut self, busy: bool) {
         let now = self.now();
         let Some(record) = self.issue.state.record() else { return };
         let (created_at, last_activity_at) = (record.created_at, record.last_activity_at);
-        let rules = self.moment.rules;
+        let rules = self.context.rules;
         let passed = |due: Option<Timestamp>| due.is_some_and(|due| due <= now);
         if self.issue.state.phase() == Some(Phase::Deleting) {
             return;
@@ -104,7 +104,7 @@ impl Draft<'_> {
     pub fn delete_after_close(&mut self) {
         if self.issue.state.record().is_some() && self.issue.state.phase() != Some(Phase::Deleting)
         {
-            let due = self.now().after(self.moment.rules.delete_after_close);
+            let due = self.now().after(self.context.rules.delete_after_close);
             self.issue.delete_due =
                 Some(self.issue.delete_due.map_or(due, |before| before.min(due)));
         }

@@ -2,12 +2,14 @@
 //! rule can.
 //!
 //! A sight counts only where nothing was asked of the provider since the sweep read the state (see
-//! [`Sight`]); while a call is under way its answer is nearer to the truth.
+//! [`Observation`]); while a call is under way its answer is nearer to the truth.
 
 use std::time::Duration;
 
 use crate::issue::commit::{Cleanup, CleanupAction, CommandRefusal, Reply};
-use crate::issue::event::{AdoptAsk, FAST_UNRECORDED_MAX, Owner, QUARANTINE, Seen, Sight, Sighted};
+use crate::issue::event::{
+    AdoptAsk, FAST_ORPHAN_MAX, Observation, ObservedObject, Owner, QUARANTINE, SweptObject,
+};
 use crate::issue::state::{Goal, IssueState, Record, StoppedBy};
 use crate::sabotage::{Bug, on};
 use crate::types::{
@@ -15,25 +17,25 @@ use crate::types::{
     ProviderStep, SandboxId,
 };
 
-use super::draft::Draft;
+use super::transition::Transition;
 
 /// How long after a late stop took effect it may be seen: longer than sweeps are apart by default.
 const SEEN_WITHIN: Duration = Duration::from_secs(300);
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// Takes a sight of this home's objects.
-    pub fn observed(&mut self, sight: &Sight) {
+    pub fn observed(&mut self, observation: &Observation) {
         self.cause = Cause::Service("sweep").to_string();
         let now = (self.issue.generation, self.attempt(), self.issue.state.phase());
-        let is_behind = now != (sight.generation, sight.attempt, sight.phase);
-        if is_behind && !on(Bug::SightBehindCall) {
+        let is_behind = now != (observation.generation, observation.attempt, observation.phase);
+        if is_behind && !on(Bug::ObservationBehindCall) {
             return;
         }
         if self.issue.state.phase().is_some_and(Phase::is_transitional) {
             return;
         }
-        self.look_at_own(sight);
-        self.put_away_strays(sight);
+        self.look_at_own(observation);
+        self.clean_up_orphans(observation);
     }
 
     fn attempt(&self) -> Attempt {
@@ -41,7 +43,7 @@ impl Draft<'_> {
     }
 
     /// Is the recorded object there, and in the state that the record says?
-    fn look_at_own(&mut self, sight: &Sight) {
+    fn look_at_own(&mut self, observation: &Observation) {
         let (record, external_id) = match &self.issue.state {
             IssueState::Running { record, external_id }
             | IssueState::Stopped { record, external_id, .. } => (record, external_id),
@@ -52,18 +54,19 @@ impl Draft<'_> {
             | IssueState::Failed { .. }
             | IssueState::Deleting { .. } => return,
         };
-        if record.template.provider != sight.provider {
+        if record.template.provider != observation.provider {
             return;
         }
-        let recorded = sight.objects.iter().find(|sighted| {
-            sighted.seen.external_id == *external_id && is_of(&sighted.seen, &record.id)
-        });
+        let recorded = observation
+            .objects
+            .iter()
+            .find(|swept| swept.seen.external_id == *external_id && is_of(&swept.seen, &record.id));
         let Some(recorded) = recorded else {
             return self.lost();
         };
         let is_running = matches!(self.issue.state, IssueState::Running { .. });
-        if let Some(other) = self.second_of(sight) {
-            return self.fail_settled(duplicate(&recorded.seen.external_id, &other), false);
+        if let Some(other) = self.second_of(observation) {
+            return self.fail_without_call(duplicate(&recorded.seen.external_id, &other), false);
         }
         match (recorded.seen.state, is_running) {
             (ObjectState::Running, true) => self.stop_has_settled(),
@@ -77,7 +80,7 @@ impl Draft<'_> {
                 }
             }
             (ObjectState::Stopped | ObjectState::Partial, true) => {
-                self.fail_settled(killed(), false)
+                self.fail_without_call(killed(), false)
             }
             (ObjectState::Running, false) => {
                 if let IssueState::Stopped { record, external_id, by } = self.take_state() {
@@ -109,44 +112,44 @@ impl Draft<'_> {
 
     /// Another object that could be this home's sandbox as well: the same sandbox once more, or
     /// one that no rule explains.
-    fn second_of(&self, sight: &Sight) -> Option<ExternalId> {
+    fn second_of(&self, observation: &Observation) -> Option<ExternalId> {
         let recorded = self.issue.state.external_id()?;
         let record = self.issue.state.record()?;
-        let is_second = |sighted: &&Sighted| {
-            let Some(owner) = &sighted.seen.owner else { return false };
-            sighted.seen.external_id != *recorded
-                && !sighted.known_deleted
-                && sighted.seen.state != ObjectState::Destroying
-                && (owner.sandbox == record.id || !self.is_fast_unrecorded(owner))
+        let is_second = |swept: &&SweptObject| {
+            let Some(owner) = &swept.seen.owner else { return false };
+            swept.seen.external_id != *recorded
+                && !swept.known_deleted
+                && swept.seen.state != ObjectState::Destroying
+                && (owner.sandbox == record.id || !self.is_fast_orphan(owner))
         };
-        sight.objects.iter().find(is_second).map(|sighted| sighted.seen.external_id.clone())
+        observation.objects.iter().find(is_second).map(|swept| swept.seen.external_id.clone())
     }
 
     /// Whether an object may be one of fast mode whose record was never written.
-    fn is_fast_unrecorded(&self, owner: &Owner) -> bool {
+    fn is_fast_orphan(&self, owner: &Owner) -> bool {
         owner.mode == Mode::Fast && owner.generation == self.issue.generation.next()
     }
 
     /// Puts away the first object that no record needs; the next sweep comes to the next one.
-    fn put_away_strays(&mut self, sight: &Sight) {
+    fn clean_up_orphans(&mut self, observation: &Observation) {
         let own = self.issue.state.record().map(|record| &record.id);
         let now = self.now();
-        let found = sight.objects.iter().find_map(|sighted| {
-            let owner = sighted.seen.owner.as_ref().filter(|owner| Some(&owner.sandbox) != own)?;
-            let seen_for = now.since(sighted.first_seen_at);
-            let state = sighted.seen.state;
+        let found = observation.objects.iter().find_map(|swept| {
+            let owner = swept.seen.owner.as_ref().filter(|owner| Some(&owner.sandbox) != own)?;
+            let seen_for = now.since(swept.first_seen_at);
+            let state = swept.seen.state;
             // Also one that is being destroyed is removed: whoever began that may not be there to end
             // it.
-            let action = if sighted.known_deleted {
+            let action = if swept.known_deleted {
                 Some(CleanupAction::Remove)
-            } else if self.is_fast_unrecorded(owner) {
-                (seen_for >= FAST_UNRECORDED_MAX).then_some(CleanupAction::Remove)
+            } else if self.is_fast_orphan(owner) {
+                (seen_for >= FAST_ORPHAN_MAX).then_some(CleanupAction::Remove)
             } else if seen_for >= QUARANTINE {
                 Some(CleanupAction::Remove)
             } else {
                 (state == ObjectState::Running).then_some(CleanupAction::Stop)
             };
-            Some(cleanup(&sight.provider, &sighted.seen, owner, action?))
+            Some(cleanup(&observation.provider, &swept.seen, owner, action?))
         });
         self.cleanup = found;
     }
@@ -154,7 +157,7 @@ impl Draft<'_> {
     /// A person decided that an object is this home's sandbox.
     pub fn adopt(&mut self, ask: AdoptAsk) {
         self.cause = ask.cause.to_string();
-        let over = Reply::Refused(CommandRefusal::SightOver);
+        let over = Reply::Refused(CommandRefusal::ObservationOutdated);
         let AdoptAsk { object, name, template, claims, .. } = ask;
         let is_absent = matches!(self.issue.state, IssueState::Absent);
         let Some(owner) = object.owner.filter(|owner| {
@@ -196,7 +199,7 @@ impl Draft<'_> {
         };
         self.aliases = claims;
         self.issue.generation = owner.generation;
-        self.issue.wish = None;
+        self.issue.pending_start = None;
         self.enter(None, state, "adopted: a person decided that it is this issue's".to_owned());
         self.reply = Reply::Accepted;
     }
@@ -205,7 +208,7 @@ impl Draft<'_> {
     pub fn discard(
         &mut self,
         provider: &ProviderName,
-        object: Option<Seen>,
+        object: Option<ObservedObject>,
         lost: Option<SandboxId>,
         cause: &Cause,
     ) {
@@ -216,10 +219,10 @@ impl Draft<'_> {
             if own.as_ref() == Some(&lost) && self.is_settled_with_object() {
                 return self.lost();
             }
-            self.reply = Reply::Refused(CommandRefusal::SightOver);
+            self.reply = Reply::Refused(CommandRefusal::ObservationOutdated);
             return;
         }
-        let is_own = |seen: &Seen| {
+        let is_own = |seen: &ObservedObject| {
             self.issue.state.external_id().is_none_or(|id| *id == seen.external_id)
                 && seen.owner.as_ref().map(|owner| &owner.sandbox) == own.as_ref()
         };
@@ -228,9 +231,9 @@ impl Draft<'_> {
                 Some(owner) => {
                     self.cleanup = Some(cleanup(provider, &seen, owner, CleanupAction::Remove));
                 }
-                None => self.reply = Reply::Refused(CommandRefusal::SightOver),
+                None => self.reply = Reply::Refused(CommandRefusal::ObservationOutdated),
             },
-            Some(_) | None => self.reply = Reply::Refused(CommandRefusal::SightOver),
+            Some(_) | None => self.reply = Reply::Refused(CommandRefusal::ObservationOutdated),
         }
     }
 
@@ -250,11 +253,11 @@ impl Draft<'_> {
             message,
             retryable: true,
         };
-        self.fail_settled(failure, true);
+        self.fail_without_call(failure, true);
     }
 
     /// Fails a sandbox that was running or stopped. One whose object is lost has none any more.
-    fn fail_settled(&mut self, failure: Failure, is_lost: bool) {
+    fn fail_without_call(&mut self, failure: Failure, is_lost: bool) {
         let (from, record, external_id, goal) = match self.take_state() {
             IssueState::Running { record, external_id } => {
                 (Phase::Running, record, external_id, Goal::Running)
@@ -274,11 +277,16 @@ impl Draft<'_> {
     }
 }
 
-fn is_of(seen: &Seen, sandbox: &SandboxId) -> bool {
+fn is_of(seen: &ObservedObject, sandbox: &SandboxId) -> bool {
     seen.owner.as_ref().is_some_and(|owner| owner.sandbox == *sandbox)
 }
 
-fn cleanup(provider: &ProviderName, seen: &Seen, owner: &Owner, action: CleanupAction) -> Cleanup {
+fn cleanup(
+    provider: &ProviderName,
+    seen: &ObservedObject,
+    owner: &Owner,
+    action: CleanupAction,
+) -> Cleanup {
     Cleanup {
         provider: provider.clone(),
         external_id: seen.external_id.clone(),

@@ -7,12 +7,12 @@ use crate::issue::state::{IssueState, Record, Step, StoppedBy, Verb};
 use crate::types::{Attempt, Cause, ExternalId, Phase};
 
 use super::answer::stopped_reason;
-use super::draft::{Draft, RETRY_AFTER_MAX};
+use super::transition::{RETRY_AFTER_MAX, Transition};
 
 /// How long a call that found no turn waits before it queues up again.
 const TURN_PAUSE: Duration = Duration::from_secs(1);
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// The due time may have come: make the call that waited, or look where an answer is overdue
     /// and the executor no longer holds the call.
     pub fn due(&mut self, in_flight: Option<Attempt>, busy: bool) {
@@ -65,7 +65,8 @@ impl Draft<'_> {
             let longest = self.deadline_of(phase, record);
             record.deadline = record.deadline.min(longest);
             record.last_activity_at = record.last_activity_at.min(now);
-            let create = self.moment.rules.create.timeout + self.provider_rules(record).settle;
+            let create =
+                self.context.rules.create.timeout + self.provider_rules(record).late_effect_window;
             record.may_land_until = record.may_land_until.map(|u| u.min(now.after(create)));
         }
         self.keep(state);

@@ -1,21 +1,21 @@
 //! The lifecycle by tables, and by properties over random lives with a model of a provider.
 
 mod answers;
+mod issue_deliveries;
 mod life;
 mod model;
-mod nudges;
+mod observations;
+mod pending_starts;
 mod properties;
-mod sights;
 mod tables;
 mod unions;
-mod wishes;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::issue::event::{
-    Answer, Bar, Command, CommandAsk, Done, EnsureAsk, IssueEvent, Moment, Owner, ProviderRules,
-    Rules, Seen, StepRules, Trouble,
+    Answer, CallError, Command, CommandAsk, Denial, Done, EnsureAsk, IssueEvent, ObservedObject,
+    Owner, ProviderRules, Rules, StepContext, StepRules,
 };
 use crate::issue::{Commit, Issue, step::step};
 use crate::types::{
@@ -35,11 +35,15 @@ pub(super) fn template(name: &str) -> Template {
     }
 }
 
-pub(super) const SETTLE: Duration = Duration::from_secs(7);
+pub(super) const LATE_EFFECT_WINDOW: Duration = Duration::from_secs(7);
 
 pub(super) fn rules(names_enforced: bool) -> Rules {
     let step = StepRules { attempts: 3, timeout: Duration::from_secs(60) };
-    let provider = ProviderRules { names_enforced, settle: SETTLE, dies_with_server: false };
+    let provider = ProviderRules {
+        names_enforced,
+        late_effect_window: LATE_EFFECT_WINDOW,
+        dies_with_server: false,
+    };
     Rules {
         create: step,
         start: step,
@@ -59,8 +63,8 @@ pub(super) struct Bench {
     pub issue: Issue,
     pub now: Timestamp,
     pub fresh: u32,
-    pub may_hurry: bool,
-    pub bar: Option<Bar>,
+    pub may_fast_create: bool,
+    pub denial: Option<Denial>,
 }
 
 impl Bench {
@@ -71,23 +75,23 @@ impl Bench {
             issue: Issue::new(HomeId(1), AccountName::default_account(), id),
             now: Timestamp::from_unix_ms(1_800_000_000_000),
             fresh: 0,
-            may_hurry: false,
-            bar: None,
+            may_fast_create: false,
+            denial: None,
         }
     }
 
     pub fn apply(&mut self, event: IssueEvent) -> Commit {
         self.fresh += 1;
-        let moment = Moment {
+        let context = StepContext {
             now: self.now,
             rules: &self.rules,
             fresh_id: SandboxId::trusted(format!("sandbox-{}", self.fresh)),
             jitter_permille: 500,
             unix_ns: self.now.unix_ms() * 1_000_000,
-            may_hurry: self.may_hurry,
-            bar: self.bar.clone(),
+            may_fast_create: self.may_fast_create,
+            denial: self.denial.clone(),
         };
-        let commit = step(&self.issue, event, &moment);
+        let commit = step(&self.issue, event, &context);
         self.issue = commit.issue.clone();
         commit
     }
@@ -112,7 +116,7 @@ impl Bench {
         self.apply(IssueEvent::Command(CommandAsk { sandbox, command, cause }))
     }
 
-    pub fn answer(&mut self, result: Result<Done, Trouble>) -> Commit {
+    pub fn answer(&mut self, result: Result<Done, CallError>) -> Commit {
         let record = self.issue.state.record().expect("a sandbox");
         let (sandbox, attempt) = (record.id.clone(), record.attempt);
         self.apply(IssueEvent::Answered(Answer { sandbox, attempt, result }))
@@ -125,9 +129,9 @@ impl Bench {
     }
 
     /// This sandbox's object, in a state.
-    pub fn ours(&self, state: ObjectState) -> Seen {
+    pub fn ours(&self, state: ObjectState) -> ObservedObject {
         let record = self.issue.state.record().expect("a sandbox");
-        Seen {
+        ObservedObject {
             external_id: ExternalId::trusted(format!("object-of-{}", record.id)),
             owner: Some(Owner {
                 sandbox: record.id.clone(),
@@ -144,6 +148,6 @@ impl Bench {
     }
 }
 
-pub(super) fn unavailable() -> Trouble {
-    Trouble::Unavailable { message: "no answer".into(), retry_after: None }
+pub(super) fn unavailable() -> CallError {
+    CallError::Unavailable { message: "no answer".into(), retry_after: None }
 }

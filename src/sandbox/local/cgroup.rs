@@ -135,7 +135,7 @@ impl Cgroups {
                 cgroups.missing.push((controller, why));
                 continue;
             }
-            match usable.prepare().and_then(|()| cgroups.trial(&usable)) {
+            match usable.prepare().and_then(|()| cgroups.probe(&usable)) {
                 Ok(()) => cgroups.usable.push(usable),
                 Err(error) => {
                     let why = format!("{}: {error}", usable.below.display());
@@ -147,7 +147,7 @@ impl Cgroups {
     }
 
     /// Makes a group as a sandbox would have it, and removes it.
-    fn trial(&self, usable: &Usable) -> io::Result<()> {
+    fn probe(&self, usable: &Usable) -> io::Result<()> {
         let resources = Resources { cpu: 0.5, memory_mb: 64, processes: 16, disk_mb: 0 };
         let name = format!("{}trial", self.prefix);
         // A server that was killed in this moment has left it.

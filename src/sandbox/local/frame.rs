@@ -11,7 +11,7 @@ mod file_work;
 mod reach;
 mod request;
 
-pub use answer::{Answer, Trouble};
+pub use answer::{Answer, WorkFailure};
 pub use file_work::FileWork;
 pub use reach::{PROXY_PORT, Reach};
 pub use request::{Request, Setup};

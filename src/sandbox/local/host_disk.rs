@@ -51,7 +51,7 @@ use tokio::sync::mpsc as channel;
 use self::marks::{Grown, Marks};
 use super::cgroup::Group;
 use super::link::Link;
-use crate::sandbox::{Capacity, DiskRoom, Labels, Strike, StrikeEffect};
+use crate::sandbox::{Capacity, DiskRoom, Labels, LimitEffect, LimitEvent};
 use crate::types::Reserve;
 
 /// The pause between two looks while nothing runs, while something does, and while room is [`NEAR`]
@@ -106,14 +106,14 @@ impl Watched {
 }
 
 impl HostDisk {
-    /// Begins to watch the disk that `dir` is on. Sandboxes that are ended are told to `strikes`.
+    /// Begins to watch the disk that `dir` is on. Sandboxes that are ended are told to `limit_events`.
     ///
     /// # Errors
     /// Where the room can't be looked at, or there is no thread left.
     pub fn open(
         dir: &Path,
         reserve: Reserve,
-        strikes: channel::Sender<Strike>,
+        limit_events: channel::Sender<LimitEvent>,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             dir: dir.to_owned(),
@@ -126,7 +126,7 @@ impl HostDisk {
         });
         shared.look()?;
         let (wakes, woken) = mpsc::channel();
-        let mut watch = Watch::new(Arc::clone(&shared), strikes);
+        let mut watch = Watch::new(Arc::clone(&shared), limit_events);
         thread::Builder::new().name("local-disk".into()).spawn(move || {
             loop {
                 match woken.recv_timeout(watch.look()) {
@@ -229,22 +229,22 @@ impl Level {
 /// What the watching thread remembers from look to look.
 struct Watch {
     shared: Arc<Shared>,
-    strikes: channel::Sender<Strike>,
+    limit_events: channel::Sender<LimitEvent>,
     marks: Marks,
     sizes: HashMap<u64, VecDeque<(Instant, u64)>>,
     /// Those that were ended, for as long as something of them is there.
     ended: HashSet<u64>,
     level: Level,
     /// Ended, and not told yet.
-    untold: Vec<Strike>,
+    untold: Vec<LimitEvent>,
     is_blind: bool,
 }
 
 impl Watch {
-    fn new(shared: Arc<Shared>, strikes: channel::Sender<Strike>) -> Self {
+    fn new(shared: Arc<Shared>, limit_events: channel::Sender<LimitEvent>) -> Self {
         Self {
             shared,
-            strikes,
+            limit_events,
             marks: Marks::default(),
             sizes: HashMap::new(),
             ended: HashSet::new(),
@@ -342,18 +342,18 @@ impl Watch {
         );
         link.cut();
         self.ended.insert(key);
-        self.untold.push(Strike {
+        self.untold.push(LimitEvent {
             labels: watched.labels.clone(),
             reason: format!("the host's disk is nearly full: {left_mb} MB left"),
-            effect: StrikeEffect::Ended,
+            effect: LimitEffect::Ended,
         });
     }
 
     /// Tells what was not told; what can't be now is at the next look.
     fn tell(&mut self) {
-        let strikes = &self.strikes;
-        self.untold.retain(|strike| {
-            let told = strikes.try_send(strike.clone());
+        let limit_events = &self.limit_events;
+        self.untold.retain(|limit_event| {
+            let told = limit_events.try_send(limit_event.clone());
             matches!(told, Err(channel::error::TrySendError::Full(_)))
         });
     }

@@ -25,7 +25,7 @@
 //! The image has a journal and is written with barriers, so what a program in it has synced is there
 //! afterwards, as on the host. Only the mounting itself does without them, where no journal has to be
 //! replayed: it waits for the disk four times. They are switched on while the rest of the sandbox is
-//! set up ([`settle`]), and before that the sandbox does not count as up: nothing that was promised
+//! set up ([`flush`]), and before that the sandbox does not count as up: nothing that was promised
 //! can have been written without them. What a power failure meanwhile leaves is:
 //! - *An image that was whole before, and that nothing but mounting has written to.* That writes two
 //!   blocks: the superblock, which then says that the journal has to be replayed, and the journal's
@@ -158,7 +158,7 @@ pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, ImageError> {
 /// # Errors
 /// Where barriers can't be switched on. That files are kept in memory twice, where the file system
 /// that the image is on can't do without, is none.
-pub fn settle(Mounted { mount, device }: &Mounted, safe: impl FnOnce()) -> Result<(), ImageError> {
+pub fn flush(Mounted { mount, device }: &Mounted, safe: impl FnOnce()) -> Result<(), ImageError> {
     let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
     fspick(mount, "", flags)
         .and_then(|again| {

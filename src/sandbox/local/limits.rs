@@ -18,7 +18,7 @@
 //! large all that runs in it is killed. Between two looks it can become larger, and files that are
 //! open and have no name any more are not seen. So who requires limits is refused.
 //!
-//! What happens when one strikes: `strikes.rs`.
+//! What happens when one strikes: `limit_events.rs`.
 
 use super::cgroup::{Cgroups, Controller};
 use super::frame::Setup;

@@ -19,7 +19,7 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::frame::{Answer, PACKET_LEN_MAX, Request, Trouble};
+use super::frame::{Answer, PACKET_LEN_MAX, Request, WorkFailure};
 use super::launching::Arrived;
 use super::packet::{self, Outgoing};
 use super::watched::watched;
@@ -55,7 +55,7 @@ pub struct Link {
     socket: AsyncFd<OwnedFd>,
     waiting: Mutex<Waiting>,
     next_id: AtomicU64,
-    disk_strikes: AtomicU64,
+    disk_limit_events: AtomicU64,
     /// Why its launcher ended it.
     trouble: OnceLock<String>,
     struck: Notify,
@@ -86,7 +86,7 @@ impl Link {
             socket,
             waiting: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),
-            disk_strikes: AtomicU64::new(0),
+            disk_limit_events: AtomicU64::new(0),
             trouble: OnceLock::new(),
             struck: Notify::new(),
             gone,
@@ -120,8 +120,8 @@ impl Link {
     }
 
     /// How often the workspace has become full, as far as the sandbox tells.
-    pub fn disk_strikes(&self) -> u64 {
-        self.disk_strikes.load(Ordering::Relaxed)
+    pub fn disk_limit_events(&self) -> u64 {
+        self.disk_limit_events.load(Ordering::Relaxed)
     }
 
     /// Why its launcher ended it, after it had become ready; `None` where it did not. As the sandbox
@@ -241,7 +241,7 @@ impl Link {
     fn hand_over(&self, packet: &[u8], beside: &mut Vec<OwnedFd>) -> bool {
         let Some(answer) = Answer::decode(packet) else { return false };
         if answer == Answer::DiskFull && beside.is_empty() {
-            self.disk_strikes.fetch_add(1, Ordering::Relaxed);
+            self.disk_limit_events.fetch_add(1, Ordering::Relaxed);
             self.struck.notify_one();
             return true;
         }
@@ -334,17 +334,17 @@ impl Drop for Call {
     }
 }
 
-fn failure(kind: Trouble, message: String) -> WorkError {
+fn failure(kind: WorkFailure, message: String) -> WorkError {
     match kind {
-        Trouble::NoSuchFile => WorkError::NoSuchFile,
-        Trouble::NotAllowed => WorkError::PathNotAllowed(message),
-        Trouble::BadArchive => WorkError::BadArchive(message),
-        Trouble::Exists => WorkError::Exists(message),
-        Trouble::WrongKind => WorkError::WrongKind(message),
-        Trouble::CannotStart => WorkError::CannotStart(message),
-        Trouble::Refused => WorkError::Refused(message),
-        Trouble::NotListening => WorkError::NotListening,
-        Trouble::Broken => WorkError::Broken(message),
+        WorkFailure::NoSuchFile => WorkError::NoSuchFile,
+        WorkFailure::NotAllowed => WorkError::PathNotAllowed(message),
+        WorkFailure::BadArchive => WorkError::BadArchive(message),
+        WorkFailure::Exists => WorkError::Exists(message),
+        WorkFailure::WrongKind => WorkError::WrongKind(message),
+        WorkFailure::CannotStart => WorkError::CannotStart(message),
+        WorkFailure::Refused => WorkError::Refused(message),
+        WorkFailure::NotListening => WorkError::NotListening,
+        WorkFailure::Broken => WorkError::Broken(message),
     }
 }
 

@@ -5,11 +5,11 @@
 //! been launched ends with its socket, what is on the disk is whole at every moment, and the lock
 //! file keeps the next turn from overtaking processes that are still ending.
 
+mod capacity;
 mod limited;
+mod probe;
 mod recovery;
-mod roomy;
 mod starting;
-mod trial;
 mod warm;
 
 use std::collections::HashMap;
@@ -29,13 +29,13 @@ use self::warm::Warm;
 use super::cgroup::Cgroups;
 use super::disk::{Disk, Lock, Naming, Place, Stored};
 use super::host_disk::HostDisk;
+use super::limit_events;
 use super::link::Link;
 use super::proxy::{self, Proxies};
 use super::spawner::Spawner;
-use super::strikes;
 use super::{LocalConfig, OpenError};
 use crate::clock::{Clock, IdSource};
-use crate::sandbox::{CreateSpec, Object, ProviderError, Strike, Target, WorkError};
+use crate::sandbox::{CreateSpec, LimitEvent, Object, ProviderError, Target, WorkError};
 use crate::types::{ExternalId, ObjectName, ObjectState, Timestamp};
 
 /// How long a delete waits for the removal that it has begun. Most trees are gone by then, and
@@ -71,7 +71,7 @@ pub struct Objects {
     proxies: Proxies,
     host_disk: Arc<HostDisk>,
     /// What is told, and who hears it, until somebody does.
-    strikes: (mpsc::Sender<Strike>, Mutex<Option<mpsc::Receiver<Strike>>>),
+    limit_events: (mpsc::Sender<LimitEvent>, Mutex<Option<mpsc::Receiver<LimitEvent>>>),
     itself: Weak<Self>,
 }
 
@@ -102,7 +102,7 @@ impl Objects {
         recovery::wait_for_orphans(&disk).map_err(failed)?;
         let cgroups = Cgroups::open(disk.identity());
         cgroups.clear();
-        let (sender, strikes) = mpsc::channel(strikes::STRIKES_LEN);
+        let (sender, limit_events) = mpsc::channel(limit_events::LIMIT_EVENTS_LEN);
         let host_disk = HostDisk::open(&config.dir, config.disk_reserve, sender.clone());
         let host_disk = Arc::new(host_disk.map_err(failed)?);
         let trashed = disk.trashed().map_err(failed)?;
@@ -129,7 +129,7 @@ impl Objects {
             last_look: tokio::sync::Mutex::new(None),
             proxies,
             host_disk,
-            strikes: (sender, Mutex::new(Some(strikes))),
+            limit_events: (sender, Mutex::new(Some(limit_events))),
             itself: Weak::clone(itself),
         });
         for stored in trashed {
@@ -265,8 +265,8 @@ impl Objects {
     }
 
     /// The limits that strike in sandboxes, for whoever asks first.
-    pub fn strikes(&self) -> Option<mpsc::Receiver<Strike>> {
-        locked(&self.strikes.1).take()
+    pub fn limit_events(&self) -> Option<mpsc::Receiver<LimitEvent>> {
+        locked(&self.limit_events.1).take()
     }
 
     /// Takes the turn for a target's name and looks the object up, which must carry its sandbox.
@@ -419,8 +419,8 @@ impl Objects {
         self.watch_host_disk(&link, &group, stored, owned);
         let (labels, resources) = (owned.labels.clone(), owned.resources.clone());
         let watched =
-            strikes::Watched { link, group, workspace: stored.workspace, labels, resources };
-        self.runtime.spawn(strikes::watch(watched, self.strikes.0.clone()));
+            limit_events::Watched { link, group, workspace: stored.workspace, labels, resources };
+        self.runtime.spawn(limit_events::watch(watched, self.limit_events.0.clone()));
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use uuid::Uuid;
 
-use super::rows::{self, AroundColumns, IssueRow};
+use super::rows::{self, IssueRow, ScopeColumns};
 use crate::issue::Issue;
 use crate::store::{CommitError, DeliveryRow, DeliveryState, Write};
 use crate::types::{
@@ -213,10 +213,10 @@ fn put_issue(conn: &Connection, account: i64, issue: &Issue) -> Result<(), Commi
                 row.repository,
                 row.search,
                 row.body,
-                row.around.repository_id,
-                row.around.installation_id,
-                row.around.wish_at,
-                row.around.wish_repository,
+                row.scope_event.repository_id,
+                row.scope_event.installation_id,
+                row.scope_event.wish_at,
+                row.scope_event.wish_repository,
             ],
         )?
     } else {
@@ -243,7 +243,7 @@ fn put_issue(conn: &Connection, account: i64, issue: &Issue) -> Result<(), Commi
             ],
         )?;
         if changed > 0 {
-            update_around(conn, issue.home, &row.around)?;
+            update_scope(conn, issue.home, &row.scope_event)?;
         }
         changed
     };
@@ -252,10 +252,10 @@ fn put_issue(conn: &Connection, account: i64, issue: &Issue) -> Result<(), Commi
 
 /// A statement of its own: in the one above, SQLite would write the indexes of these columns anew
 /// in each step, also where nothing differs, as it nearly always is.
-fn update_around(
+fn update_scope(
     conn: &Connection,
     home: HomeId,
-    around: &AroundColumns,
+    scope_event: &ScopeColumns,
 ) -> Result<(), CommitError> {
     execute(
         conn,
@@ -265,10 +265,10 @@ fn update_around(
                               OR wish_at IS NOT ?4 OR wish_repository IS NOT ?5)",
         params![
             home.0,
-            around.repository_id,
-            around.installation_id,
-            around.wish_at,
-            around.wish_repository,
+            scope_event.repository_id,
+            scope_event.installation_id,
+            scope_event.wish_at,
+            scope_event.wish_repository,
         ],
     )
     .map(|_changed| ())

@@ -12,7 +12,9 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use super::apply::{self, GuidKey};
 use super::{open, rows};
 use crate::issue::{Issue, Scope};
-use crate::store::{DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, StoreError, WishRow};
+use crate::store::{
+    DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, PendingStartRow, StoreError,
+};
 use crate::types::{
     AccountName, Alias, DeliveryId, HomeId, IssueId, Phase, Sandbox, SandboxId, Timestamp,
 };
@@ -299,7 +301,10 @@ pub(super) fn homes(
 }
 
 /// A wish's turn is how many of its repository wait longer. All of it comes out of one index.
-pub(super) fn wishes(conn: &Connection, limit: usize) -> Result<Vec<WishRow>, StoreError> {
+pub(super) fn pending_starts(
+    conn: &Connection,
+    limit: usize,
+) -> Result<Vec<PendingStartRow>, StoreError> {
     all(
         conn,
         "SELECT w.home, a.name, w.wish_repository, w.wish_at
@@ -311,7 +316,7 @@ pub(super) fn wishes(conn: &Connection, limit: usize) -> Result<Vec<WishRow>, St
          ORDER BY w.turn, w.wish_at, w.home LIMIT ?1",
         [bound(limit)],
         |row| {
-            Ok(WishRow {
+            Ok(PendingStartRow {
                 home: HomeId(row.get(0)?),
                 account: AccountName::trusted(row.get_ref(1)?.as_str()?),
                 repository: row.get(2)?,

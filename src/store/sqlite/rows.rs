@@ -2,7 +2,7 @@
 //!
 //! Domain types are not `Serialize`, so that a change of theirs is a decision about what is stored
 //! and not an accident. A value is in a column *or* in the body, never in both, so that the two
-//! cannot disagree; only the folded repositories, the text to search and what [`AroundColumns`]
+//! cannot disagree; only the folded repositories, the text to search and what [`ScopeColumns`]
 //! holds are derived copies.
 //! Decoding gives back exactly what was encoded; a property test holds this for every state.
 
@@ -25,7 +25,7 @@ mod parts;
 mod steps;
 
 pub(super) use fan_out::{fan_out, fan_out_body};
-use parts::{FactsPart, FailurePart, NextPart, RecordPart, WishPart, Word};
+use parts::{FactsPart, FailurePart, NextPart, PendingStartPart, RecordPart, Word};
 use steps::{By, GoalPart, StepPart};
 
 /// A row that this version cannot have written.
@@ -61,7 +61,8 @@ struct IssueBody<'a> {
     facts: FactsPart<'a>,
     generation: u32,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    wish: Option<WishPart<'a>>,
+    #[serde(rename = "wish")]
+    pending_start: Option<PendingStartPart<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     delete_due: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,12 +96,12 @@ pub(super) struct IssueRow<'a> {
     pub(super) repository: Option<String>,
     pub(super) search: Option<String>,
     pub(super) body: String,
-    pub(super) around: AroundColumns,
+    pub(super) scope_event: ScopeColumns,
 }
 
 /// The columns of `issue` by which news of a repository or an installation find it, and the wish
 /// that waits. They are filled whatever the phase, and hardly ever change.
-pub(super) struct AroundColumns {
+pub(super) struct ScopeColumns {
     pub(super) repository_id: Option<i64>,
     pub(super) installation_id: Option<i64>,
     pub(super) wish_at: Option<i64>,
@@ -108,14 +109,14 @@ pub(super) struct AroundColumns {
     pub(super) wish_repository: Option<String>,
 }
 
-impl AroundColumns {
+impl ScopeColumns {
     fn of(issue: &Issue) -> Self {
-        let Issue { facts, wish, .. } = issue;
-        let wish_repository = wish.as_ref().and(facts.repository.as_ref());
+        let Issue { facts, pending_start, .. } = issue;
+        let wish_repository = pending_start.as_ref().and(facts.repository.as_ref());
         Self {
             repository_id: facts.repository_id.map(u64::cast_signed),
             installation_id: facts.installation_id.map(u64::cast_signed),
-            wish_at: wish.as_ref().map(|wish| wish.since.unix_ms()),
+            wish_at: pending_start.as_ref().map(|pending_start| pending_start.since.unix_ms()),
             wish_repository: wish_repository.map(Repository::folded),
         }
     }
@@ -130,7 +131,7 @@ impl<'a> IssueRow<'a> {
         let Issue {
             facts,
             generation,
-            wish,
+            pending_start,
             delete_due,
             life_due,
             may_land_until,
@@ -153,7 +154,7 @@ impl<'a> IssueRow<'a> {
         let body = IssueBody {
             facts: facts.into(),
             generation: generation.0,
-            wish: wish.as_ref().map(Into::into),
+            pending_start: pending_start.as_ref().map(Into::into),
             delete_due: delete_due.map(Timestamp::unix_ms),
             life_due: life_due.map(Timestamp::unix_ms),
             may_land_until: may_land_until.map(Timestamp::unix_ms),
@@ -178,7 +179,7 @@ impl<'a> IssueRow<'a> {
                 search_text(&record.name, title, facts.repository.as_ref(), &record.id)
             }),
             body: serde_json::to_string(&body)?,
-            around: AroundColumns::of(issue),
+            scope_event: ScopeColumns::of(issue),
         })
     }
 }
@@ -246,7 +247,7 @@ pub(super) fn issue(row: &Row<'_>) -> rusqlite::Result<Issue> {
         version: row.get::<_, i64>(2)?.cast_unsigned(),
         facts,
         generation,
-        wish: body.wish.map(WishPart::into_wish).transpose()?,
+        pending_start: body.pending_start.map(PendingStartPart::into_pending_start).transpose()?,
         delete_due: body.delete_due.map(Timestamp::from_unix_ms),
         life_due: body.life_due.map(Timestamp::from_unix_ms),
         may_land_until: body.may_land_until.map(Timestamp::from_unix_ms),

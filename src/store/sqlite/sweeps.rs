@@ -9,12 +9,12 @@ use super::apply::{execute, failed};
 use super::open::HOMES_AHEAD;
 use super::read::{self, all, one};
 use super::rows::BadRow;
-use crate::store::{CommitError, HOMES_RESERVED_MAX, StoreError, Stray};
+use crate::store::{CommitError, HOMES_RESERVED_MAX, Orphan, StoreError};
 use crate::types::{
     ExternalId, Generation, HomeId, IssueId, Mode, ObjectName, ProviderName, SandboxId, Timestamp,
 };
 
-pub(super) fn strays(conn: &Connection) -> Result<Vec<Stray>, StoreError> {
+pub(super) fn orphans(conn: &Connection) -> Result<Vec<Orphan>, StoreError> {
     all(
         conn,
         "SELECT provider, external_id, object_name, sandbox_id, home, issue_id, generation, mode,
@@ -23,7 +23,7 @@ pub(super) fn strays(conn: &Connection) -> Result<Vec<Stray>, StoreError> {
         [],
         |row| {
             let mode = row.get_ref(7)?.as_str()?;
-            Ok(Stray {
+            Ok(Orphan {
                 provider: ProviderName::trusted(row.get_ref(0)?.as_str()?),
                 external_id: ExternalId::trusted(row.get_ref(1)?.as_str()?),
                 object_name: ObjectName::trusted(row.get_ref(2)?.as_str()?),
@@ -38,12 +38,12 @@ pub(super) fn strays(conn: &Connection) -> Result<Vec<Stray>, StoreError> {
     )
 }
 
-pub(super) fn put_strays(conn: &Connection, strays: &[Stray]) -> Result<usize, CommitError> {
-    strays.iter().try_fold(0, |changed, stray| Ok(changed + put_stray(conn, stray)?))
+pub(super) fn put_orphans(conn: &Connection, orphans: &[Orphan]) -> Result<usize, CommitError> {
+    orphans.iter().try_fold(0, |changed, orphan| Ok(changed + put_orphan(conn, orphan)?))
 }
 
-fn put_stray(conn: &Connection, stray: &Stray) -> Result<usize, CommitError> {
-    let Stray {
+fn put_orphan(conn: &Connection, orphan: &Orphan) -> Result<usize, CommitError> {
+    let Orphan {
         provider,
         external_id,
         object_name,
@@ -53,7 +53,7 @@ fn put_stray(conn: &Connection, stray: &Stray) -> Result<usize, CommitError> {
         generation,
         mode,
         first_seen_at,
-    } = stray;
+    } = orphan;
     execute(
         conn,
         "INSERT INTO stray (provider, external_id, object_name, sandbox_id, home, issue_id,
@@ -77,7 +77,7 @@ fn put_stray(conn: &Connection, stray: &Stray) -> Result<usize, CommitError> {
     )
 }
 
-pub(super) fn remove_strays(
+pub(super) fn remove_orphans(
     conn: &Connection,
     keys: &[(ProviderName, ExternalId)],
 ) -> Result<usize, CommitError> {

@@ -52,7 +52,7 @@ fn told(known: &Known, objects: &[Ours]) -> Vec<String> {
         Finding::Lost => "lost".to_owned(),
         Finding::Down(state) => format!("down {state}"),
         Finding::Up => "up".to_owned(),
-        Finding::Stray(object, kind) => format!("{} {kind:?}", object.external_id),
+        Finding::Orphan(object, kind) => format!("{} {kind:?}", object.external_id),
     };
     compare(&provider(), known, objects, is_deleted).into_iter().map(word).collect()
 }
@@ -150,11 +150,11 @@ fn another_installations_object_is_none_of_ours() {
 fn strays_are_removed_in_their_time_or_by_a_person() {
     let at = Timestamp::from_unix_ms(1_000);
     for (kind, expected) in [
-        (StrayKind::Deleted, Some(at)),
-        (StrayKind::FastNext, Some(at.after(FAST_UNRECORDED_MAX))),
-        (StrayKind::NeverSeen, Some(at.after(QUARANTINE))),
-        (StrayKind::Second, Some(at.after(QUARANTINE))),
-        (StrayKind::Twin, None),
+        (OrphanKind::Deleted, Some(at)),
+        (OrphanKind::FastNext, Some(at.after(FAST_ORPHAN_MAX))),
+        (OrphanKind::NeverSeen, Some(at.after(QUARANTINE))),
+        (OrphanKind::Second, Some(at.after(QUARANTINE))),
+        (OrphanKind::Twin, None),
     ] {
         assert_eq!(kind.removed_at(at), expected, "{kind:?}");
     }
@@ -182,9 +182,12 @@ fn more_than_three_and_more_than_a_tenth_is_too_much() {
 
 #[test]
 fn a_sight_carries_what_was_read_before_the_look() {
-    let sight = home(Some(Phase::Running), Some("o3")).sight(&provider(), Vec::new());
-    assert_eq!((sight.generation, sight.attempt), (Generation(3), Attempt(5)));
-    assert_eq!(sight.phase, Some(Phase::Running));
-    let sight = home(None, None).sight(&provider(), Vec::new());
-    assert_eq!((sight.generation, sight.attempt, sight.phase), (Generation(3), Attempt(0), None));
+    let observation = home(Some(Phase::Running), Some("o3")).observation(&provider(), Vec::new());
+    assert_eq!((observation.generation, observation.attempt), (Generation(3), Attempt(5)));
+    assert_eq!(observation.phase, Some(Phase::Running));
+    let observation = home(None, None).observation(&provider(), Vec::new());
+    assert_eq!(
+        (observation.generation, observation.attempt, observation.phase),
+        (Generation(3), Attempt(0), None)
+    );
 }

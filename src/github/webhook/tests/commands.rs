@@ -43,12 +43,12 @@ fn each_command_has_its_effect_and_counts_by_its_comment() {
         ("/issuebox delete", Effect::Command(Command::Delete)),
         ("/issuebox status", Effect::Status),
     ] {
-        let nudge = nudge_of(comment(&policy(), text));
-        assert_eq!(nudge.effect, meant, "{text}");
-        assert!(nudge.comment.is_some(), "{text}");
+        let issue_delivery = issue_delivery_of(comment(&policy(), text));
+        assert_eq!(issue_delivery.effect, meant, "{text}");
+        assert!(issue_delivery.comment.is_some(), "{text}");
     }
-    let nudge = nudge_of(comment(&policy(), "I agree"));
-    assert_eq!((nudge.effect, nudge.comment), (Effect::Activity, None));
+    let issue_delivery = issue_delivery_of(comment(&policy(), "I agree"));
+    assert_eq!((issue_delivery.effect, issue_delivery.comment), (Effect::Activity, None));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn an_edit_that_brings_a_command_counts_as_writing_it() {
     ] {
         assert_eq!(edit(from.clone(), to), ignored(NO_COMMAND), "{from} {to}");
     }
-    let as_created = nudge_of(comment_edit(json!(""), "/issuebox go", |_payload| ()));
+    let as_created = issue_delivery_of(comment_edit(json!(""), "/issuebox go", |_payload| ()));
     assert_eq!(as_created.comment, Some(3_100_000_102), "so that it counts once, however it comes");
     let unsaid = comment_edit(json!(""), "/issuebox go", |payload| payload["changes"] = json!({}));
     assert_eq!(effect(unsaid), ignored(NO_COMMAND));
@@ -103,9 +103,9 @@ fn an_edit_that_brings_a_command_counts_as_writing_it() {
 #[test]
 fn an_issues_text_that_now_asks_for_work_triggers() {
     let edit = |from: Value, to: &str| {
-        let nudge = nudge_of(issue_edit(from, to, |_payload| ()));
-        assert_eq!(nudge.comment, None);
-        nudge.effect
+        let issue_delivery = issue_delivery_of(issue_edit(from, to, |_payload| ()));
+        assert_eq!(issue_delivery.comment, None);
+        issue_delivery.effect
     };
     assert_eq!(edit(json!("It loops."), "It loops.\n/issuebox fix it"), WORK);
     assert_eq!(edit(Value::Null, "/issuebox"), WORK);
@@ -151,6 +151,6 @@ fn who_edits_an_issue_must_be_allowed_to_trigger() {
 
 #[test]
 fn a_nudge_names_the_installation_that_sent_it() {
-    let nudge = nudge_of(comment(&policy(), "/issuebox"));
-    assert_eq!(nudge.installation, Some(58_200_017));
+    let issue_delivery = issue_delivery_of(comment(&policy(), "/issuebox"));
+    assert_eq!(issue_delivery.installation, Some(58_200_017));
 }

@@ -84,7 +84,7 @@ proptest! {
         let policy = TriggerPolicy { opened: true, ..policy() };
         let meant = read(&policy, fixture.event(), payload.to_string().as_bytes());
         let took_effect = match meant {
-            Ok(Interpreted::Issue(nudge)) => match nudge.effect {
+            Ok(Interpreted::Issue(issue_delivery)) => match issue_delivery.effect {
                 Effect::Trigger(_) | Effect::Activity | Effect::Command(_) | Effect::Status => true,
                 Effect::Stop(_) | Effect::Delete | Effect::Update => false,
             },

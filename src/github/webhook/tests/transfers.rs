@@ -28,12 +28,12 @@ fn both_sides_of_a_transfer_name_where_it_is_and_where_it_was() {
     // Also where opening an issue triggers.
     for policy in [policy(), TriggerPolicy { opened: true, ..policy() }] {
         for side in SIDES {
-            let nudge = nudge_of(changed(&policy, side, |_payload| ()));
+            let issue_delivery = issue_delivery_of(changed(&policy, side, |_payload| ()));
             let before = name("pear-garden/orchard#16", 810_200_301, "2874100016");
             let after = name("pear-garden/press#8", 810_200_302, "2874100108");
-            assert_eq!(nudge.formerly, Some(before), "{side}");
-            assert_eq!(new_name(&nudge.news), after, "{side}");
-            assert_eq!(nudge.effect, Effect::Update, "{side}");
+            assert_eq!(issue_delivery.formerly, Some(before), "{side}");
+            assert_eq!(new_name(&issue_delivery.news), after, "{side}");
+            assert_eq!(issue_delivery.effect, Effect::Update, "{side}");
         }
     }
 }
@@ -73,10 +73,15 @@ fn a_transfer_that_does_not_say_enough_starts_nothing() {
         assert_eq!(effect(meant), ignored("it does not say where the issue went"), "{gone}");
     }
     for gone in ["changes/old_issue", "changes/old_repository", "changes/old_issue/id"] {
-        let nudge = nudge_of(changed(&policy, "issues.opened.transferred", |payload| {
-            *payload.pointer_mut(&format!("/{gone}")).expect("a field") = Value::Null;
-        }));
-        assert_eq!((nudge.effect, nudge.formerly), (Effect::Update, None), "{gone}");
+        let issue_delivery =
+            issue_delivery_of(changed(&policy, "issues.opened.transferred", |payload| {
+                *payload.pointer_mut(&format!("/{gone}")).expect("a field") = Value::Null;
+            }));
+        assert_eq!(
+            (issue_delivery.effect, issue_delivery.formerly),
+            (Effect::Update, None),
+            "{gone}"
+        );
     }
     let opened = changed(&policy, "issues.opened.transferred", |payload| {
         payload["changes"] = json!({"old_issue": null, "old_repository": null});

@@ -5,25 +5,26 @@ use std::time::Duration;
 use super::tables::bench_in;
 use super::{Bench, unavailable};
 use crate::issue::event::{
-    Command, CommandAsk, Done, EnsureAsk, IssueEvent, Owner, QUARANTINE, Seen, TriggerKind, Trouble,
+    CallError, Command, CommandAsk, Done, EnsureAsk, IssueEvent, ObservedObject, Owner, QUARANTINE,
+    TriggerKind,
 };
 use crate::issue::state::{Step, Verb};
 use crate::types::{
     Alias, Cause, ExternalId, FailureCode, Generation, IssueId, Mode, ObjectState, Phase, SandboxId,
 };
 
-fn broken() -> Trouble {
-    Trouble::Broken("it broke".into())
+fn broken() -> CallError {
+    CallError::Broken("it broke".into())
 }
 
 /// Somebody else's object, or one of this home of that generation.
-fn other(generation: Option<u32>, state: ObjectState) -> Seen {
+fn other(generation: Option<u32>, state: ObjectState) -> ObservedObject {
     let owner = generation.map(|generation| Owner {
         sandbox: SandboxId::trusted("another"),
         generation: Generation(generation),
         mode: Mode::Strong,
     });
-    Seen { external_id: ExternalId::trusted("another's"), owner, state }
+    ObservedObject { external_id: ExternalId::trusted("another's"), owner, state }
 }
 
 fn asked(bench: &Bench) -> Option<Verb> {
@@ -73,7 +74,7 @@ fn a_create_that_brought_up_ours_is_up_and_somebody_elses_is_in_the_way() {
 
 #[test]
 fn an_answer_that_does_not_fit_costs_a_try() {
-    for unfit in [Ok(Done::Removing), Ok(Done::Down), Err(Trouble::Absent)] {
+    for unfit in [Ok(Done::Removing), Ok(Done::Down), Err(CallError::Absent)] {
         let mut bench = bench_in(Some(Phase::Creating));
         bench.answer(unfit.clone());
         assert_eq!(bench.issue.state.step().map(Step::tries_left), Some(2), "{unfit:?}");
@@ -86,7 +87,7 @@ fn half_made_objects_are_completed_where_names_are_enforced_and_else_removed() {
         let mut bench = Bench::new(names_enforced);
         bench.ensure();
         let half = bench.ours(ObjectState::Partial);
-        bench.answer(Ok(Done::Seen(vec![half])));
+        bench.answer(Ok(Done::Found(vec![half])));
         let completes = asked(&bench) == Some(Verb::Create);
         let removes = matches!(asked(&bench), Some(Verb::Delete { .. }));
         assert_eq!((completes, removes), (names_enforced, !names_enforced));
@@ -97,9 +98,9 @@ fn half_made_objects_are_completed_where_names_are_enforced_and_else_removed() {
 fn what_is_being_destroyed_has_its_time_before_it_is_asked_for_again() {
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.ensure();
-    bench.answer(Err(Trouble::Absent));
+    bench.answer(Err(CallError::Absent));
     assert_eq!(bench.issue.generation, Generation(2));
-    bench.answer(Err(Trouble::Present(other(Some(1), ObjectState::Destroying))));
+    bench.answer(Err(CallError::Present(other(Some(1), ObjectState::Destroying))));
     assert_eq!(asked(&bench), None, "it waits");
     assert!(matches!(bench.due().call.map(|call| call.verb), Some(Verb::Delete { .. })));
 }
@@ -110,7 +111,7 @@ fn a_removal_that_was_accepted_is_not_asked_again_at_once() {
     bench.answer(Ok(Done::Removing));
     let mut still = bench.ours(ObjectState::Running);
     still.external_id = bench.issue.state.external_id().expect("known").clone();
-    assert_eq!(bench.answer(Ok(Done::Seen(vec![still]))).call, None);
+    assert_eq!(bench.answer(Ok(Done::Found(vec![still]))).call, None);
 }
 
 #[test]
@@ -120,7 +121,7 @@ fn that_something_else_came_up_is_no_absence() {
         bench.command(Command::Delete);
         bench.answer(Ok(Done::Up(up)));
         assert_eq!(asked(&bench), Some(Verb::Look));
-        bench.answer(Ok(Done::Seen(vec![])));
+        bench.answer(Ok(Done::Found(vec![])));
         assert_eq!(bench.issue.state.phase(), None);
     }
 }
@@ -129,29 +130,29 @@ fn that_something_else_came_up_is_no_absence() {
 fn only_the_absence_of_the_sandboxs_own_object_ends_a_delete_and_only_where_none_may_land() {
     // An older generation's object is in the way of a look.
     let mut bench = bench_in(Some(Phase::Deleting));
-    bench.answer(Err(Trouble::Unavailable { message: "lost".into(), retry_after: None }));
+    bench.answer(Err(CallError::Unavailable { message: "lost".into(), retry_after: None }));
     bench.due();
     bench.answer(Ok(Done::Removing));
-    bench.answer(Ok(Done::Seen(vec![other(Some(0), ObjectState::Running)])));
+    bench.answer(Ok(Done::Found(vec![other(Some(0), ObjectState::Running)])));
     bench.due();
     assert!(matches!(asked(&bench), Some(Verb::Delete { .. })));
-    bench.answer(Err(Trouble::Absent));
+    bench.answer(Err(CallError::Absent));
     assert_eq!(asked(&bench), Some(Verb::Look), "that was another's");
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state.phase(), None);
 
     // A later generation is no business of this delete: the sweep decides about it.
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.answer(Ok(Done::Removing));
-    bench.answer(Ok(Done::Seen(vec![other(Some(2), ObjectState::Running)])));
+    bench.answer(Ok(Done::Found(vec![other(Some(2), ObjectState::Running)])));
     assert_eq!(bench.issue.state.phase(), None);
 
     let (mut bench, _) = lost_create();
     bench.due();
     let ours = bench.ours(ObjectState::Running);
-    bench.answer(Ok(Done::Seen(vec![ours])));
+    bench.answer(Ok(Done::Found(vec![ours])));
     bench.command(Command::Delete);
-    bench.answer(Err(Trouble::Absent));
+    bench.answer(Err(CallError::Absent));
     assert_eq!(asked(&bench), Some(Verb::Look), "another may have landed behind it");
 }
 
@@ -160,7 +161,7 @@ fn only_the_absence_of_the_sandboxs_own_object_ends_a_delete_and_only_where_none
 fn lost_create() -> (Bench, crate::types::Timestamp) {
     let mut bench = Bench::new(false);
     bench.ensure();
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(asked(&bench), Some(Verb::Create));
     bench.answer(Err(unavailable()));
     let until = bench.issue.state.record().and_then(|r| r.may_land_until).expect("it may land");
@@ -173,19 +174,19 @@ fn a_look_from_before_a_create_had_to_have_landed_is_no_absence_however_late_its
     bench.due();
     assert_eq!(asked(&bench), Some(Verb::Look));
     bench.now = until.after(Duration::from_secs(1));
-    assert_eq!(bench.answer(Ok(Done::Seen(vec![]))).call, None);
+    assert_eq!(bench.answer(Ok(Done::Found(vec![]))).call, None);
     bench.due();
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(asked(&bench), Some(Verb::Create), "asked after it had to have landed");
 
     let (mut bench, until) = lost_create();
     bench.due();
     bench.command(Command::Delete);
     bench.now = until.after(Duration::from_secs(1));
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting), "not confirmed");
     bench.due();
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state.phase(), None);
 }
 
@@ -196,18 +197,18 @@ fn clearing_up_waits_for_what_may_land_and_believes_no_older_look() {
         bench.answer(Err(unavailable()));
         let until = bench.issue.state.record().and_then(|r| r.may_land_until).expect("may land");
         bench.due();
-        bench.answer(Ok(Done::Seen(vec![])));
+        bench.answer(Ok(Done::Found(vec![])));
         assert_eq!(asked(&bench), Some(Verb::Create), "names are enforced");
-        bench.answer(Err(Trouble::Refused("no".into())));
+        bench.answer(Err(CallError::Refused("no".into())));
         assert_eq!(asked(&bench), Some(Verb::Look), "leftovers are looked for");
         if answered_late {
             bench.now = until.after(Duration::from_secs(1));
         }
-        bench.answer(Ok(Done::Seen(vec![])));
+        bench.answer(Ok(Done::Found(vec![])));
         assert_eq!(bench.issue.state.phase(), Some(Phase::Creating), "{answered_late}");
         assert_eq!(bench.issue.due_at(), Some(until));
         bench.due();
-        bench.answer(Ok(Done::Seen(vec![])));
+        bench.answer(Ok(Done::Found(vec![])));
         assert_eq!(failure(&bench), Some(FailureCode::ProviderRefused));
     }
 }
@@ -216,7 +217,7 @@ fn clearing_up_waits_for_what_may_land_and_believes_no_older_look() {
 fn leftovers_that_come_up_after_all_are_removed_and_somebody_elses_are_not() {
     let giving_up = || {
         let mut bench = bench_in(Some(Phase::Creating));
-        bench.answer(Err(Trouble::Refused("no".into())));
+        bench.answer(Err(CallError::Refused("no".into())));
         bench
     };
     let mut bench = giving_up();
@@ -273,16 +274,16 @@ fn a_delete_during_a_stop_goes_on_with_the_removal() {
 fn what_stands_in_the_way_of_a_delete_is_shown_and_told_once_for_each_kind() {
     let mut bench = bench_in(Some(Phase::Deleting));
     let told = |commit: &crate::issue::Commit| commit.timeline.len();
-    assert_eq!(told(&bench.answer(Err(Trouble::Refused("no".into())))), 1);
+    assert_eq!(told(&bench.answer(Err(CallError::Refused("no".into())))), 1);
     let failure = bench.issue.state.failure().expect("shown");
     assert!(failure.retryable, "it is tried again whatever it was");
     bench.due();
-    assert_eq!(told(&bench.answer(Err(Trouble::Refused("no".into())))), 0, "the same again");
+    assert_eq!(told(&bench.answer(Err(CallError::Refused("no".into())))), 0, "the same again");
     bench.due();
     assert_eq!(told(&bench.answer(Err(broken()))), 1, "another kind");
     bench.due();
     bench.now = bench.now.after(Duration::from_secs(9));
-    let ended = bench.answer(Err(Trouble::Absent)).ended.expect("history");
+    let ended = bench.answer(Err(CallError::Absent)).ended.expect("history");
     assert_eq!((ended.phase, ended.failure.as_ref()), (None, None));
     assert_eq!((ended.phase_since, ended.deleted_at), (bench.now, Some(bench.now)));
     assert_eq!(ended.reason, "the provider no longer has it");
@@ -324,11 +325,19 @@ fn names_alone_are_a_change_to_be_stored() {
     assert!(commit.changed && commit.aliases == [alias.clone()]);
     assert_eq!(bench.issue.version, before + 1);
 
-    let told = super::nudges::nudge("edited", crate::issue::event::Effect::Update, 5, true, true);
+    let told = super::issue_deliveries::issue_delivery(
+        "edited",
+        crate::issue::event::Effect::Update,
+        5,
+        true,
+        true,
+    );
     bench.apply(told.clone());
-    let IssueEvent::Nudge { nudge, claims, place_elsewhere, .. } = told else { panic!("a nudge") };
+    let IssueEvent::Delivery { issue_delivery, claims, place_elsewhere, .. } = told else {
+        panic!("a nudge")
+    };
     let takes = vec![alias.clone()];
-    let again = IssueEvent::Nudge { nudge, claims, takes, place_elsewhere };
+    let again = IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere };
     let commit = bench.apply(again);
     assert!(commit.changed && commit.taken_over == [alias]);
 

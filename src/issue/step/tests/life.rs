@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::nudges::{labelled, nudge};
+use super::issue_deliveries::{issue_delivery, labelled};
 use super::tables::bench_in;
 use super::{Bench, unavailable};
 use crate::issue::commit::Reply;
-use crate::issue::event::{Command, Done, Effect, IssueEvent, NotAsked, Trouble};
+use crate::issue::event::{CallError, Command, Done, Effect, IssueEvent, NotAsked};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
 use crate::types::{
     Attempt, Cause, FailureCode, Generation, ObjectState, OnLimit, Phase, ProviderStep, SandboxId,
@@ -59,19 +59,22 @@ fn a_limit_that_strikes_is_told_and_stops_the_sandbox_where_its_template_says_so
     ] {
         let mut bench = running_with(|bench| bench.rules.default_template.on_limit = on_limit);
         let sandbox = bench.issue.state.record().expect("a sandbox").id.clone();
-        let strike = |sandbox: &SandboxId| IssueEvent::LimitStruck {
+        let limit_event = |sandbox: &SandboxId| IssueEvent::LimitStruck {
             sandbox: sandbox.clone(),
             reason: "memory limit 512 MB reached".into(),
             ended: false,
         };
-        let other = bench.apply(strike(&SandboxId::trusted("another")));
+        let other = bench.apply(limit_event(&SandboxId::trusted("another")));
         assert!(!other.changed && other.timeline.is_empty(), "a late one of an earlier sandbox");
-        let commit = bench.apply(strike(&sandbox));
+        let commit = bench.apply(limit_event(&sandbox));
         assert_eq!(commit.timeline.last().expect("told").reason, told);
         assert!(commit.changed, "what is told is stored");
         assert_eq!(bench.issue.state.phase(), Some(phase));
         if on_limit == OnLimit::Stop {
-            assert!(bench.apply(strike(&sandbox)).timeline.is_empty(), "it is stopping already");
+            assert!(
+                bench.apply(limit_event(&sandbox)).timeline.is_empty(),
+                "it is stopping already"
+            );
             bench.answer(Ok(Done::Down));
             assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Limit, .. }));
             worked(&mut bench);
@@ -114,8 +117,9 @@ fn a_short_idle_time_is_not_cut_by_the_resolution_of_activity() {
 #[test]
 fn a_closed_issues_sandbox_goes_after_the_grace_period() {
     let mut bench = bench_in(Some(Phase::Running));
-    let closed =
-        |second| nudge("closed", Effect::Stop("the issue was closed"), second, false, true);
+    let closed = |second| {
+        issue_delivery("closed", Effect::Stop("the issue was closed"), second, false, true)
+    };
     bench.apply(closed(5));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Stopping), "at once");
     bench.answer(Ok(Done::Down));
@@ -131,12 +135,12 @@ fn a_closed_issues_sandbox_goes_after_the_grace_period() {
 
 #[test]
 fn a_reopening_or_a_callers_ensure_cancels_that() {
-    let closed = nudge("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    let closed = issue_delivery("closed", Effect::Stop("the issue was closed"), 5, false, true);
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(closed.clone());
     bench.answer(Ok(Done::Down));
     // By whatever delivery it becomes known.
-    bench.apply(nudge("edited", Effect::Update, 9, true, true));
+    bench.apply(issue_delivery("edited", Effect::Update, 9, true, true));
     assert_eq!((bench.issue.delete_due, bench.issue.due_at()), (None, None));
 
     let mut bench = bench_in(Some(Phase::Running));
@@ -150,7 +154,7 @@ fn a_reopening_or_a_callers_ensure_cancels_that() {
 fn a_close_whose_delivery_was_lost_is_made_good_by_the_next_one() {
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(labelled(1));
-    bench.apply(nudge("edited", Effect::Update, 9, false, true));
+    bench.apply(issue_delivery("edited", Effect::Update, 9, false, true));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Stopping));
     assert!(bench.issue.delete_due.is_some());
 }
@@ -162,14 +166,14 @@ fn a_sandbox_that_is_too_old_is_deleted_also_when_it_failed() {
     let made = bench.issue.state.record().expect("a sandbox").created_at;
     assert_eq!(bench.issue.due_at(), Some(made.after(ttl)));
     bench.command(Command::Stop);
-    bench.answer(Err(Trouble::Refused("no".into())));
+    bench.answer(Err(CallError::Refused("no".into())));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
     due(&mut bench, false);
     assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
 }
 
-fn unreachable(next_try: Duration) -> Trouble {
-    Trouble::NotAsked(NotAsked::Unreachable { message: "down".into(), next_try })
+fn unreachable(next_try: Duration) -> CallError {
+    CallError::NotAsked(NotAsked::Unreachable { message: "down".into(), next_try })
 }
 
 #[test]
@@ -221,7 +225,7 @@ fn a_late_look_adopts_what_is_there_after_all() {
     bench.answer(Err(unreachable(Duration::from_secs(36_000))));
     assert_eq!(bench.due().call.map(|call| call.verb), Some(Verb::Look));
     let ours = bench.ours(ObjectState::Running);
-    bench.answer(Ok(Done::Seen(vec![ours])));
+    bench.answer(Ok(Done::Found(vec![ours])));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
 }
 
@@ -230,7 +234,7 @@ fn time_without_a_turn_does_not_count() {
     let mut bench = bench_in(Some(Phase::Creating));
     let before = bench.issue.state.deadline().expect("a deadline");
     bench.now = bench.now.after(Duration::from_secs(60));
-    bench.answer(Err(Trouble::NotAsked(NotAsked::NoTurn)));
+    bench.answer(Err(CallError::NotAsked(NotAsked::NoTurn)));
     assert_eq!(bench.issue.state.deadline(), Some(before.after(Duration::from_secs(60))));
 }
 
@@ -242,7 +246,7 @@ fn a_delete_past_its_deadline_says_so_and_goes_on_with_force() {
         bench.answer(Ok(Done::Removing));
         let mut destroying = bench.ours(ObjectState::Destroying);
         destroying.external_id = bench.issue.state.external_id().expect("known").clone();
-        bench.answer(Ok(Done::Seen(vec![destroying])));
+        bench.answer(Ok(Done::Found(vec![destroying])));
         let call = bench.due().call;
         if bench.now > deadline
             && let Some(call) = call
@@ -277,17 +281,17 @@ fn force_gives_the_record_up_from_every_phase_and_the_next_generation_waits_for_
     }
     let mut bench = Bench::new(false);
     bench.ensure();
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     let Some(Step::Asked { verb: Verb::Create, until, .. }) = bench.issue.state.step().cloned()
     else {
         panic!("it is being created: {:?}", bench.issue.state)
     };
     bench.command(Command::ForceDelete);
-    let settled = until.after(super::SETTLE);
+    let settled = until.after(super::LATE_EFFECT_WINDOW);
     assert_eq!(bench.issue.may_land_until, Some(settled));
     assert_eq!(bench.ensure().call.map(|call| call.verb), Some(Verb::Look));
     assert_eq!(bench.issue.generation, Generation(2));
-    let commit = bench.answer(Ok(Done::Seen(vec![])));
+    let commit = bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(commit.call, None, "nothing is made while the old one may come");
     assert_eq!(bench.issue.due_at(), Some(settled));
 }
@@ -302,7 +306,7 @@ fn a_clock_that_was_set_back_while_the_server_was_down_stops_nothing_for_long() 
     let wait = bench.issue.due_at().expect("due").since(bench.now);
     assert!(wait <= Duration::from_secs(3600), "it waits for {wait:?}");
     let record = bench.issue.state.record().expect("a sandbox");
-    let longest = bench.now.after(bench.rules.create.timeout + super::SETTLE);
+    let longest = bench.now.after(bench.rules.create.timeout + super::LATE_EFFECT_WINDOW);
     assert_eq!(record.may_land_until, Some(longest), "as long as if it were asked now");
     assert_eq!(record.last_activity_at, bench.now);
 }
@@ -335,7 +339,7 @@ fn overdue_with(bench: &mut Bench, tries_left: u32) {
         if matches!(bench.issue.state.step(), Some(Step::Waiting { .. })) {
             bench.due();
         } else {
-            bench.answer(Err(Trouble::Broken("no".into())));
+            bench.answer(Err(CallError::Broken("no".into())));
         }
     }
     assert_eq!(left(bench), Some(tries_left));
@@ -382,7 +386,7 @@ fn past_the_deadline_there_is_one_last_call_and_none_where_that_was_it() {
 
 #[test]
 fn what_is_being_deleted_or_is_down_has_no_more_life_to_be_timed() {
-    let closed = nudge("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    let closed = issue_delivery("closed", Effect::Stop("the issue was closed"), 5, false, true);
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.apply(closed.clone());
     assert_eq!(bench.issue.delete_due, None);
@@ -454,18 +458,18 @@ fn a_limit_that_strikes_is_told_in_every_phase() {
         let record = bench.issue.state.record_mut().expect("a sandbox");
         record.template.on_limit = on_limit;
         let sandbox = record.id.clone();
-        let strike = || IssueEvent::LimitStruck {
+        let limit_event = || IssueEvent::LimitStruck {
             sandbox: sandbox.clone(),
             reason: REASON.into(),
             ended: false,
         };
-        let commit = bench.apply(strike());
+        let commit = bench.apply(limit_event());
         let last = &commit.timeline.last().expect("told").reason;
         assert!(last.starts_with(told) && last.ends_with(REASON), "{phase} {on_limit:?}: {last}");
         assert_eq!(bench.issue.state.phase(), Some(phase));
         assert_eq!(bench.issue.state.wanted(), wanted, "{phase} {on_limit:?}");
         if wanted == Wanted::Stopped && told != REASON {
-            assert!(bench.apply(strike()).timeline.is_empty(), "{phase}: it has been told");
+            assert!(bench.apply(limit_event()).timeline.is_empty(), "{phase}: it has been told");
         }
     }
 }
@@ -492,7 +496,7 @@ fn a_crash_leaves_open_what_only_the_lost_call_may_still_do() {
         };
         bench.apply(IssueEvent::Activated { in_flight: None, after_restart });
         let record = bench.issue.state.record().expect("a sandbox");
-        let settled = until.after(super::SETTLE);
+        let settled = until.after(super::LATE_EFFECT_WINDOW);
         assert_eq!(
             (record.may_land_until, record.stop_may_land_until),
             (creates.then_some(settled), stops.then_some(settled)),

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::{Bench, SETTLE, unavailable};
+use super::{Bench, LATE_EFFECT_WINDOW, unavailable};
 use crate::issue::commit::{Cleanup, CleanupAction, ProviderCall};
-use crate::issue::event::{Done, NotAsked, Owner, Seen, Trouble};
+use crate::issue::event::{CallError, Done, NotAsked, ObservedObject, Owner};
 use crate::issue::state::Verb;
 use crate::types::{ExternalId, Generation, Mode, ObjectState, SandboxId, Timestamp};
 
@@ -53,24 +53,24 @@ impl World {
         bench: &Bench,
         call: &ProviderCall,
         fate: Fate,
-    ) -> Result<Done, Trouble> {
+    ) -> Result<Done, CallError> {
         let record = &call.record;
         match fate {
             Fate::Unreached => return Err(unavailable()),
-            Fate::NotAsked => return Err(Trouble::NotAsked(NotAsked::NoTurn)),
+            Fate::NotAsked => return Err(CallError::NotAsked(NotAsked::NoTurn)),
             Fate::Unreachable => {
                 let next_try = Duration::from_secs(20);
                 let message = "model".to_owned();
-                return Err(Trouble::NotAsked(NotAsked::Unreachable { message, next_try }));
+                return Err(CallError::NotAsked(NotAsked::Unreachable { message, next_try }));
             }
             Fate::Breaks => {
                 if call.verb == Verb::Create && self.objects.is_empty() {
                     self.make(&record.id, record.generation, ObjectState::Partial);
                 }
-                return Err(Trouble::Broken("model".into()));
+                return Err(CallError::Broken("model".into()));
             }
             Fate::LandsLate if call.verb == Verb::Create => {
-                let at = call.deadline.after(SETTLE - Duration::from_millis(1));
+                let at = call.deadline.after(LATE_EFFECT_WINDOW - Duration::from_millis(1));
                 assert!(at > bench.now);
                 self.landing.push((at, record.id.clone(), record.generation));
                 return Err(unavailable());
@@ -81,16 +81,16 @@ impl World {
         if fate == Fate::Lost { Err(unavailable()) } else { result }
     }
 
-    fn act(&mut self, call: &ProviderCall) -> Result<Done, Trouble> {
+    fn act(&mut self, call: &ProviderCall) -> Result<Done, CallError> {
         let record = &call.record;
         match &call.verb {
-            Verb::Look => Ok(Done::Seen(self.objects.iter().map(seen).collect())),
+            Verb::Look => Ok(Done::Found(self.objects.iter().map(seen).collect())),
             Verb::Create => {
                 if self.names_enforced
                     && let Some(there) = self.objects.first_mut()
                 {
                     if there.sandbox != record.id {
-                        return Err(Trouble::Present(seen(there)));
+                        return Err(CallError::Present(seen(there)));
                     }
                     there.state = ObjectState::Running;
                     return Ok(Done::Up(seen(there)));
@@ -100,7 +100,7 @@ impl World {
             Verb::Start | Verb::Stop => {
                 let external_id = call.external_id.as_ref().expect("it has an object");
                 let found = self.objects.iter_mut().find(|o| o.external_id == *external_id);
-                let Some(object) = found else { return Err(Trouble::Absent) };
+                let Some(object) = found else { return Err(CallError::Absent) };
                 assert_eq!(object.sandbox, record.id, "only our own object is touched");
                 if call.verb == Verb::Start {
                     object.state = ObjectState::Running;
@@ -111,12 +111,12 @@ impl World {
             }
             Verb::Delete { external_id, expected } => {
                 let found = self.objects.iter().position(|o| o.external_id == *external_id);
-                let Some(index) = found else { return Err(Trouble::Absent) };
+                let Some(index) = found else { return Err(CallError::Absent) };
                 assert_eq!(self.objects[index].sandbox, *expected);
                 // The first removal only begins; a look or a second one ends it.
                 if self.objects[index].state == ObjectState::Destroying {
                     self.objects.remove(index);
-                    return Err(Trouble::Absent);
+                    return Err(CallError::Absent);
                 }
                 self.objects[index].state = ObjectState::Destroying;
                 Ok(Done::Removing)
@@ -125,7 +125,7 @@ impl World {
     }
 
     /// Every object of the home, as a sweep sees them.
-    pub fn look(&self) -> Vec<Seen> {
+    pub fn look(&self) -> Vec<ObservedObject> {
         self.objects.iter().map(seen).collect()
     }
 
@@ -152,7 +152,12 @@ impl World {
         });
     }
 
-    fn make(&mut self, sandbox: &SandboxId, generation: Generation, state: ObjectState) -> Seen {
+    fn make(
+        &mut self,
+        sandbox: &SandboxId,
+        generation: Generation,
+        state: ObjectState,
+    ) -> ObservedObject {
         self.made += 1;
         let object = ModelObject {
             external_id: ExternalId::trusted(format!("object-{}", self.made)),
@@ -179,8 +184,8 @@ impl World {
     }
 }
 
-fn seen(object: &ModelObject) -> Seen {
-    Seen {
+fn seen(object: &ModelObject) -> ObservedObject {
+    ObservedObject {
         external_id: object.external_id.clone(),
         owner: Some(Owner {
             sandbox: object.sandbox.clone(),

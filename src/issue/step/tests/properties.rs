@@ -6,9 +6,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::model::{Fate, World};
-use super::{Bench, SETTLE};
+use super::{Bench, LATE_EFFECT_WINDOW};
 use crate::issue::commit::{Commit, ProviderCall, Reply};
-use crate::issue::event::{Answer, Bar, BarKind, Command, IssueEvent, Seen, Sight, Sighted};
+use crate::issue::event::{
+    Answer, Command, Denial, DenialKind, IssueEvent, Observation, ObservedObject, SweptObject,
+};
 use crate::issue::state::{Issue, IssueState, Step, Verb};
 use crate::types::{Attempt, Generation, Outcome, Phase, ProviderName, SandboxId, Wanted};
 
@@ -26,7 +28,7 @@ enum Act {
     /// The actor ends; the executor still has the call.
     Passivate,
     /// A hold or a quota begins or ends to forbid what would begin.
-    Bar(bool),
+    Denial(bool),
     /// The wish that waits may be granted.
     Grant,
     /// A delivery that triggers.
@@ -68,7 +70,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         5 => Just(Act::Due),
         1 => fate().prop_map(Act::Crash),
         1 => Just(Act::Passivate),
-        1 => any::<bool>().prop_map(Act::Bar),
+        1 => any::<bool>().prop_map(Act::Denial),
         1 => Just(Act::Grant),
         2 => Just(Act::Trigger),
         2 => Just(Act::Sweep),
@@ -88,7 +90,7 @@ struct Life {
     in_flight: Option<ProviderCall>,
     /// A call of after a forced delete waits until the one in flight has ended.
     behind: Option<ProviderCall>,
-    sight: Option<Sight>,
+    observation: Option<Observation>,
     /// What ended and is known as deleted.
     ended: Vec<SandboxId>,
     forced: bool,
@@ -103,7 +105,7 @@ impl Life {
             world,
             in_flight: None,
             behind: None,
-            sight: None,
+            observation: None,
             ended: Vec::new(),
             forced: false,
         }
@@ -189,19 +191,19 @@ impl Life {
     }
 
     /// What a sweep sees now.
-    fn look(&self) -> Sight {
+    fn look(&self) -> Observation {
         let record = self.bench.issue.state.record();
-        let sighted = |seen: Seen| Sighted {
+        let swept = |seen: ObservedObject| SweptObject {
             known_deleted: seen.owner.as_ref().is_some_and(|o| self.ended.contains(&o.sandbox)),
             first_seen_at: self.bench.now,
             seen,
         };
-        Sight {
+        Observation {
             provider: ProviderName::trusted("p"),
             generation: self.bench.issue.generation,
             attempt: record.map_or_else(Attempt::default, |record| record.attempt),
             phase: self.bench.issue.state.phase(),
-            objects: self.world.look().into_iter().map(sighted).collect(),
+            objects: self.world.look().into_iter().map(swept).collect(),
         }
     }
 
@@ -223,33 +225,33 @@ impl Life {
                 self.forced |= command == Command::ForceDelete && commit.ended.is_some();
                 self.take(&before, commit);
             }
-            Act::Bar(is_on) => {
+            Act::Denial(is_on) => {
                 let reason = "held".to_owned();
-                self.bench.bar = is_on.then_some(Bar { kind: BarKind::Held, reason });
+                self.bench.denial = is_on.then_some(Denial { kind: DenialKind::Held, reason });
             }
             Act::Grant => {
                 self.event(IssueEvent::Granted);
             }
             Act::Trigger => {
-                self.event(super::nudges::labelled(1_000_000_000));
+                self.event(super::issue_deliveries::labelled(1_000_000_000));
             }
             Act::Sweep => {
-                let sight = self.look();
-                self.sight = Some(sight.clone());
-                self.event(IssueEvent::Observed(sight));
+                let observation = self.look();
+                self.observation = Some(observation.clone());
+                self.event(IssueEvent::Observed(observation));
             }
             Act::StaleSweep => {
-                if let Some(sight) = self.sight.replace(self.look()) {
-                    self.event(IssueEvent::Observed(sight));
+                if let Some(observation) = self.observation.replace(self.look()) {
+                    self.event(IssueEvent::Observed(observation));
                 }
             }
             Act::Lose => {
                 self.world.lose();
-                self.sight = None;
+                self.observation = None;
             }
             Act::Kill => {
                 self.world.kill();
-                self.sight = None;
+                self.observation = None;
             }
             Act::Answer(fate) => self.answer(fate),
             Act::StaleAnswer(attempt) => {
@@ -299,7 +301,7 @@ impl Life {
 
     /// The provider is well from now on: let everything come to rest.
     fn rest(&mut self) {
-        self.act(Act::Bar(false));
+        self.act(Act::Denial(false));
         self.act(Act::Grant);
         for _ in 0..200 {
             if self.in_flight.is_some() {
@@ -307,7 +309,8 @@ impl Life {
             } else if self.bench.issue.due_at().is_some() {
                 self.act(Act::Due);
             } else {
-                self.bench.now = self.bench.now.after(SETTLE + self.bench.rules.create.timeout);
+                self.bench.now =
+                    self.bench.now.after(LATE_EFFECT_WINDOW + self.bench.rules.create.timeout);
                 self.world.settle(self.bench.now);
                 let before = (self.bench.issue.clone(), self.world.look());
                 self.act(Act::Sweep);
@@ -339,7 +342,7 @@ proptest! {
         for act in acts {
             life.act(act);
         }
-        life.act(Act::Bar(false));
+        life.act(Act::Denial(false));
         life.act(Act::Grant);
         let wanted = life.bench.issue.state.wanted();
         life.rest();
@@ -362,7 +365,7 @@ proptest! {
             life.act(act);
         }
         // What only waits is no sandbox that could be deleted.
-        life.act(Act::Bar(false));
+        life.act(Act::Denial(false));
         life.act(Act::Grant);
         life.act(Act::Command(Command::Delete));
         life.rest();

@@ -2,7 +2,7 @@
 
 use super::{Bench, unavailable};
 use crate::issue::commit::{CommandRefusal, Reply};
-use crate::issue::event::{Command, Done, IssueEvent, NotAsked, Seen, Trouble};
+use crate::issue::event::{CallError, Command, Done, IssueEvent, NotAsked, ObservedObject};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
 use crate::types::{
     Alias, Cause, ExternalId, FailureCode, Generation, ObjectState, Outcome, Phase, SandboxId,
@@ -35,8 +35,8 @@ pub(super) fn bench_in(phase: Option<Phase>) -> Bench {
             bench.ensure();
         }
         Phase::Failed => {
-            bench.answer(Err(Trouble::Refused("no".into())));
-            bench.answer(Ok(Done::Seen(vec![])));
+            bench.answer(Err(CallError::Refused("no".into())));
+            bench.answer(Ok(Done::Found(vec![])));
         }
         Phase::Deleting => {
             bench.up();
@@ -167,10 +167,10 @@ fn an_ensure_during_deleting_makes_the_next_generation_after_absence() {
     bench.answer(Ok(Done::Removing));
     assert_eq!(bench.issue.generation, Generation(1), "accepted is not absent");
     let destroying = bench.ours(ObjectState::Destroying);
-    bench.answer(Ok(Done::Seen(vec![destroying])));
+    bench.answer(Ok(Done::Found(vec![destroying])));
     assert_eq!(bench.issue.generation, Generation(1), "destroying is not absent");
     bench.due();
-    let commit = bench.answer(Ok(Done::Seen(vec![])));
+    let commit = bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.generation, Generation(2));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
     assert_ne!(bench.issue.state.record().expect("a sandbox").id, first);
@@ -183,7 +183,7 @@ fn a_second_delete_withdraws_the_queued_generation() {
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.ensure();
     bench.command(Command::Delete);
-    bench.answer(Err(Trouble::Absent));
+    bench.answer(Err(CallError::Absent));
     assert_eq!(bench.issue.state, IssueState::Absent);
 }
 
@@ -194,7 +194,7 @@ fn a_create_whose_answer_was_lost_is_looked_for_and_adopted() {
     let commit = bench.due();
     assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look), "a look, not a create");
     let there = bench.ours(ObjectState::Running);
-    bench.answer(Ok(Done::Seen(vec![there])));
+    bench.answer(Ok(Done::Found(vec![there])));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
 }
 
@@ -203,30 +203,30 @@ fn without_enforced_names_nothing_is_asked_twice_before_it_must_have_settled() {
     let mut bench = Bench::new(false);
     let commit = bench.ensure();
     assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look), "looked at first");
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     bench.answer(Err(unavailable()));
     let settled = bench.issue.state.record().expect("a sandbox").may_land_until;
     assert!(settled.is_some());
     bench.due();
-    let commit = bench.answer(Ok(Done::Seen(vec![])));
+    let commit = bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(commit.call, None, "it may still land");
     assert_eq!(bench.issue.due_at(), settled);
     let commit = bench.due();
     assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look));
-    let commit = bench.answer(Ok(Done::Seen(vec![])));
+    let commit = bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Create));
 }
 
 #[test]
 fn a_foreign_object_of_our_name_is_a_failure_and_stays_untouched() {
     let mut bench = bench_in(Some(Phase::Creating));
-    let foreign = Seen {
+    let foreign = ObservedObject {
         external_id: ExternalId::trusted("theirs"),
         owner: None,
         state: ObjectState::Running,
     };
-    bench.answer(Err(Trouble::Present(foreign.clone())));
-    let commit = bench.answer(Ok(Done::Seen(vec![foreign])));
+    bench.answer(Err(CallError::Present(foreign.clone())));
+    let commit = bench.answer(Ok(Done::Found(vec![foreign])));
     assert_eq!(commit.call, None, "neither adopted nor deleted");
     assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
     let failure = bench.issue.state.failure().expect("a failure");
@@ -238,13 +238,13 @@ fn an_older_generation_is_removed_first() {
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.ensure();
     let old = bench.ours(ObjectState::Stopped);
-    bench.answer(Err(Trouble::Absent));
-    let commit = bench.answer(Err(Trouble::Present(old.clone())));
+    bench.answer(Err(CallError::Absent));
+    let commit = bench.answer(Err(CallError::Present(old.clone())));
     let expected = old.owner.clone().expect("an owner").sandbox;
     let removal = Verb::Delete { external_id: old.external_id, expected };
     assert_eq!(commit.call.map(|call| call.verb), Some(removal));
     bench.answer(Ok(Done::Removing));
-    let commit = bench.answer(Ok(Done::Seen(vec![])));
+    let commit = bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Create));
     assert_eq!(bench.issue.generation, Generation(2));
 }
@@ -253,18 +253,18 @@ fn an_older_generation_is_removed_first() {
 fn tries_are_bounded_and_leftovers_removed_before_it_says_failed() {
     let mut bench = bench_in(Some(Phase::Creating));
     for _ in 0..2 {
-        bench.answer(Err(Trouble::Broken("disk full".into())));
+        bench.answer(Err(CallError::Broken("disk full".into())));
         bench.due();
-        bench.answer(Ok(Done::Seen(vec![])));
+        bench.answer(Ok(Done::Found(vec![])));
     }
-    let commit = bench.answer(Err(Trouble::Broken("disk full".into())));
+    let commit = bench.answer(Err(CallError::Broken("disk full".into())));
     assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look));
     let half = bench.ours(ObjectState::Partial);
-    let commit = bench.answer(Ok(Done::Seen(vec![half])));
+    let commit = bench.answer(Ok(Done::Found(vec![half])));
     assert!(matches!(commit.call.map(|call| call.verb), Some(Verb::Delete { .. })));
     bench.answer(Ok(Done::Removing));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Creating), "not before it is gone");
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
 }
 
@@ -291,7 +291,7 @@ fn a_delete_during_a_create_in_flight_removes_what_it_made() {
     let commit = bench.up();
     assert!(matches!(commit.call.map(|call| call.verb), Some(Verb::Delete { .. })));
     bench.answer(Ok(Done::Removing));
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state, IssueState::Absent);
 }
 
@@ -299,14 +299,14 @@ fn a_delete_during_a_create_in_flight_removes_what_it_made() {
 fn a_call_that_found_no_turn_is_made_later_at_no_cost_and_never_for_a_delete() {
     let mut bench = bench_in(Some(Phase::Creating));
     for _ in 0..10 {
-        bench.answer(Err(Trouble::NotAsked(NotAsked::NoTurn)));
+        bench.answer(Err(CallError::NotAsked(NotAsked::NoTurn)));
         let commit = bench.due();
         assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Create), "the same again");
     }
     bench.command(Command::Delete);
-    let commit = bench.answer(Err(Trouble::NotAsked(NotAsked::NoTurn)));
+    let commit = bench.answer(Err(CallError::NotAsked(NotAsked::NoTurn)));
     assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look), "nothing is made any more");
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state, IssueState::Absent);
 }
 
@@ -315,12 +315,12 @@ fn a_delete_that_waits_for_a_create_to_settle_says_so() {
     let mut bench = bench_in(Some(Phase::Creating));
     bench.answer(Err(unavailable()));
     bench.command(Command::Delete);
-    let commit = bench.answer(Ok(Done::Seen(vec![])));
+    let commit = bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting), "it may still land");
     let told = commit.timeline.iter().any(|row| row.reason.contains("may still come"));
     assert!(told, "{:?}", commit.timeline);
     bench.due();
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state, IssueState::Absent);
 }
 
@@ -334,7 +334,7 @@ fn a_delete_that_cannot_be_done_stays_deleting_and_says_why() {
         assert_eq!(failure.code, FailureCode::ProviderUnavailable);
         bench.due();
     }
-    bench.answer(Err(Trouble::Absent));
+    bench.answer(Err(CallError::Absent));
     assert_eq!(bench.issue.state, IssueState::Absent);
 }
 
@@ -342,12 +342,12 @@ fn a_delete_that_cannot_be_done_stays_deleting_and_says_why() {
 fn an_object_that_is_lost_fails_and_is_made_again_by_retry() {
     let mut bench = bench_in(Some(Phase::Stopped));
     bench.ensure();
-    bench.answer(Err(Trouble::Absent));
+    bench.answer(Err(CallError::Absent));
     let failure = bench.issue.state.failure().expect("a failure");
     assert_eq!(failure.code, FailureCode::ObjectLost);
     let id = bench.issue.state.record().expect("a sandbox").id.clone();
     bench.command(Command::Retry);
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     bench.up();
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
     assert_eq!(bench.issue.state.record().map(|r| r.id.clone()), Some(id), "the same sandbox");
@@ -404,7 +404,7 @@ fn what_dies_with_the_server_comes_back_stopped_and_work_starts_it() {
 #[test]
 fn waits_grow_and_never_undercut_what_the_provider_asked() {
     let mut bench = bench_in(Some(Phase::Creating));
-    let asked = Trouble::Unavailable {
+    let asked = CallError::Unavailable {
         message: "busy".into(),
         retry_after: Some(std::time::Duration::from_secs(90)),
     };
@@ -420,7 +420,7 @@ fn a_removal_that_a_crash_broke_off_is_asked_again() {
     // The provider has marked it and the server died.
     bench.apply(IssueEvent::Activated { in_flight: None, after_restart: true });
     let seen = bench.ours(ObjectState::Destroying);
-    bench.answer(Ok(Done::Seen(vec![seen])));
+    bench.answer(Ok(Done::Found(vec![seen])));
     let commit = bench.due();
     assert!(matches!(commit.call.map(|call| call.verb), Some(Verb::Delete { .. })));
 }
@@ -433,7 +433,7 @@ fn a_delete_that_goes_slowly_is_asked_with_pauses() {
     for _ in 0..50 {
         bench.answer(Ok(Done::Removing));
         let seen = bench.ours(ObjectState::Running);
-        bench.answer(Ok(Done::Seen(vec![seen])));
+        bench.answer(Ok(Done::Found(vec![seen])));
         if matches!(bench.issue.state.step(), Some(Step::Asked { .. })) {
             without_pause += 1
         } else {
@@ -463,7 +463,7 @@ fn an_object_that_stays_half_made_comes_to_an_end() {
     bench.ensure();
     for n in 0..50 {
         let seen = bench.ours(ObjectState::Partial);
-        bench.answer(Err(Trouble::Present(seen)));
+        bench.answer(Err(CallError::Present(seen)));
         if !matches!(bench.issue.state.step(), Some(Step::Asked { verb: Verb::Create, .. })) {
             return;
         }

@@ -149,7 +149,7 @@ impl Group {
     }
 
     /// How often a controller's limit has struck; `None` where that is not counted.
-    pub fn strikes(&self, controller: Controller) -> Option<u64> {
+    pub fn limit_events(&self, controller: Controller) -> Option<u64> {
         let (version, place) = self.place(controller)?;
         let (file, word) = files::counter(controller, version)?;
         files::count(&fs::read_to_string(place.join(file)).ok()?, word)

@@ -77,12 +77,12 @@ fn in_version_2_memory_is_limited_for_those_who_work_and_the_rest_for_all() {
     }
     assert_eq!(read(work.join("cgroup.procs")), "works");
     assert_eq!(read(dir.join("rest/cgroup.procs")), "left", "where they came from");
-    assert_eq!(group.strikes(Controller::Memory), None);
+    assert_eq!(group.limit_events(Controller::Memory), None);
     stands_in(&work, &[("memory.events", "oom 9\noom_kill 2\n")]);
     stands_in(&dir, &[("pids.events", "max 7\n")]);
-    assert_eq!(group.strikes(Controller::Memory), Some(2));
-    assert_eq!(group.strikes(Controller::Pids), Some(7));
-    assert_eq!(group.strikes(Controller::Cpu), None);
+    assert_eq!(group.limit_events(Controller::Memory), Some(2));
+    assert_eq!(group.limit_events(Controller::Pids), Some(7));
+    assert_eq!(group.limit_events(Controller::Cpu), None);
 }
 
 #[test]

@@ -52,7 +52,7 @@ pub enum Answer {
         /// The request.
         id: u64,
         /// What kind of trouble.
-        kind: Trouble,
+        kind: WorkFailure,
         /// What happened, for people.
         message: String,
     },
@@ -62,7 +62,7 @@ pub enum Answer {
 
 /// What kind of trouble kept a request from being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum WorkFailure {
     /// There is nothing at that path.
     NoSuchFile,
     /// The path leads where it may not.
@@ -83,7 +83,7 @@ pub enum Trouble {
     NotListening,
 }
 
-impl Trouble {
+impl WorkFailure {
     pub(super) const ALL: [Self; 9] = [
         Self::NoSuchFile,
         Self::NotAllowed,
@@ -169,7 +169,7 @@ impl Answer {
             6 => Self::Done { id: from.u64()?, flag: from.bool()? },
             7 => Self::Failed {
                 id: from.u64()?,
-                kind: *Trouble::ALL.get(usize::from(from.u8()?))?,
+                kind: *WorkFailure::ALL.get(usize::from(from.u8()?))?,
                 message: from.text()?,
             },
             15 => Self::DiskFull,

@@ -58,7 +58,7 @@ fn answers() -> Vec<Answer> {
         Answer::Opened { id: 2 },
         Answer::Done { id: 3, flag: true },
     ];
-    for kind in Trouble::ALL {
+    for kind in WorkFailure::ALL {
         answers.push(Answer::Failed { id: 4, kind, message: "é".into() });
     }
     answers
@@ -86,7 +86,7 @@ fn a_cut_or_lengthened_message_is_refused() {
 
 #[test]
 fn a_long_message_is_cut_between_characters() {
-    let long = Answer::Failed { id: 1, kind: Trouble::Broken, message: "é".repeat(4000) };
+    let long = Answer::Failed { id: 1, kind: WorkFailure::Broken, message: "é".repeat(4000) };
     let Some(Answer::Failed { message, .. }) = Answer::decode(&long.encode()) else {
         panic!("must decode");
     };
@@ -154,7 +154,7 @@ proptest! {
         ] {
             prop_assert_eq!(Request::decode(&request.encode()), Some(request));
         }
-        let kind = Trouble::ALL[usize::from(flag)];
+        let kind = WorkFailure::ALL[usize::from(flag)];
         for answer in [Answer::Exited { id, code }, Answer::Failed { id, kind, message }] {
             prop_assert_eq!(Answer::decode(&answer.encode()), Some(answer));
         }

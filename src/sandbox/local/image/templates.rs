@@ -70,13 +70,13 @@ impl Templates {
         }
         fs::create_dir(dir).map_err(failed)?;
         let templates = Self { dir: dir.to_owned(), mkfs, made: Mutex::default() };
-        let trial = dir.join("trial");
-        templates.copy(TRIAL_MB, &trial).map_err(failed)?;
-        let image = File::options().read(true).write(true).open(&trial).map_err(failed)?;
+        let probe = dir.join("trial");
+        templates.copy(TRIAL_MB, &probe).map_err(failed)?;
+        let image = File::options().read(true).write(true).open(&probe).map_err(failed)?;
         let mounted = super::mount(&OwnedFd::from(image), 1);
-        fs::remove_file(&trial).map_err(failed)?;
-        let settled = mounted.and_then(|mounted| super::settle(&mounted, || {}));
-        settled.map(|()| templates).map_err(|error| {
+        fs::remove_file(&probe).map_err(failed)?;
+        let flushed = mounted.and_then(|mounted| super::flush(&mounted, || {}));
+        flushed.map(|()| templates).map_err(|error| {
             let remedy = super::remedy(error.step, error.errno);
             remedy.map_or_else(|| error.to_string(), |remedy| format!("{error}. {remedy}"))
         })

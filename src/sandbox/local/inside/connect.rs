@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
-use super::super::frame::Trouble;
+use super::super::frame::WorkFailure;
 use super::files::Failure;
 
 /// A socket that is connected to a port of the sandbox's own loopback, or about to be: PID 1 waits
@@ -23,7 +23,7 @@ pub fn connect(port: u16, v6: bool) -> Result<OwnedFd, Failure> {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         // A host may have been set up without IPv6.
         Err(Errno::CONNREFUSED | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) => {
-            Err(Failure::new(Trouble::NotListening, "nobody listens there"))
+            Err(Failure::new(WorkFailure::NotListening, "nobody listens there"))
         }
         Err(errno) => Err(errno.into()),
     }

@@ -26,7 +26,7 @@ use rustix::process::{Resource, getrlimit};
 
 use fresh::Fresh;
 
-use super::super::frame::Trouble;
+use super::super::frame::WorkFailure;
 use super::super::listing::{ENTRY_NAMES_MAX, Entry, LEVELS_MAX};
 use super::super::remove;
 use super::{WORKSPACE, explain, shortened};
@@ -46,14 +46,14 @@ const RESOLVE: ResolveFlags =
 #[derive(Debug)]
 pub struct Failure {
     /// What kind of trouble.
-    pub kind: Trouble,
+    pub kind: WorkFailure,
     /// What happened, for people.
     pub message: String,
 }
 
 impl Failure {
     /// A failure with its sentence.
-    pub fn new(kind: Trouble, message: impl Into<String>) -> Self {
+    pub fn new(kind: WorkFailure, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
@@ -73,7 +73,7 @@ impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         match Errno::from_io_error(&error) {
             Some(errno) => errno.into(),
-            None => Self::new(Trouble::BadArchive, error.to_string()),
+            None => Self::new(WorkFailure::BadArchive, error.to_string()),
         }
     }
 }
@@ -81,10 +81,12 @@ impl From<std::io::Error> for Failure {
 impl From<Errno> for Failure {
     fn from(errno: Errno) -> Self {
         let kind = match errno {
-            Errno::NOENT => Trouble::NoSuchFile,
-            Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::INVAL => Trouble::NotAllowed,
-            Errno::EXIST => Trouble::Exists,
-            Errno::NOTDIR | Errno::ISDIR | Errno::NXIO => Trouble::WrongKind,
+            Errno::NOENT => WorkFailure::NoSuchFile,
+            Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::INVAL => {
+                WorkFailure::NotAllowed
+            }
+            Errno::EXIST => WorkFailure::Exists,
+            Errno::NOTDIR | Errno::ISDIR | Errno::NXIO => WorkFailure::WrongKind,
             Errno::ACCESS
             | Errno::PERM
             | Errno::FBIG
@@ -97,8 +99,8 @@ impl From<Errno> for Failure {
             | Errno::AGAIN
             | Errno::MLINK
             | Errno::BUSY
-            | Errno::NOTEMPTY => Trouble::Refused,
-            _ => Trouble::Broken,
+            | Errno::NOTEMPTY => WorkFailure::Refused,
+            _ => WorkFailure::Broken,
         };
         let message = match errno {
             Errno::XDEV => "it leads out of the workspace".into(),
@@ -150,8 +152,8 @@ impl Files {
         let file = self.beneath(path, flags)?;
         match FileType::from_raw_mode(fstat(&file)?.st_mode) {
             FileType::RegularFile => Ok(file),
-            FileType::Directory => Err(Failure::new(Trouble::WrongKind, "it is a directory")),
-            _ => Err(Failure::new(Trouble::WrongKind, "it is not a regular file")),
+            FileType::Directory => Err(Failure::new(WorkFailure::WrongKind, "it is a directory")),
+            _ => Err(Failure::new(WorkFailure::WrongKind, "it is not a regular file")),
         }
     }
 
@@ -159,7 +161,7 @@ impl Files {
     /// are made. The new file has the permissions of the one it replaces.
     pub fn write(&mut self, id: u64, path: &[u8]) -> Result<OwnedFd, Failure> {
         if self.writes.len() >= WRITES_MAX {
-            return Err(Failure::new(Trouble::Refused, "too many writes at once"));
+            return Err(Failure::new(WorkFailure::Refused, "too many writes at once"));
         }
         let (parent, name) = split(path)?;
         let directory = self.directories(parent)?;
@@ -176,7 +178,8 @@ impl Files {
     pub fn finish(&mut self, write: u64, keep: bool) -> Result<bool, Failure> {
         let at = self.writes.iter().position(|open| open.id == write);
         let open = at.and_then(|at| self.writes.remove(at));
-        let open = open.ok_or_else(|| Failure::new(Trouble::Broken, "there is no such write"))?;
+        let open =
+            open.ok_or_else(|| Failure::new(WorkFailure::Broken, "there is no such write"))?;
         if !keep {
             return Ok(false);
         }
@@ -282,16 +285,16 @@ fn replaced_mode(directory: &OwnedFd, name: &[u8]) -> Result<Option<Mode>, Failu
     };
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(Some(Mode::from_raw_mode(stat.st_mode & 0o777))),
-        FileType::Symlink => Err(Failure::new(Trouble::NotAllowed, "it is a link")),
-        FileType::Directory => Err(Failure::new(Trouble::WrongKind, "it is a directory")),
-        _ => Err(Failure::new(Trouble::WrongKind, "it is not a regular file")),
+        FileType::Symlink => Err(Failure::new(WorkFailure::NotAllowed, "it is a link")),
+        FileType::Directory => Err(Failure::new(WorkFailure::WrongKind, "it is a directory")),
+        _ => Err(Failure::new(WorkFailure::WrongKind, "it is not a regular file")),
     }
 }
 
 /// The directory and the name in it. The workspace itself has neither.
 fn split(path: &[u8]) -> Result<(&[u8], &[u8]), Failure> {
     if path.is_empty() {
-        return Err(Failure::new(Trouble::NotAllowed, "it is the workspace itself"));
+        return Err(Failure::new(WorkFailure::NotAllowed, "it is the workspace itself"));
     }
     Ok(match path.iter().rposition(|b| *b == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),

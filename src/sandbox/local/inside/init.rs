@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use rustix::thread::UnshareFlags;
 
-use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Reach, Request, Setup, Trouble};
+use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Reach, Request, Setup, WorkFailure};
 use super::super::packet;
 use super::files::{Failure, Files};
 use super::seccomp::Filters;
@@ -276,7 +276,7 @@ impl Init<'_> {
                 let out = descriptors.pop();
                 self.fork_worker(id, |files| match out {
                     Some(out) => files.list(&path, depth, &out),
-                    None => Err(Failure::new(Trouble::Broken, "a listing needs a pipe")),
+                    None => Err(Failure::new(WorkFailure::Broken, "a listing needs a pipe")),
                 });
             }
             Request::Delete { id, path } => {
@@ -328,7 +328,7 @@ impl Init<'_> {
     fn exec(&mut self, id: u64, order: Order, streams: Vec<OwnedFd>) -> Result<(), Failure> {
         let streams: [OwnedFd; 3] = streams
             .try_into()
-            .map_err(|_| Failure::new(Trouble::Broken, "a command needs three streams"))?;
+            .map_err(|_| Failure::new(WorkFailure::Broken, "a command needs three streams"))?;
         let starting = start::start(&order, &Streams::Pipes(streams), self.work.as_ref())?;
         self.attend(id, order, starting);
         Ok(())
@@ -355,7 +355,10 @@ impl Init<'_> {
     fn fork_worker(&mut self, id: u64, work: impl FnOnce(&Files) -> Result<bool, Failure>) {
         match sys::fork() {
             Err(Errno::AGAIN) => {
-                self.fail(id, Failure::new(Trouble::Refused, "too many processes in the sandbox"));
+                self.fail(
+                    id,
+                    Failure::new(WorkFailure::Refused, "too many processes in the sandbox"),
+                );
             }
             Err(errno) => self.fail(id, errno.into()),
             Ok(Fork::Parent(pid)) => self.workers.push(Worker { id, pid }),
@@ -418,7 +421,7 @@ impl Init<'_> {
                     Some(9) => "it was killed in the sandbox, as where that has no memory left",
                     Some(_) | None => "it was broken off in the sandbox",
                 };
-                self.fail(id, Failure::new(Trouble::Broken, why));
+                self.fail(id, Failure::new(WorkFailure::Broken, why));
             }
         }
         // One that is only waiting for the rest of its session has been reaped; its number may be

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, ioctl_tiocsctty, setsid};
 
-use super::super::frame::Trouble;
+use super::super::frame::WorkFailure;
 use super::files::Failure;
 use super::sys::{self, Fork};
 use super::work_group::Door;
@@ -77,7 +77,7 @@ const AT_EXECUTION: u8 = b'x';
 
 /// Forks a command with its three standard streams, which goes where its `work` is.
 pub fn start(order: &Order, streams: &Streams, work: Option<&Door>) -> Result<Starting, Failure> {
-    let cannot = |message: &str| Failure::new(Trouble::CannotStart, message);
+    let cannot = |message: &str| Failure::new(WorkFailure::CannotStart, message);
     let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| cannot("an argument contains NUL"));
     let argv = order.argv.iter().map(|a| text(a)).collect::<Result<Vec<_>, _>>()?;
     let program = order.argv.first().filter(|p| !p.is_empty());
@@ -88,8 +88,8 @@ pub fn start(order: &Order, streams: &Streams, work: Option<&Door>) -> Result<St
     let env = env.iter().map(|e| text(e)).collect::<Result<Vec<_>, _>>()?;
 
     let refused = |errno: Errno| match errno {
-        Errno::AGAIN => Failure::new(Trouble::Refused, "too many processes in the sandbox"),
-        other => Failure::new(Trouble::Refused, explain(other)),
+        Errno::AGAIN => Failure::new(WorkFailure::Refused, "too many processes in the sandbox"),
+        other => Failure::new(WorkFailure::Refused, explain(other)),
     };
     let (report, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(refused)?;
     match sys::fork().map_err(refused)? {
@@ -182,7 +182,7 @@ pub fn outcome(report: &OwnedFd, order: &Order) -> Result<(), Failure> {
         (_, Errno::NOENT) => format!("{}: command not found", name(&order.argv[0])),
         (_, errno) => format!("{}: {}", name(&order.argv[0]), explain(errno)),
     };
-    Err(Failure::new(Trouble::CannotStart, message))
+    Err(Failure::new(WorkFailure::CannotStart, message))
 }
 
 /// The whole environment, each key once.

@@ -7,14 +7,15 @@ use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{InputModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 
-use super::super::frame::Trouble;
+use super::super::frame::WorkFailure;
 use super::explain;
 use super::files::Failure;
 
 /// Opens one of that size: its master side, and the side that a command has.
 pub fn open(columns: u16, rows: u16) -> Result<(OwnedFd, OwnedFd), Failure> {
-    make(columns, rows)
-        .map_err(|errno| Failure::new(Trouble::Refused, format!("no terminal: {}", explain(errno))))
+    make(columns, rows).map_err(|errno| {
+        Failure::new(WorkFailure::Refused, format!("no terminal: {}", explain(errno)))
+    })
 }
 
 fn make(columns: u16, rows: u16) -> Result<(OwnedFd, OwnedFd), Errno> {

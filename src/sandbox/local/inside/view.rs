@@ -25,7 +25,7 @@ use rustix::mount::{
 use rustix::process::{fchdir, pivot_root};
 
 use super::super::frame::{Reach, Setup};
-use super::super::shown::{PROGRAMS, RUNTIME_SETTINGS, SETTINGS};
+use super::super::host_view::{PROGRAMS, RUNTIME_SETTINGS, SETTINGS};
 use super::workspace::Workspace;
 use super::{HOME, SetupError, Step, WORKSPACE, network, sys};
 use crate::sabotage::{Bug, on};

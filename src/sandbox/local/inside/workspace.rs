@@ -52,11 +52,11 @@ impl Workspace {
                         if on(Bug::BarriersOff) {
                             sys::exit_now(1);
                         }
-                        let settled = image::settle(&mounted, || {
+                        let flushed = image::flush(&mounted, || {
                             // Where nobody hears there is nobody to go on either.
                             let _ = rustix::io::write(&say, b"!");
                         });
-                        sys::exit_now(i32::from(settled.is_err()));
+                        sys::exit_now(i32::from(flushed.is_err()));
                     }
                     Fork::Parent(pid) => {
                         Ok(Self::Image(mounted, Settling { pid, said, is_mended }))

@@ -11,7 +11,7 @@
 //! - **Given away once**, and nothing has ever run in it but PID 1.
 //! - **Nothing waits for it.** Where none like it is up, a create starts its own. Others are started
 //!   only while no create is under way and the host's disk has room, one at a time.
-//! - **As if started now.** One that was started before the host's settings changed ([`Seen`]), or
+//! - **As if started now.** One that was started before the host's settings changed ([`HostView`]), or
 //!   before a limit could be enforced or no longer could, is not given away, and is replaced when
 //!   somebody asks for the provider's health. None waits that shares the host's network, whose settings
 //!   change by themselves.
@@ -28,13 +28,13 @@ use crate::clock::IdSource;
 use crate::sandbox::local::disk::{Disk, Naming, Unnamed};
 use crate::sandbox::local::frame::Reach;
 use crate::sandbox::local::host_disk::HostDisk;
-use crate::sandbox::local::shown::Seen;
+use crate::sandbox::local::host_view::HostView;
 use crate::sandbox::{CreateSpec, ProviderError};
 
 /// A sandbox that is up and nobody's.
 pub struct Ready {
     make: Make,
-    seen: Seen,
+    seen: HostView,
     directory: Unnamed,
     up: Up,
 }
@@ -46,7 +46,7 @@ impl Ready {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut polled = [PollFd::new(self.up.arrived.socket.get_ref(), PollFlags::empty())];
         matches!(poll(&mut polled, Some(&now)), Ok(0))
-            && self.seen == Seen::now()
+            && self.seen == HostView::now()
             && self.directory.is_as_new()
             && self.up.group.lost().is_none()
     }
@@ -248,7 +248,7 @@ impl Warm {
     }
 
     async fn start(&self, make: Make) -> Result<Ready, ProviderError> {
-        let seen = Seen::now();
+        let seen = HostView::now();
         let (disk, id) = (Arc::clone(&self.disk), self.ids.request_id());
         let disk_mb = make.resources.disk_mb;
         let laid_out = self.runtime.spawn_blocking(move || {

@@ -197,17 +197,17 @@ impl Policy {
         &self,
         destination: &Destination,
         ip: IpAddr,
-        around: &impl Surroundings,
+        scope_event: &impl Surroundings,
     ) -> Result<SocketAddr, Refusal> {
         let address = SocketAddr::new(canonical(ip), destination.port);
         let destination = destination.clone();
         let what = match standing(address.ip()) {
             Standing::Never(what) => return Err(Refusal::Never { destination, address, what }),
             Standing::Private(what) => Some(what),
-            Standing::Public => around.is_own(address.ip()).then_some("the server's machine"),
+            Standing::Public => scope_event.is_own(address.ip()).then_some("the server's machine"),
         };
         let is_server = self.server.is_some_and(|server| server.port() == address.port());
-        if is_server && (address.ip().is_loopback() || around.is_own(address.ip())) {
+        if is_server && (address.ip().is_loopback() || scope_event.is_own(address.ip())) {
             return Err(Refusal::Never { destination, address, what: "the server itself" });
         }
         match what {

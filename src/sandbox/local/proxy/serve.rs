@@ -39,7 +39,7 @@ type Body = Either<Full<Bytes>, Incoming>;
 
 /// Why a request is not done.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum RequestError {
     #[error("{0}")]
     NotConnected(#[from] NotConnected),
     #[error("this is a proxy: give it a whole address that begins with http://, or CONNECT")]
@@ -50,7 +50,7 @@ enum Trouble {
     NoAnswer(Destination, String),
 }
 
-impl Trouble {
+impl RequestError {
     fn status(&self) -> StatusCode {
         match self {
             Self::NotConnected(NotConnected::Refused(refusal)) => match refusal {
@@ -126,7 +126,7 @@ impl Connection {
             Ok(answer) => return answer,
             Err(trouble) => trouble,
         };
-        if matches!(trouble, Trouble::NoTarget | Trouble::NeedsConnect) {
+        if matches!(trouble, RequestError::NoTarget | RequestError::NeedsConnect) {
             self.ways.meter.count(EgressResult::Malformed);
         }
         tokio::time::sleep(REFUSAL_PAUSE).await;
@@ -137,8 +137,11 @@ impl Connection {
         self.far.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn open_tunnel(&self, request: Request<Incoming>) -> Result<Response<Body>, Trouble> {
-        let authority = request.uri().authority().ok_or(Trouble::NoTarget)?;
+    async fn open_tunnel(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, RequestError> {
+        let authority = request.uri().authority().ok_or(RequestError::NoTarget)?;
         let (_, far) = self.ways.connect(authority.as_str(), None).await?;
         let near = hyper::upgrade::on(request);
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some((near, far));
@@ -146,26 +149,26 @@ impl Connection {
     }
 
     /// Passes one request on, and its answer back.
-    async fn pass_on(&self, request: Request<Incoming>) -> Result<Response<Body>, Trouble> {
+    async fn pass_on(&self, request: Request<Incoming>) -> Result<Response<Body>, RequestError> {
         let uri = request.uri();
-        let authority = uri.authority().ok_or(Trouble::NoTarget)?;
+        let authority = uri.authority().ok_or(RequestError::NoTarget)?;
         match uri.scheme_str() {
             Some("http") => {}
-            Some("https") => return Err(Trouble::NeedsConnect),
-            Some(_) | None => return Err(Trouble::NoTarget),
+            Some("https") => return Err(RequestError::NeedsConnect),
+            Some(_) | None => return Err(RequestError::NoTarget),
         }
         // The host that is judged is the host that is named, whatever the request's header says.
-        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| Trouble::NoTarget)?;
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| RequestError::NoTarget)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).parse::<Uri>();
         let (destination, far) = self.ways.connect(authority.as_str(), Some(80)).await?;
 
         let (mut head, body) = request.into_parts();
-        head.uri = path.map_err(|_| Trouble::NoTarget)?;
+        head.uri = path.map_err(|_| RequestError::NoTarget)?;
         head.version = hyper::Version::HTTP_11;
         strip(&mut head.headers);
         head.headers.insert(hyper::header::HOST, host);
         let no_answer =
-            |error: hyper::Error| Trouble::NoAnswer(destination.clone(), error.to_string());
+            |error: hyper::Error| RequestError::NoAnswer(destination.clone(), error.to_string());
         let (mut sender, conversation) = hyper::client::conn::http1::Builder::new()
             .max_buf_size(ANSWER_HEAD_LEN_MAX)
             .handshake(TokioIo::new(far))
@@ -181,7 +184,7 @@ impl Connection {
         let (mut head, body) = answer.await.map_err(no_answer)?.into_parts();
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             let what = "it switches protocols, which nobody asked it to".to_owned();
-            return Err(Trouble::NoAnswer(destination, what));
+            return Err(RequestError::NoAnswer(destination, what));
         }
         strip(&mut head.headers);
         head.version = hyper::Version::HTTP_11;
@@ -207,7 +210,7 @@ fn strip(headers: &mut HeaderMap) {
 }
 
 /// The answer for whoever asked for what does not come about.
-fn explain(trouble: &Trouble) -> Response<Body> {
+fn explain(trouble: &RequestError) -> Response<Body> {
     let text = format!("issuebox: {trouble}.\n");
     let mut response = Response::new(Either::Left(Full::from(text)));
     *response.status_mut() = trouble.status();

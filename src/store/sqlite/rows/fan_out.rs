@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use super::BadRow;
-use crate::issue::{Around, FanOut, Scope};
+use crate::issue::{FanOut, Scope, ScopeEvent};
 use crate::types::{DeliveryId, Repository, Timestamp};
 
 #[derive(Serialize, Deserialize)]
@@ -44,14 +44,14 @@ pub(in super::super) fn fan_out_body(fan_out: &FanOut) -> Result<String, BadRow>
             Scope::Installation(id) => ScopePart::Installation(*id),
         },
         news: match news {
-            Around::Renamed { repository, formerly, as_of } => NewsPart::Renamed(
+            ScopeEvent::Renamed { repository, formerly, as_of } => NewsPart::Renamed(
                 Cow::Borrowed(repository.as_str()),
                 as_of.unix_ms(),
                 formerly.as_ref().map(|name| Cow::Borrowed(name.as_str())),
             ),
-            Around::Stop(reason) => NewsPart::Stop(Cow::Borrowed(reason)),
-            Around::LabelGone => NewsPart::LabelGone,
-            Around::Noted(what) => NewsPart::Noted(Cow::Borrowed(what)),
+            ScopeEvent::Stop(reason) => NewsPart::Stop(Cow::Borrowed(reason)),
+            ScopeEvent::LabelGone => NewsPart::LabelGone,
+            ScopeEvent::Noted(what) => NewsPart::Noted(Cow::Borrowed(what)),
         },
     })?)
 }
@@ -73,14 +73,14 @@ pub(in super::super) fn fan_out(
         ScopePart::Installation(id) => Scope::Installation(id),
     };
     let news = match news {
-        NewsPart::Renamed(name, as_of, formerly) => Around::Renamed {
+        NewsPart::Renamed(name, as_of, formerly) => ScopeEvent::Renamed {
             repository: Repository::trusted(&*name),
             formerly: formerly.map(|name| Repository::trusted(&*name)),
             as_of: Timestamp::from_unix_ms(as_of),
         },
-        NewsPart::Stop(reason) => Around::Stop(reason.into_owned()),
-        NewsPart::LabelGone => Around::LabelGone,
-        NewsPart::Noted(what) => Around::Noted(what.into_owned()),
+        NewsPart::Stop(reason) => ScopeEvent::Stop(reason.into_owned()),
+        NewsPart::LabelGone => ScopeEvent::LabelGone,
+        NewsPart::Noted(what) => ScopeEvent::Noted(what.into_owned()),
     };
     Ok(FanOut { delivery, received_at, event, action, scope, news })
 }
@@ -95,7 +95,7 @@ mod tests {
         let at = Timestamp::from_unix_ms(0);
         let id = DeliveryId::trusted("d".to_owned());
         let read = fan_out(body, id, at, "repository".into(), "renamed".into()).expect("a body");
-        let Around::Renamed { repository, formerly, as_of } = read.news else {
+        let ScopeEvent::Renamed { repository, formerly, as_of } = read.news else {
             panic!("it was renamed: {:?}", read.news)
         };
         assert_eq!((repository.as_str(), formerly, as_of.unix_ms()), ("octo/new", None, 5));

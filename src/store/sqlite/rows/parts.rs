@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::BadRow;
 use super::network::NetworkPart;
-use crate::issue::{Facts, Known, Record, Wish};
+use crate::issue::{Facts, Known, PendingStart, Record};
 use crate::types::{
     Attempt, Failure, FailureCode, Generation, IssueId, IssueNumber, Mode, Network, NetworkKind,
     ObjectName, OnLimit, Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId,
@@ -272,7 +272,7 @@ impl TemplatePart<'_> {
 
 /// A wish that waits.
 #[derive(Serialize, Deserialize)]
-pub(super) struct WishPart<'a> {
+pub(super) struct PendingStartPart<'a> {
     since: i64,
     #[serde(borrow)]
     why: Cow<'a, str>,
@@ -280,19 +280,19 @@ pub(super) struct WishPart<'a> {
     template: Option<NextPart<'a>>,
 }
 
-impl<'a> From<&'a Wish> for WishPart<'a> {
-    fn from(wish: &'a Wish) -> Self {
+impl<'a> From<&'a PendingStart> for PendingStartPart<'a> {
+    fn from(pending_start: &'a PendingStart) -> Self {
         Self {
-            since: wish.since.unix_ms(),
-            why: Cow::Borrowed(&wish.why),
-            template: wish.template.as_ref().map(Into::into),
+            since: pending_start.since.unix_ms(),
+            why: Cow::Borrowed(&pending_start.why),
+            template: pending_start.template.as_ref().map(Into::into),
         }
     }
 }
 
-impl WishPart<'_> {
-    pub(super) fn into_wish(self) -> Result<Wish, BadRow> {
-        Ok(Wish {
+impl PendingStartPart<'_> {
+    pub(super) fn into_pending_start(self) -> Result<PendingStart, BadRow> {
+        Ok(PendingStart {
             since: Timestamp::from_unix_ms(self.since),
             why: self.why.into_owned(),
             template: self.template.map(NextPart::into_template).transpose()?,

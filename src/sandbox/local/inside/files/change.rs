@@ -8,7 +8,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::super::super::frame::Trouble;
+use super::super::super::frame::WorkFailure;
 use super::{Failure, Files, split};
 
 /// The bits that may be set: none that would lend a file's owner to whoever runs it.
@@ -27,7 +27,7 @@ impl Files {
             Err(Errno::EXIST) => match self.beneath(path, OFlags::PATH | OFlags::DIRECTORY) {
                 Ok(_) => Ok(true),
                 Err(Errno::NOTDIR | Errno::NOENT) => {
-                    Err(Failure::new(Trouble::Exists, "it is not a directory"))
+                    Err(Failure::new(WorkFailure::Exists, "it is not a directory"))
                 }
                 Err(errno) => Err(errno.into()),
             },
@@ -52,13 +52,13 @@ impl Files {
         };
         moved.map_err(|errno| match errno {
             Errno::EXIST if !overwrite => Failure::new(
-                Trouble::Exists,
+                WorkFailure::Exists,
                 "the new place is taken; overwrite it, or choose another",
             ),
             Errno::EXIST | Errno::NOTEMPTY => {
-                Failure::new(Trouble::Exists, "the directory at the new place is not empty")
+                Failure::new(WorkFailure::Exists, "the directory at the new place is not empty")
             }
-            Errno::INVAL => Failure::new(Trouble::NotAllowed, "it would be moved into itself"),
+            Errno::INVAL => Failure::new(WorkFailure::NotAllowed, "it would be moved into itself"),
             other => other.into(),
         })
     }
@@ -66,12 +66,12 @@ impl Files {
     /// Sets the permission bits of a file or directory; says nothing.
     pub fn set_mode(&self, path: &[u8], mode: u32) -> Result<bool, Failure> {
         if mode > MODE_MAX {
-            return Err(Failure::new(Trouble::NotAllowed, "only permission bits can be set"));
+            return Err(Failure::new(WorkFailure::NotAllowed, "only permission bits can be set"));
         }
         let opened = self.beneath(path, OFlags::PATH)?;
         match FileType::from_raw_mode(fstat(&opened)?.st_mode) {
             FileType::RegularFile | FileType::Directory => {}
-            _ => return Err(Failure::new(Trouble::WrongKind, "it is not a file or directory")),
+            _ => return Err(Failure::new(WorkFailure::WrongKind, "it is not a file or directory")),
         }
         // A file that may not be read can be opened as a path only, which `fchmod` does not take.
         // This names what is open, not what may be at the path by now.

@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, readlinkat, stata
 use rustix::io::Errno;
 use tar::{EntryType, Header};
 
-use super::super::super::frame::Trouble;
+use super::super::super::frame::WorkFailure;
 use super::{Failure, Files, LEVELS_MAX, names};
 
 /// Bytes of a block: headers are one, contents are filled up to one.
@@ -29,7 +29,8 @@ const BUFFER_LEN: usize = 64 * 1024;
 impl Files {
     /// Writes the directory at `path` into a pipe as an archive.
     pub fn pack(&self, path: &[u8], pipe: Option<OwnedFd>) -> Result<bool, Failure> {
-        let pipe = pipe.ok_or_else(|| Failure::new(Trouble::Broken, "an archive needs a pipe"))?;
+        let pipe =
+            pipe.ok_or_else(|| Failure::new(WorkFailure::Broken, "an archive needs a pipe"))?;
         let directory = self.beneath(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         pack(&directory, File::from(pipe))?;
         Ok(false)
@@ -57,11 +58,13 @@ fn entries(
 ) -> Result<(), Failure> {
     if levels == 0 {
         let why = format!("directories are nested deeper than {LEVELS_MAX} levels");
-        return Err(Failure::new(Trouble::Refused, why).about(path));
+        return Err(Failure::new(WorkFailure::Refused, why).about(path));
     }
     let (names, is_cut) = names(directory).map_err(|errno| Failure::from(errno).about(path))?;
     if is_cut {
-        return Err(Failure::new(Trouble::Refused, "too many files in one directory").about(path));
+        return Err(
+            Failure::new(WorkFailure::Refused, "too many files in one directory").about(path)
+        );
     }
     for name in names {
         let path = if path.is_empty() { name.clone() } else { [path, b"/", &name].concat() };

@@ -29,7 +29,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tar::{Archive, Entry, EntryType};
 
-use super::super::super::frame::Trouble;
+use super::super::super::frame::WorkFailure;
 use super::fresh::{Fresh, place};
 use super::{Failure, Files, RESOLVE, beneath, directories, quoted, split};
 use crate::sandbox::WorkspacePath;
@@ -53,7 +53,8 @@ const THROUGH_NO_LINK: ResolveFlags = RESOLVE.union(ResolveFlags::NO_SYMLINKS);
 impl Files {
     /// Reads an archive from a pipe into the directory at `path`, which is made where it is missing.
     pub fn unpack(&self, path: &[u8], pipe: Option<OwnedFd>) -> Result<bool, Failure> {
-        let pipe = pipe.ok_or_else(|| Failure::new(Trouble::Broken, "an archive needs a pipe"))?;
+        let pipe =
+            pipe.ok_or_else(|| Failure::new(WorkFailure::Broken, "an archive needs a pipe"))?;
         unpack(self.directories(path)?, File::from(pipe))?;
         Ok(false)
     }
@@ -91,7 +92,7 @@ pub(super) fn unpack(directory: OwnedFd, from: impl Read) -> Result<(), Failure>
 }
 
 fn wrong(message: impl Into<String>) -> Failure {
-    Failure::new(Trouble::BadArchive, message)
+    Failure::new(WorkFailure::BadArchive, message)
 }
 
 /// Reads no more than it is allowed at the moment, and remembers whether there was an end.

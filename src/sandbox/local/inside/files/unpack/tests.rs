@@ -12,19 +12,19 @@ use super::*;
 
 /// A directory to unpack into, and around it what must not be touched.
 struct Place {
-    around: tempfile::TempDir,
+    scope_event: tempfile::TempDir,
 }
 
 impl Place {
     fn new() -> Self {
-        let around = tempfile::tempdir().expect("a directory");
-        fs::create_dir(around.path().join("in")).expect("made");
-        fs::write(around.path().join("secret"), "untouched").expect("written");
-        Self { around }
+        let scope_event = tempfile::tempdir().expect("a directory");
+        fs::create_dir(scope_event.path().join("in")).expect("made");
+        fs::write(scope_event.path().join("secret"), "untouched").expect("written");
+        Self { scope_event }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.around.path().join("in").join(name)
+        self.scope_event.path().join("in").join(name)
     }
 
     fn open(&self) -> OwnedFd {
@@ -37,11 +37,11 @@ impl Place {
 
     /// What there is outside: as it was.
     fn assert_untouched(&self) {
-        let names = fs::read_dir(self.around.path()).expect("readable");
+        let names = fs::read_dir(self.scope_event.path()).expect("readable");
         let mut names: Vec<_> = names.map(|e| e.expect("readable").file_name()).collect();
         names.sort();
         assert_eq!(names, ["in", "secret"]);
-        let secret = self.around.path().join("secret");
+        let secret = self.scope_event.path().join("secret");
         assert_eq!(fs::read(&secret).expect("there"), b"untouched");
         assert_eq!(fs::metadata(&secret).expect("there").nlink(), 1, "linked into the workspace");
     }

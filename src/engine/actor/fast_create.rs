@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
 use crate::engine::executor::CallId;
-use crate::engine::executor::hurry::{OnItsWay, RECORD_TIME_MAX};
+use crate::engine::executor::fast_create::{PendingRecord, RECORD_TIME_MAX};
 use crate::issue::state::Step;
 use crate::issue::{Issue, ProviderCall, Reply};
 use crate::store::Write;
@@ -25,12 +25,12 @@ use super::{Answered, IssueActor, Unanswered};
 type ReplyTo = oneshot::Sender<Result<Answered, Unanswered>>;
 
 /// A create that was asked for beside its record, and who waits for both.
-pub(super) struct Hurried {
+pub(super) struct FastCreate {
     id: CallId,
     waits: Option<(ReplyTo, Answered)>,
 }
 
-impl Hurried {
+impl FastCreate {
     /// A create that has just been asked for.
     pub fn new(id: CallId) -> Self {
         Self { id, waits: None }
@@ -51,7 +51,7 @@ impl Hurried {
     }
 
     /// The create was answered, and the step that this led to is durable.
-    pub fn settled(self, sandbox: Option<Arc<Sandbox>>) {
+    pub fn reply(self, sandbox: Option<Arc<Sandbox>>) {
         if let Some((reply, answered)) = self.waits {
             // A caller that went away: what it asked for is done all the same.
             drop(reply.send(Ok(with(answered, sandbox))));
@@ -82,7 +82,7 @@ fn with(mut answered: Answered, sandbox: Option<Arc<Sandbox>>) -> Answered {
 
 impl IssueActor {
     /// Hands a create's record in, and asks the provider beside it.
-    pub(super) fn hurry(
+    pub(super) fn fast_create(
         &self,
         number: u64,
         write: Write,
@@ -95,8 +95,8 @@ impl IssueActor {
         let account = call.account.clone();
         self.core.directory.hold(&account, self.home, &names);
         let (too_slow, told) = oneshot::channel();
-        let record = OnItsWay { end: end.clone(), by, account, names, too_slow };
-        self.core.executor.submit_early(&self.core, self.home, call, record);
+        let record = PendingRecord { end: end.clone(), by, account, names, too_slow };
+        self.core.executor.submit_fast_create(&self.core, self.home, call, record);
         ctx.spawn(told.into_actor(self).map(move |told, actor, _| {
             // Dropped without a word where the record was in time.
             if told.is_ok() {

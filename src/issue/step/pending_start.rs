@@ -1,16 +1,16 @@
 //! What callers may want: *ensure*, commands to one sandbox, and work in it.
 
 use crate::issue::commit::{CommandRefusal, Reply};
-use crate::issue::event::{Bar, Command, CommandAsk, EnsureAsk};
-use crate::issue::state::{Goal, IssueState, Known, Record, Step, StoppedBy, Verb, Wish};
+use crate::issue::event::{Command, CommandAsk, Denial, EnsureAsk};
+use crate::issue::state::{Goal, IssueState, Known, PendingStart, Record, Step, StoppedBy, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{
     Attempt, Cause, ExternalId, Mode, Outcome, Phase, ProviderStep, SandboxId, Template, Wanted,
 };
 
-use super::draft::Draft;
+use super::transition::Transition;
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// *Ensure*: this issue wants a running sandbox; give the one it has, or make it.
     pub fn ensure(&mut self, mut ask: EnsureAsk) {
         self.cause = ask.cause.to_string();
@@ -21,8 +21,8 @@ impl Draft<'_> {
             self.reply = Reply::OtherPlace;
             return;
         }
-        if let Some(bar) = self.bar_to_begin() {
-            self.reply = Reply::Barred(bar.clone());
+        if let Some(denial) = self.denial_to_begin() {
+            self.reply = Reply::Denied(denial.clone());
             return;
         }
         self.aliases = std::mem::take(&mut ask.claims);
@@ -60,19 +60,19 @@ impl Draft<'_> {
     }
 
     /// What forbids to fulfil a wish for a running sandbox now, where that would make or start one.
-    pub fn bar_to_begin(&self) -> Option<&Bar> {
+    pub fn denial_to_begin(&self) -> Option<&Denial> {
         let would_begin =
             matches!(self.issue.state, IssueState::Absent | IssueState::Stopped { .. });
-        self.moment.bar.as_ref().filter(|_| would_begin)
+        self.context.denial.as_ref().filter(|_| would_begin)
     }
 
     /// Keeps a wish that something forbids now, to be granted once nothing does.
-    pub fn wish(&mut self, why: &str, template: Option<Template>) {
-        let Some(bar) = &self.moment.bar else { return };
-        if self.issue.wish.is_none() {
-            let reason = format!("it waits: {}", bar.reason);
+    pub fn pending_start(&mut self, why: &str, template: Option<Template>) {
+        let Some(denial) = &self.context.denial else { return };
+        if self.issue.pending_start.is_none() {
+            let reason = format!("it waits: {}", denial.reason);
             let (since, why) = (self.now(), why.to_owned());
-            self.issue.wish = Some(Wish { since, why, template });
+            self.issue.pending_start = Some(PendingStart { since, why, template });
             self.tell(reason);
         }
     }
@@ -80,11 +80,13 @@ impl Draft<'_> {
     /// Nothing may forbid the wish that waits any more: fulfil it.
     pub fn granted(&mut self) {
         self.cause = Cause::Service("scheduler").to_string();
-        if self.bar_to_begin().is_some() {
+        if self.denial_to_begin().is_some() {
             return;
         }
-        let Some(Wish { why, template, .. }) = self.issue.wish.take() else { return };
-        if self.issue.merged_into.is_none() && !on(Bug::WishDropped) {
+        let Some(PendingStart { why, template, .. }) = self.issue.pending_start.take() else {
+            return;
+        };
+        if self.issue.merged_into.is_none() && !on(Bug::PendingStartDropped) {
             self.want_running(template, None, &why);
             self.issue.delete_due = None;
         }
@@ -98,13 +100,13 @@ impl Draft<'_> {
         mode: Option<Mode>,
         why: &str,
     ) -> (Outcome, String) {
-        self.issue.wish = None;
+        self.issue.pending_start = None;
         let wanted = self.issue.state.wanted();
         let goal = Goal::Running;
         let answer = match self.take_state() {
             IssueState::Absent => {
                 let template =
-                    template.unwrap_or_else(|| self.moment.rules.default_template.clone());
+                    template.unwrap_or_else(|| self.context.rules.default_template.clone());
                 let mode = mode.unwrap_or(template.mode);
                 self.begin(template, mode, format!("recorded: {why}"));
                 return (Outcome::Created, format!("there was none: {why}"));
@@ -140,14 +142,15 @@ impl Draft<'_> {
                 (Outcome::Failed, reason)
             }
             IssueState::Deleting { record, external_id, step, failure, next } => {
-                let template =
-                    template.or(next).unwrap_or_else(|| self.moment.rules.default_template.clone());
+                let template = template
+                    .or(next)
+                    .unwrap_or_else(|| self.context.rules.default_template.clone());
                 let next = Some(template);
                 self.keep(IssueState::Deleting { record, external_id, step, failure, next });
                 (Outcome::Queued, "it is being deleted; a new one is made after that".to_owned())
             }
         };
-        self.tell_wish(wanted, why);
+        self.record_pending_start(wanted, why);
         answer
     }
 
@@ -181,9 +184,9 @@ impl Draft<'_> {
                 self.reply = Reply::AlreadyAbsent;
                 return;
             }
-            Command::Start | Command::Retry if self.bars(ask.command) => {
-                if let Some(bar) = &self.moment.bar {
-                    self.reply = Reply::Barred(bar.clone());
+            Command::Start | Command::Retry if self.denials(ask.command) => {
+                if let Some(denial) = &self.context.denial {
+                    self.reply = Reply::Denied(denial.clone());
                 }
                 return;
             }
@@ -197,7 +200,7 @@ impl Draft<'_> {
     }
 
     /// Whether a hold or a quota forbids what a command would begin.
-    pub fn bars(&self, command: Command) -> bool {
+    pub fn denials(&self, command: Command) -> bool {
         let begins = match &self.issue.state {
             IssueState::Stopped { .. } => command == Command::Start,
             IssueState::Failed { .. } => command == Command::Retry,
@@ -208,7 +211,7 @@ impl Draft<'_> {
             | IssueState::Starting { .. }
             | IssueState::Deleting { .. } => false,
         };
-        begins && self.moment.bar.is_some()
+        begins && self.context.denial.is_some()
     }
 
     /// Gives the record up although the provider has not confirmed that the object is gone. The
@@ -226,14 +229,14 @@ impl Draft<'_> {
         if !on(Bug::ForceForgetsCreate) {
             self.issue.may_land_until = self.issue.may_land_until.max(record.may_land_until);
         }
-        self.issue.wish = None;
+        self.issue.pending_start = None;
         let reason = "given up by force: the provider has not confirmed that it is gone";
         self.end(from, record, external_id, reason.to_owned());
     }
 
     /// Sets the wish to *stopped*.
     pub fn want_stopped(&mut self, by: StoppedBy, why: &str) {
-        self.issue.wish = None;
+        self.issue.pending_start = None;
         let wanted = self.issue.state.wanted();
         match self.take_state() {
             IssueState::Absent => {}
@@ -267,12 +270,12 @@ impl Draft<'_> {
                 self.keep(IssueState::Deleting { record, external_id, step, failure, next });
             }
         }
-        self.tell_wish(wanted, why);
+        self.record_pending_start(wanted, why);
     }
 
     /// A wish that changed without a step of its own is told all the same: the step that it leads
     /// to comes later, and would not say whose wish it was.
-    fn tell_wish(&mut self, before: Wanted, why: &str) {
+    fn record_pending_start(&mut self, before: Wanted, why: &str) {
         let now = self.issue.state.wanted();
         if now != before {
             self.tell(format!("wanted {now} from now on: {why}"));
@@ -330,7 +333,7 @@ impl Draft<'_> {
         }
         match (external_id, goal) {
             (None, goal) => {
-                let tries = self.moment.rules.create.attempts;
+                let tries = self.context.rules.create.attempts;
                 let step = self.ask(&mut record, None, Verb::Look, tries);
                 let state = IssueState::Creating { record, goal, step, giving_up: None };
                 self.enter(from, state, reason);
@@ -342,7 +345,7 @@ impl Draft<'_> {
 
     /// Accepts a delete, which is final: the sandbox shows *deleting* at once and ends absent.
     pub fn delete(&mut self, why: &str) {
-        self.issue.wish = None;
+        self.issue.pending_start = None;
         let reason = format!("deleting: {why}");
         let from = self.issue.state.phase();
         let (record, external_id, in_flight) = match self.take_state() {
@@ -400,8 +403,8 @@ impl Draft<'_> {
                 | StoppedBy::Idle
                 | StoppedBy::Limit
                 | StoppedBy::Host => {
-                    if let Some(bar) = &self.moment.bar {
-                        self.reply = Reply::Barred(bar.clone());
+                    if let Some(denial) = &self.context.denial {
+                        self.reply = Reply::Denied(denial.clone());
                         return;
                     }
                     self.want_running(None, None, "work in it was asked for");

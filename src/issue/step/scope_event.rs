@@ -2,19 +2,19 @@
 //! that another home turned out to be the same issue.
 
 use crate::issue::commit::{DeliveryResult, Reply};
-use crate::issue::event::Around;
+use crate::issue::event::ScopeEvent;
 use crate::issue::state::{IssueState, Known, StoppedBy};
 use crate::sabotage::{Bug, on};
 use crate::types::{Alias, Cause, DeliveryId, HomeId};
 
-use super::draft::Draft;
+use super::transition::Transition;
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// GitHub told something of the issue's repository or installation.
-    pub fn around(&mut self, news: Around, delivery: &DeliveryId) {
+    pub fn scope_event(&mut self, news: ScopeEvent, delivery: &DeliveryId) {
         self.cause = Cause::Delivery(delivery.clone()).to_string();
         let (applied, reason) = match news {
-            Around::Renamed { repository, formerly: _, as_of } => {
+            ScopeEvent::Renamed { repository, formerly: _, as_of } => {
                 let facts = &mut self.issue.facts;
                 if facts.placed_as_of.is_some_and(|known| known > as_of) {
                     (false, "its place is known as of later".to_owned())
@@ -28,8 +28,8 @@ impl Draft<'_> {
                     (true, format!("its repository is {repository} now"))
                 }
             }
-            Around::Stop(why) => {
-                let had = self.issue.wish.take().is_some();
+            ScopeEvent::Stop(why) => {
+                let had = self.issue.pending_start.take().is_some();
                 match self.issue.state {
                     IssueState::Absent => (had, format!("{why}; there is no sandbox to stop")),
                     IssueState::Creating { .. }
@@ -44,7 +44,7 @@ impl Draft<'_> {
                     }
                 }
             }
-            Around::LabelGone => match &mut self.issue.facts.labelled {
+            ScopeEvent::LabelGone => match &mut self.issue.facts.labelled {
                 // As of the same time: whatever GitHub says next of the label is newer.
                 Some(Known { value: value @ true, .. }) => {
                     *value = false;
@@ -52,7 +52,7 @@ impl Draft<'_> {
                 }
                 Some(_) | None => (false, "it did not carry the trigger label".to_owned()),
             },
-            Around::Noted(what) => (false, what),
+            ScopeEvent::Noted(what) => (false, what),
         };
         self.reply = Reply::Delivered(DeliveryResult { applied, reason });
     }
@@ -64,8 +64,8 @@ impl Draft<'_> {
         let wanted = self.issue.is_asked_for();
         self.issue.merged_into = Some(into);
         self.names_go_to = Some(into);
-        self.issue.wish = None;
-        if !on(Bug::UnionKeepsBoth) {
+        self.issue.pending_start = None;
+        if !on(Bug::MergeKeepsBoth) {
             self.delete("it is the same issue as one that has an older sandbox");
         }
         self.reply = Reply::Merged { wanted };

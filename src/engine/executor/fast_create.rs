@@ -19,7 +19,7 @@ use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::oneshot;
 
 use crate::issue::ProviderCall;
-use crate::issue::event::{Done, Trouble};
+use crate::issue::event::{CallError, Done};
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall};
 use crate::store::CommitError;
@@ -40,7 +40,7 @@ const UNMAKE_PAUSE: Duration = Duration::from_secs(1);
 pub(in crate::engine) type CommitEnd = Shared<BoxFuture<'static, Result<(), CommitError>>>;
 
 /// A record that is being written.
-pub(in crate::engine) struct OnItsWay {
+pub(in crate::engine) struct PendingRecord {
     /// How that ends.
     pub end: CommitEnd,
     /// By when it must be durable.
@@ -55,13 +55,13 @@ pub(in crate::engine) struct OnItsWay {
 
 /// Makes a create while its record is being written. Returns what is to be answered; `None` where
 /// there is no record that could be told.
-pub(in crate::engine) async fn hurried(
+pub(in crate::engine) async fn fast_create(
     core: &Arc<Core>,
     home: HomeId,
     call: ProviderCall,
-    record: OnItsWay,
-) -> Option<Result<Done, Trouble>> {
-    let OnItsWay { end, by, account, names, too_slow } = record;
+    record: PendingRecord,
+) -> Option<Result<Done, CallError>> {
+    let PendingRecord { end, by, account, names, too_slow } = record;
     let result = core.executor.perform(core, home, call.clone(), Some(&end)).await;
     let ended = tokio::select! {
         biased;
@@ -69,18 +69,18 @@ pub(in crate::engine) async fn hurried(
         () = core.clock.sleep_until(by) => None,
     };
     if let Some(Ok(())) = ended {
-        core.directory.settled(&account, home, &names);
+        core.directory.confirm(&account, home, &names);
         return Some(result);
     }
     let was_asked = match &result {
-        Err(Trouble::NotAsked(_) | Trouble::Unknown(_)) => false,
+        Err(CallError::NotAsked(_) | CallError::Unknown(_)) => false,
         Ok(_)
         | Err(
-            Trouble::Absent
-            | Trouble::Present(_)
-            | Trouble::Refused(_)
-            | Trouble::Unavailable { .. }
-            | Trouble::Broken(_),
+            CallError::Absent
+            | CallError::Present(_)
+            | CallError::Refused(_)
+            | CallError::Unavailable { .. }
+            | CallError::Broken(_),
         ) => true,
     };
     if was_asked && !on(Bug::FastNotUndone) {
@@ -89,11 +89,11 @@ pub(in crate::engine) async fn hurried(
     core.directory.let_go(&account, home, &names);
     // One that was too late may have been decided meanwhile.
     if let Some(Ok(())) = end.now_or_never() {
-        core.directory.settled(&account, home, &names);
+        core.directory.confirm(&account, home, &names);
     }
     match ended {
         Some(_) => {
-            core.directory.came_to_nothing(core.now(), &account, home, &names);
+            core.directory.abandon(core.now(), &account, home, &names);
             None
         }
         None => {
@@ -105,11 +105,11 @@ pub(in crate::engine) async fn hurried(
 }
 
 /// What a create came to whose record was not durable in time, for its actor.
-fn too_slow_came_to(result: Result<Done, Trouble>, was_asked: bool) -> Result<Done, Trouble> {
+fn too_slow_came_to(result: Result<Done, CallError>, was_asked: bool) -> Result<Done, CallError> {
     match result {
         // What may still land is told as such: it must be waited for.
-        Err(Trouble::Unavailable { .. }) => result,
-        Ok(_) | Err(_) if was_asked => Err(Trouble::Broken(
+        Err(CallError::Unavailable { .. }) => result,
+        Ok(_) | Err(_) if was_asked => Err(CallError::Broken(
             "the record could not be written in 30 s; its object was destroyed".into(),
         )),
         Ok(_) | Err(_) => result,

@@ -16,11 +16,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// How often the last actors of a home ended like that. A home that rests is not in it.
 #[derive(Default)]
-pub(super) struct Restless {
+pub(super) struct RestartBackoff {
     ends: DashMap<HomeId, u32>,
 }
 
-impl Restless {
+impl RestartBackoff {
     /// One more has ended; how long the next one is to be waited for.
     pub fn pause(&self, home: HomeId) -> Duration {
         let mut ends = self.ends.entry(home).or_insert(0);
@@ -47,13 +47,13 @@ mod tests {
 
     #[test]
     fn each_pause_is_twice_as_long_up_to_a_bound_until_something_is_durable() {
-        let restless = Restless::default();
+        let restart_backoff = RestartBackoff::default();
         let (home, other) = (HomeId(1), HomeId(2));
         for pause_ms in [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
-            assert_eq!(restless.pause(home), Duration::from_millis(pause_ms));
+            assert_eq!(restart_backoff.pause(home), Duration::from_millis(pause_ms));
         }
-        assert_eq!(restless.pause(other), PAUSE_FIRST);
-        restless.rests(home);
-        assert_eq!(restless.pause(home), PAUSE_FIRST);
+        assert_eq!(restart_backoff.pause(other), PAUSE_FIRST);
+        restart_backoff.rests(home);
+        assert_eq!(restart_backoff.pause(home), PAUSE_FIRST);
     }
 }

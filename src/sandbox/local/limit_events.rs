@@ -18,7 +18,7 @@ use super::cgroup::{Controller, Group, TAKEN_AWAY};
 use super::disk::Workspace;
 use super::frame::Request;
 use super::link::Link;
-use crate::sandbox::{Labels, Strike, StrikeEffect};
+use crate::sandbox::{Labels, LimitEffect, LimitEvent};
 use crate::types::{Resources, inert};
 
 /// The pause between two looks at what has struck.
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// Strikes that wait to be heard; past that they are told later.
-pub const STRIKES_LEN: usize = 256;
+pub const LIMIT_EVENTS_LEN: usize = 256;
 
 /// Where limits strike.
 pub struct Watched {
@@ -45,7 +45,7 @@ pub struct Watched {
 }
 
 /// Acts on each limit that strikes in a sandbox, until nothing of that runs any more.
-pub async fn watch(watched: Watched, strikes: mpsc::Sender<Strike>) {
+pub async fn watch(watched: Watched, limit_events: mpsc::Sender<LimitEvent>) {
     let mut tally = Tally::default();
     let mut killed_at = 0;
     loop {
@@ -55,7 +55,7 @@ pub async fn watch(watched: Watched, strikes: mpsc::Sender<Strike>) {
             () = watched.link.struck() => false,
             () = tokio::time::sleep(LOOK_EVERY) => false,
         };
-        let count = watched.link.disk_strikes();
+        let count = watched.link.disk_limit_events();
         match watched.workspace {
             Workspace::Directory if count > killed_at => {
                 killed_at = count;
@@ -73,19 +73,20 @@ pub async fn watch(watched: Watched, strikes: mpsc::Sender<Strike>) {
             (limit, count, reason)
         });
         for (limit, count, reason) in struck.chain(lost) {
-            let effect = StrikeEffect::ByTemplate;
-            let strike = Strike { labels: watched.labels.clone(), reason, effect };
-            let left = tally.tell(&strikes, &limit, count, Instant::now(), strike);
-            if let Some(strike) = left.filter(|_| is_over) {
+            let effect = LimitEffect::ByTemplate;
+            let limit_event = LimitEvent { labels: watched.labels.clone(), reason, effect };
+            let left = tally.tell(&limit_events, &limit, count, Instant::now(), limit_event);
+            if let Some(limit_event) = left.filter(|_| is_over) {
                 // Where nobody hears any more there is nobody to tell.
-                let _ = strikes.send(strike).await;
+                let _ = limit_events.send(limit_event).await;
             }
         }
         if is_over {
             if let Some(trouble) = watched.link.trouble() {
                 let reason = inert(trouble).into_owned();
-                let strike = Strike { labels: watched.labels, reason, effect: StrikeEffect::Ended };
-                let _ = strikes.send(strike).await;
+                let limit_event =
+                    LimitEvent { labels: watched.labels, reason, effect: LimitEffect::Ended };
+                let _ = limit_events.send(limit_event).await;
             }
             return;
         }
@@ -97,9 +98,9 @@ impl Watched {
     fn counts(&self) -> impl Iterator<Item = (String, u64)> {
         let Resources { cpu: _, memory_mb, processes, disk_mb } = self.resources;
         [
-            (format!("memory limit {memory_mb} MB"), self.group.strikes(Controller::Memory)),
-            (format!("process limit {processes}"), self.group.strikes(Controller::Pids)),
-            (format!("disk limit {disk_mb} MB"), Some(self.link.disk_strikes())),
+            (format!("memory limit {memory_mb} MB"), self.group.limit_events(Controller::Memory)),
+            (format!("process limit {processes}"), self.group.limit_events(Controller::Pids)),
+            (format!("disk limit {disk_mb} MB"), Some(self.link.disk_limit_events())),
         ]
         .into_iter()
         .filter_map(|(limit, count)| Some((limit, count?)))
@@ -117,22 +118,22 @@ impl Tally {
     /// told then.
     fn tell(
         &mut self,
-        strikes: &mpsc::Sender<Strike>,
+        limit_events: &mpsc::Sender<LimitEvent>,
         limit: &str,
         count: u64,
         now: Instant,
-        strike: Strike,
-    ) -> Option<Strike> {
+        limit_event: LimitEvent,
+    ) -> Option<LimitEvent> {
         if !self.is_news(limit, count, now) {
             return None;
         }
-        match strikes.try_send(strike) {
+        match limit_events.try_send(limit_event) {
             // Where nobody hears any more it need not be tried again.
             Ok(()) | Err(TrySendError::Closed(_)) => {
                 self.told.insert(limit.to_owned(), (count, now));
                 None
             }
-            Err(TrySendError::Full(strike)) => Some(strike),
+            Err(TrySendError::Full(limit_event)) => Some(limit_event),
         }
     }
 
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
     use crate::types::{AccountName, Generation, HomeId, InstanceId, IssueId, Mode, SandboxId};
 
-    fn strike() -> Strike {
+    fn limit_event() -> LimitEvent {
         let labels = Labels {
             instance: InstanceId::trusted("instance"),
             account: AccountName::default_account(),
@@ -160,42 +161,42 @@ mod tests {
             generation: Generation(1),
             mode: Mode::Strong,
         };
-        Strike {
+        LimitEvent {
             labels,
             reason: "memory limit 64 MB reached".into(),
-            effect: StrikeEffect::ByTemplate,
+            effect: LimitEffect::ByTemplate,
         }
     }
 
     #[tokio::test]
     async fn a_limit_is_told_when_it_strikes_and_again_after_a_while() {
         let begin = Instant::now();
-        let (sender, mut strikes) = mpsc::channel(8);
+        let (sender, mut limit_events) = mpsc::channel(8);
         let mut tally = Tally::default();
         for (seconds, count, is_news) in
             [(0, 0, false), (1, 3, true), (2, 4, false), (61, 4, true), (200, 4, false)]
         {
             let now = begin + Duration::from_secs(seconds);
-            assert_eq!(tally.tell(&sender, "memory", count, now, strike()), None);
-            assert_eq!(strikes.try_recv().is_ok(), is_news, "after {seconds} s");
+            assert_eq!(tally.tell(&sender, "memory", count, now, limit_event()), None);
+            assert_eq!(limit_events.try_recv().is_ok(), is_news, "after {seconds} s");
         }
-        tally.tell(&sender, "pids", 1, begin, strike());
-        assert!(strikes.try_recv().is_ok(), "each limit for itself");
+        tally.tell(&sender, "pids", 1, begin, limit_event());
+        assert!(limit_events.try_recv().is_ok(), "each limit for itself");
     }
 
     #[tokio::test]
     async fn what_there_was_no_room_to_tell_is_told_as_soon_as_there_is() {
         let begin = Instant::now();
-        let (sender, mut strikes) = mpsc::channel(1);
+        let (sender, mut limit_events) = mpsc::channel(1);
         let mut tally = Tally::default();
-        assert_eq!(tally.tell(&sender, "disk", 1, begin, strike()), None);
+        assert_eq!(tally.tell(&sender, "disk", 1, begin, limit_event()), None);
         for _ in 0..2 {
-            assert_eq!(tally.tell(&sender, "memory", 1, begin, strike()), Some(strike()));
+            assert_eq!(tally.tell(&sender, "memory", 1, begin, limit_event()), Some(limit_event()));
         }
-        strikes.try_recv().expect("told");
-        assert_eq!(tally.tell(&sender, "memory", 1, begin, strike()), None);
-        strikes.try_recv().expect("told after all");
-        drop(strikes);
-        assert_eq!(tally.tell(&sender, "pids", 1, begin, strike()), None, "nobody hears");
+        limit_events.try_recv().expect("told");
+        assert_eq!(tally.tell(&sender, "memory", 1, begin, limit_event()), None);
+        limit_events.try_recv().expect("told after all");
+        drop(limit_events);
+        assert_eq!(tally.tell(&sender, "pids", 1, begin, limit_event()), None, "nobody hears");
     }
 }

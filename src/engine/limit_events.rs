@@ -7,13 +7,13 @@
 use tokio::sync::mpsc;
 
 use crate::issue::IssueEvent;
-use crate::sandbox::{Strike, StrikeEffect};
+use crate::sandbox::{LimitEffect, LimitEvent};
 
 use super::handle::Engine;
 
 /// Tells of every strike at one provider, for as long as that is there.
-pub(super) async fn tell(engine: Engine, mut strikes: mpsc::Receiver<Strike>) {
-    while let Some(Strike { labels, reason, effect }) = strikes.recv().await {
+pub(super) async fn tell(engine: Engine, mut limit_events: mpsc::Receiver<LimitEvent>) {
+    while let Some(LimitEvent { labels, reason, effect }) = limit_events.recv().await {
         if engine.core.is_stopping() {
             return;
         }
@@ -23,8 +23,8 @@ pub(super) async fn tell(engine: Engine, mut strikes: mpsc::Receiver<Strike>) {
         let seed = Some((labels.account, labels.issue));
         let sandbox = labels.sandbox;
         let ended = match effect {
-            StrikeEffect::ByTemplate => false,
-            StrikeEffect::Ended => true,
+            LimitEffect::ByTemplate => false,
+            LimitEffect::Ended => true,
         };
         let event =
             || IssueEvent::LimitStruck { sandbox: sandbox.clone(), reason: reason.clone(), ended };

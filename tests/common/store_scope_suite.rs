@@ -5,9 +5,9 @@
 
 use std::collections::HashSet;
 
-use issuebox::issue::{Issue, IssueState, Scope, Wish};
+use issuebox::issue::{Issue, IssueState, PendingStart, Scope};
 use issuebox::store::{
-    CommitError, HOMES_RESERVED_MAX, LookAsk, NumberedHome, Store, Stray, WishRow, Write,
+    CommitError, HOMES_RESERVED_MAX, LookAsk, NumberedHome, Orphan, PendingStartRow, Store, Write,
 };
 use issuebox::types::{
     AccountName, Alias, ExternalId, Generation, Hold, HoldScope, HomeId, IssueId, IssueNumber,
@@ -182,7 +182,8 @@ pub async fn issues_are_found_by_what_is_around_them(world: &dyn World) {
 
 pub async fn wishes_take_turns_by_repository(world: &dyn World) {
     let store = world.open();
-    let wish = |since| Wish { since: at(since), why: "asked".into(), template: None };
+    let pending_start =
+        |since| PendingStart { since: at(since), why: "asked".into(), template: None };
     let mut expected = Vec::new();
     // One repository asks for much before another, in two spellings; one issue has none.
     for (repository, since, turn) in [
@@ -196,12 +197,12 @@ pub async fn wishes_take_turns_by_repository(world: &dyn World) {
     ] {
         let mut issue = creating(&account(), store.next_home());
         issue.facts.repository = repository.map(Repository::trusted);
-        issue.wish = Some(wish(since));
+        issue.pending_start = Some(pending_start(since));
         if since % 2 == 0 {
             issue.state = IssueState::Absent;
         }
         store_next(&*store, issue.clone()).await;
-        let row = WishRow {
+        let row = PendingStartRow {
             home: issue.home,
             account: account(),
             repository: repository.map(str::to_lowercase),
@@ -212,18 +213,22 @@ pub async fn wishes_take_turns_by_repository(world: &dyn World) {
     store_first(&*store).await;
     expected.sort_by_key(|(turn, row)| (*turn, row.since));
     let expected: Vec<_> = expected.into_iter().map(|(_, row)| row).collect();
-    assert_eq!(store.wishes(100).await, Ok(expected.clone()));
-    assert_eq!(store.wishes(3).await, Ok(expected[..3].to_vec()));
+    assert_eq!(store.pending_starts(100).await, Ok(expected.clone()));
+    assert_eq!(store.pending_starts(3).await, Ok(expected[..3].to_vec()));
 
     // Granted: the second of that repository moves up.
     let first = store.load(expected[0].home).await.expect("reads").expect("is there");
-    store_next(&*store, changed(&first, |issue| issue.wish = None)).await;
-    let left = store.wishes(100).await.expect("reads");
+    store_next(&*store, changed(&first, |issue| issue.pending_start = None)).await;
+    let left = store.pending_starts(100).await.expect("reads");
     assert_eq!(left.len(), expected.len() - 1);
     assert_eq!(left[0].since, at(2));
     // And a running one may come to wish again.
-    store_next(&*store, running(&changed(&first, |issue| issue.wish = Some(wish(0))))).await;
-    assert_eq!(store.wishes(1).await.map(|rows| rows[0].since), Ok(at(0)));
+    store_next(
+        &*store,
+        running(&changed(&first, |issue| issue.pending_start = Some(pending_start(0)))),
+    )
+    .await;
+    assert_eq!(store.pending_starts(1).await.map(|rows| rows[0].since), Ok(at(0)));
 }
 
 pub async fn holds_are_kept_until_they_are_released(world: &dyn World) {
@@ -266,8 +271,8 @@ pub async fn holds_are_kept_until_they_are_released(world: &dyn World) {
     assert_eq!(store.holds().await, Ok(left.to_vec()));
 }
 
-fn stray(n: i64, provider: &str) -> Stray {
-    Stray {
+fn orphan(n: i64, provider: &str) -> Orphan {
+    Orphan {
         provider: ProviderName::trusted(provider),
         external_id: ExternalId::trusted(format!("object-{n}")),
         object_name: ObjectName::trusted(format!("claude-issue-{n}")),
@@ -282,11 +287,11 @@ fn stray(n: i64, provider: &str) -> Stray {
 
 pub async fn strays_keep_when_they_were_first_seen(world: &dyn World) {
     let store = world.open();
-    let all = vec![stray(1, "docker"), stray(2, "docker"), stray(1, "local")];
-    assert_eq!(store.put_strays(all.iter().rev().cloned().collect()).await, Ok(()));
-    assert_eq!(store.strays().await, Ok(all.clone()));
+    let all = vec![orphan(1, "docker"), orphan(2, "docker"), orphan(1, "local")];
+    assert_eq!(store.put_orphans(all.iter().rev().cloned().collect()).await, Ok(()));
+    assert_eq!(store.orphans().await, Ok(all.clone()));
 
-    let seen_again = Stray {
+    let seen_again = Orphan {
         first_seen_at: at(5_000),
         generation: Generation(4),
         mode: Mode::Strong,
@@ -296,16 +301,16 @@ pub async fn strays_keep_when_they_were_first_seen(world: &dyn World) {
         object_name: ObjectName::trusted("renamed"),
         ..all[1].clone()
     };
-    assert_eq!(store.put_strays(vec![seen_again.clone()]).await, Ok(()));
+    assert_eq!(store.put_orphans(vec![seen_again.clone()]).await, Ok(()));
     drop(store);
     let store = world.open();
-    let kept = Stray { first_seen_at: all[1].first_seen_at, ..seen_again };
-    assert_eq!(store.strays().await, Ok(vec![all[0].clone(), kept.clone(), all[2].clone()]));
+    let kept = Orphan { first_seen_at: all[1].first_seen_at, ..seen_again };
+    assert_eq!(store.orphans().await, Ok(vec![all[0].clone(), kept.clone(), all[2].clone()]));
 
-    let key = |stray: &Stray| (stray.provider.clone(), stray.external_id.clone());
+    let key = |orphan: &Orphan| (orphan.provider.clone(), orphan.external_id.clone());
     let never = (ProviderName::trusted("local"), ExternalId::trusted("object-2"));
-    assert_eq!(store.remove_strays(&[key(&all[0]), never, key(&all[2])]).await, Ok(()));
-    assert_eq!(store.strays().await, Ok(vec![kept]));
+    assert_eq!(store.remove_orphans(&[key(&all[0]), never, key(&all[2])]).await, Ok(()));
+    assert_eq!(store.orphans().await, Ok(vec![kept]));
 }
 
 pub async fn a_provider_has_one_identity(world: &dyn World) {

@@ -24,7 +24,7 @@
 use std::collections::BTreeSet;
 
 use crate::issue::event::{Effect, News, TriggerKind};
-use crate::issue::{Issue, IssueEvent, IssueState, Nudge, Reply};
+use crate::issue::{Issue, IssueDelivery, IssueEvent, IssueState, Reply};
 use crate::sabotage::{Bug, on};
 use crate::types::{AccountName, Alias, Cause, HomeId};
 
@@ -44,14 +44,14 @@ struct Side {
 
 impl Engine {
     /// Makes one home of all that a delivery names, and applies the delivery to it.
-    pub(super) async fn unite(
+    pub(super) async fn merge(
         &self,
         account: &AccountName,
-        nudge: &Nudge,
+        issue_delivery: &IssueDelivery,
     ) -> Result<Answered, EngineError> {
         let core = &self.core;
-        let _one_at_a_time = core.uniting.lock().await;
-        let sides = sides(nudge);
+        let _one_at_a_time = core.merging.lock().await;
+        let sides = sides(issue_delivery);
         let mut asked_for = false;
         for _ in 0..TRIES {
             if core.is_stopping() {
@@ -66,11 +66,12 @@ impl Engine {
                 each().flat_map(|(side, names)| names.homes(Some(side.repository_id))).collect();
             if homes.len() > 1 {
                 let by_id = names.first().and_then(|names| names.by_id());
-                asked_for |= self.merge(account, nudge, &sides, homes, by_id).await?;
+                asked_for |=
+                    self.merge_sides(account, issue_delivery, &sides, homes, by_id).await?;
                 continue;
             }
             let durable = each().any(|(side, names)| names.any_durable(Some(side.repository_id)));
-            let seed = (account.clone(), nudge.news.issue_id.clone());
+            let seed = (account.clone(), issue_delivery.news.issue_id.clone());
             let seed = Some(seed).filter(|_| !durable);
             let activation = Activation { seed, ..Activation::default() };
             let home = homes.first().copied().unwrap_or_else(|| core.store.next_home());
@@ -87,11 +88,11 @@ impl Engine {
                 continue;
             }
             let (takes, place_elsewhere) = match numbers.first() {
-                Some(Number::Foreign(other)) => self.takes(&nudge.news, *other).await?,
+                Some(Number::Foreign(other)) => self.takes(&issue_delivery.news, *other).await?,
                 Some(Number::Own | Number::Elsewhere) | None => (Vec::new(), false),
             };
-            let nudge = asking_for(nudge, asked_for);
-            let event = IssueEvent::Nudge { nudge, claims, takes, place_elsewhere };
+            let issue_delivery = asking_for(issue_delivery, asked_for);
+            let event = IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere };
             match self.ask(home, activation, event).await {
                 Ok(answered) => return Ok(answered),
                 Err(Failed::Again) => {}
@@ -119,10 +120,10 @@ impl Engine {
 
     /// Lets all homes but one give way. Returns whether one of them had been asked for a running
     /// sandbox that the one that stays was not.
-    async fn merge(
+    async fn merge_sides(
         &self,
         account: &AccountName,
-        nudge: &Nudge,
+        issue_delivery: &IssueDelivery,
         sides: &[Side],
         homes: BTreeSet<HomeId>,
         by_id: Option<HomeId>,
@@ -131,11 +132,11 @@ impl Engine {
         let aliases: Vec<Alias> = sides.iter().flat_map(Side::aliases).collect();
         let mut known = Vec::new();
         for home in homes {
-            match self.durable(account, nudge, home).await? {
+            match self.durable(account, issue_delivery, home).await? {
                 Some(issue) if issue.merged_into.is_none() => known.push(issue),
                 // It gave way before, or nothing came of it: who still finds it looks again.
                 Some(_) | None => {
-                    directory.came_to_nothing(self.core.now(), account, home, &aliases);
+                    directory.abandon(self.core.now(), account, home, &aliases);
                 }
             }
         }
@@ -144,16 +145,16 @@ impl Engine {
         let mut asked_for = false;
         for other in others {
             // Before it gives way, so that a crash in between loses nothing of what it knows.
-            if !self.hand_over(nudge, stays.home, other).await? {
+            if !self.hand_over(issue_delivery, stays.home, other).await? {
                 return Ok(asked_for);
             }
-            let cause = Cause::Delivery(nudge.delivery.clone());
+            let cause = Cause::Delivery(issue_delivery.delivery.clone());
             let event = IssueEvent::Merged { into: stays.home, cause };
             match self.ask_home(other.home, Activation::default(), event).await {
                 Ok(answered) => {
                     let (into, home) = (stays.home.0, other.home.0);
                     tracing::info!(home, into, "two homes turned out to be one issue");
-                    directory.came_to_nothing(self.core.now(), account, other.home, &aliases);
+                    directory.abandon(self.core.now(), account, other.home, &aliases);
                     // As it was when it gave way, not when it was read: somebody may have asked
                     // for it in between.
                     let wanted = matches!(answered.reply, Reply::Merged { wanted: true });
@@ -162,7 +163,7 @@ impl Engine {
                     let left = self.core.store.load(other.home).await.map_err(store_failed)?;
                     let since = left.filter(|left| left.facts != other.facts);
                     if let Some(since) = since
-                        && !self.hand_over(nudge, stays.home, &since).await?
+                        && !self.hand_over(issue_delivery, stays.home, &since).await?
                     {
                         return Ok(asked_for);
                     }
@@ -179,17 +180,17 @@ impl Engine {
     /// another's by now, or its actor had to end: the caller looks again.
     async fn hand_over(
         &self,
-        nudge: &Nudge,
+        issue_delivery: &IssueDelivery,
         stays: HomeId,
         other: &Issue,
     ) -> Result<bool, EngineError> {
-        if on(Bug::UnionForgets) {
+        if on(Bug::MergeForgets) {
             return Ok(true);
         }
         let facts = Box::new(other.facts.clone());
-        let asked_for = other.is_asked_for() && !is_ending(nudge);
-        let asked_for = asked_for.then_some(nudge.news.as_of);
-        let cause = Cause::Delivery(nudge.delivery.clone());
+        let asked_for = other.is_asked_for() && !is_ending(issue_delivery);
+        let asked_for = asked_for.then_some(issue_delivery.news.as_of);
+        let cause = Cause::Delivery(issue_delivery.delivery.clone());
         let event = IssueEvent::Learned { facts, asked_for, cause };
         match self.ask(stays, Activation::default(), event).await {
             Ok(_answered) => Ok(true),
@@ -202,11 +203,11 @@ impl Engine {
     async fn durable(
         &self,
         account: &AccountName,
-        nudge: &Nudge,
+        issue_delivery: &IssueDelivery,
         home: HomeId,
     ) -> Result<Option<Issue>, EngineError> {
         // For one whose first commit is still to come.
-        let seed = Some((account.clone(), nudge.news.issue_id.clone()));
+        let seed = Some((account.clone(), issue_delivery.news.issue_id.clone()));
         match self.flush(home, Activation { seed, ..Activation::default() }).await {
             // Where the actor had to end, what it left is as durable as it gets.
             Ok(()) | Err(Failed::Again) => {}
@@ -226,8 +227,8 @@ impl Side {
 }
 
 /// Where the issue is, and where it was.
-fn sides(nudge: &Nudge) -> Vec<Side> {
-    let news = &nudge.news;
+fn sides(issue_delivery: &IssueDelivery) -> Vec<Side> {
+    let news = &issue_delivery.news;
     let now = Side {
         key: IssueKey {
             id: Some(news.issue_id.clone()),
@@ -235,7 +236,7 @@ fn sides(nudge: &Nudge) -> Vec<Side> {
         },
         repository_id: news.repository_id,
     };
-    let before = nudge.formerly.as_ref().map(|name| Side {
+    let before = issue_delivery.formerly.as_ref().map(|name| Side {
         key: IssueKey {
             id: Some(name.issue_id.clone()),
             numbered: Some((name.repository.clone(), name.number)),
@@ -257,15 +258,15 @@ fn rank(issue: &Issue, by_id: Option<HomeId>) -> (u8, i64, bool, HomeId) {
         | IssueState::Starting { .. }
         | IssueState::Failed { .. } => 0,
         IssueState::Deleting { .. } => 1,
-        IssueState::Absent if issue.wish.is_some() => 2,
+        IssueState::Absent if issue.pending_start.is_some() => 2,
         IssueState::Absent => 3,
     };
     (class, created, by_id != Some(issue.home), issue.home)
 }
 
 /// Whether a delivery ends what was asked for before.
-const fn is_ending(nudge: &Nudge) -> bool {
-    match nudge.effect {
+const fn is_ending(issue_delivery: &IssueDelivery) -> bool {
+    match issue_delivery.effect {
         Effect::Stop(_) | Effect::Delete => true,
         Effect::Update
         | Effect::Activity
@@ -277,8 +278,8 @@ const fn is_ending(nudge: &Nudge) -> bool {
 
 /// The delivery as the home that stays is told it: where one that gave way had been asked for a
 /// sandbox, what would only be knowledge is the trigger that brought it.
-fn asking_for(nudge: &Nudge, asked_for: bool) -> Nudge {
-    let effect = match nudge.effect {
+fn asking_for(issue_delivery: &IssueDelivery, asked_for: bool) -> IssueDelivery {
+    let effect = match issue_delivery.effect {
         Effect::Update | Effect::Activity if asked_for => Effect::Trigger(TriggerKind::OtherName),
         Effect::Update
         | Effect::Activity
@@ -286,7 +287,7 @@ fn asking_for(nudge: &Nudge, asked_for: bool) -> Nudge {
         | Effect::Stop(_)
         | Effect::Delete
         | Effect::Command(_)
-        | Effect::Status => nudge.effect.clone(),
+        | Effect::Status => issue_delivery.effect.clone(),
     };
-    Nudge { effect, ..nudge.clone() }
+    IssueDelivery { effect, ..issue_delivery.clone() }
 }

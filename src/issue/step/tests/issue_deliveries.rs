@@ -3,13 +3,15 @@
 use super::Bench;
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
-use crate::issue::event::{Command, Done, Effect, IssueEvent, News, Nudge, TriggerKind, Trouble};
+use crate::issue::event::{
+    CallError, Command, Done, Effect, IssueDelivery, IssueEvent, News, TriggerKind,
+};
 use crate::issue::state::{IssueState, StoppedBy};
 use crate::types::{
     DeliveryId, Generation, IssueId, IssueNumber, Phase, Repository, Timestamp, Wanted,
 };
 
-pub(super) fn nudge(
+pub(super) fn issue_delivery(
     action: &str,
     effect: Effect,
     second: i64,
@@ -30,7 +32,7 @@ pub(super) fn nudge(
             .or_else(|| (action == "unassigned").then_some(false)),
         as_of: Timestamp::from_unix_ms(1_800_000_000_000 + second * 1000),
     };
-    let nudge = Nudge {
+    let issue_delivery = IssueDelivery {
         delivery: DeliveryId::trusted(format!("{action}-{second}")),
         received_at: Timestamp::from_unix_ms(1_800_000_000_000),
         event: "issues".into(),
@@ -41,11 +43,11 @@ pub(super) fn nudge(
         installation: None,
         effect,
     };
-    IssueEvent::Nudge { nudge, claims: vec![], takes: vec![], place_elsewhere: false }
+    IssueEvent::Delivery { issue_delivery, claims: vec![], takes: vec![], place_elsewhere: false }
 }
 
 pub(super) fn labelled(second: i64) -> IssueEvent {
-    nudge("labeled", Effect::Trigger(TriggerKind::Label), second, true, true)
+    issue_delivery("labeled", Effect::Trigger(TriggerKind::Label), second, true, true)
 }
 
 pub(super) fn applied(commit: &crate::issue::Commit) -> bool {
@@ -58,14 +60,15 @@ pub(super) fn applied(commit: &crate::issue::Commit) -> bool {
 #[test]
 fn a_close_that_arrives_before_an_older_trigger_wins() {
     let mut bench = Bench::new(true);
-    let closed = nudge("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    let closed = issue_delivery("closed", Effect::Stop("the issue was closed"), 5, false, true);
     assert!(applied(&bench.apply(closed)));
     assert!(!applied(&bench.apply(labelled(3))), "older than the close");
     assert_eq!(bench.issue.state, IssueState::Absent);
-    let reopened = nudge("reopened", Effect::Trigger(TriggerKind::Reopened), 9, true, true);
+    let reopened =
+        issue_delivery("reopened", Effect::Trigger(TriggerKind::Reopened), 9, true, true);
     assert!(applied(&bench.apply(reopened)));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
-    let late = nudge("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    let late = issue_delivery("closed", Effect::Stop("the issue was closed"), 5, false, true);
     assert!(!applied(&bench.apply(late)), "older than the reopening");
     assert_eq!(bench.issue.state.wanted(), Wanted::Running);
 }
@@ -73,7 +76,7 @@ fn a_close_that_arrives_before_an_older_trigger_wins() {
 #[test]
 fn a_late_trigger_counts_behind_a_newer_edit() {
     let mut bench = Bench::new(true);
-    assert!(applied(&bench.apply(nudge("edited", Effect::Update, 9, true, true))));
+    assert!(applied(&bench.apply(issue_delivery("edited", Effect::Update, 9, true, true))));
     assert!(applied(&bench.apply(labelled(3))));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
     let title = bench.issue.facts.title.as_ref().map(|known| known.value.as_str());
@@ -83,7 +86,7 @@ fn a_late_trigger_counts_behind_a_newer_edit() {
 #[test]
 fn a_label_that_was_taken_off_since_is_no_trigger() {
     let mut bench = Bench::new(true);
-    bench.apply(nudge("unlabeled", Effect::Stop("unlabelled"), 5, true, false));
+    bench.apply(issue_delivery("unlabeled", Effect::Stop("unlabelled"), 5, true, false));
     assert!(!applied(&bench.apply(labelled(3))));
     assert_eq!(bench.issue.state, IssueState::Absent);
 }
@@ -91,14 +94,21 @@ fn a_label_that_was_taken_off_since_is_no_trigger() {
 #[test]
 fn an_assignment_that_was_taken_back_since_is_no_trigger() {
     let mut bench = Bench::new(true);
-    bench.apply(nudge("unassigned", Effect::Stop("the bot was unassigned"), 5, true, false));
-    let assigned =
-        |second| nudge("assigned", Effect::Trigger(TriggerKind::Assigned), second, true, false);
+    bench.apply(issue_delivery(
+        "unassigned",
+        Effect::Stop("the bot was unassigned"),
+        5,
+        true,
+        false,
+    ));
+    let assigned = |second| {
+        issue_delivery("assigned", Effect::Trigger(TriggerKind::Assigned), second, true, false)
+    };
     assert!(!applied(&bench.apply(assigned(3))));
     assert_eq!(bench.issue.state, IssueState::Absent);
     assert!(applied(&bench.apply(assigned(9))));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
-    let late = nudge("unassigned", Effect::Stop("the bot was unassigned"), 5, true, false);
+    let late = issue_delivery("unassigned", Effect::Stop("the bot was unassigned"), 5, true, false);
     assert!(!applied(&bench.apply(late)), "older than the assignment");
     assert_eq!(bench.issue.state.wanted(), Wanted::Running);
 }
@@ -114,12 +124,13 @@ fn a_trigger_older_than_a_persons_stop_is_refused_and_a_newer_one_resumes() {
 
 #[test]
 fn a_reopening_starts_only_what_had_a_sandbox_or_the_label() {
-    let reopened = || nudge("reopened", Effect::Trigger(TriggerKind::Reopened), 1, true, false);
+    let reopened =
+        || issue_delivery("reopened", Effect::Trigger(TriggerKind::Reopened), 1, true, false);
     assert!(!applied(&Bench::new(true).apply(reopened())));
     let mut bench = bench_in(Some(Phase::Deleting));
-    bench.answer(Err(Trouble::Absent));
+    bench.answer(Err(CallError::Absent));
     bench.now = bench.now.after(std::time::Duration::from_secs(2));
-    let later = nudge("reopened", Effect::Trigger(TriggerKind::Reopened), 9, true, false);
+    let later = issue_delivery("reopened", Effect::Trigger(TriggerKind::Reopened), 9, true, false);
     assert!(applied(&bench.apply(later)));
     assert_eq!(bench.issue.generation, Generation(2));
 }
@@ -127,7 +138,7 @@ fn a_reopening_starts_only_what_had_a_sandbox_or_the_label() {
 #[test]
 fn an_issue_deleted_on_github_is_deleted_here_and_never_comes_back() {
     let mut bench = bench_in(Some(Phase::Running));
-    bench.apply(nudge("deleted", Effect::Delete, 5, true, true));
+    bench.apply(issue_delivery("deleted", Effect::Delete, 5, true, true));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
     assert!(!applied(&bench.apply(labelled(9))));
     assert_eq!(bench.issue.state.wanted(), Wanted::Deleted);
@@ -137,7 +148,7 @@ fn an_issue_deleted_on_github_is_deleted_here_and_never_comes_back() {
 fn a_persons_stop_outlives_githubs_also_while_stopping() {
     let mut bench = bench_in(Some(Phase::Running));
     bench.command(Command::Stop);
-    bench.apply(nudge("closed", Effect::Stop("closed"), 1_900_000_000, false, true));
+    bench.apply(issue_delivery("closed", Effect::Stop("closed"), 1_900_000_000, false, true));
     bench.answer(Ok(Done::Down));
     assert!(
         matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. }),
@@ -149,17 +160,17 @@ fn a_persons_stop_outlives_githubs_also_while_stopping() {
 #[test]
 fn what_says_nothing_new_is_ignored_and_what_somebody_does_counts_where_something_is() {
     let mut bench = bench_in(Some(Phase::Running));
-    let edited = || nudge("edited", Effect::Update, 5, true, true);
+    let edited = || issue_delivery("edited", Effect::Update, 5, true, true);
     assert!(applied(&bench.apply(edited())));
     assert!(!applied(&bench.apply(edited())), "nothing new");
-    assert!(applied(&bench.apply(nudge("created", Effect::Activity, 6, true, true))));
+    assert!(applied(&bench.apply(issue_delivery("created", Effect::Activity, 6, true, true))));
     let mut bench = bench_in(None);
-    assert!(!applied(&bench.apply(nudge("created", Effect::Activity, 6, true, true))));
+    assert!(!applied(&bench.apply(issue_delivery("created", Effect::Activity, 6, true, true))));
 }
 
 #[test]
 fn of_equal_times_that_contradict_each_other_closed_wins_in_either_order() {
-    let says = |open| nudge("edited", Effect::Update, 5, open, true);
+    let says = |open| issue_delivery("edited", Effect::Update, 5, open, true);
     for (first, second) in [(true, false), (false, true)] {
         let mut bench = bench_in(None);
         bench.apply(says(first));
@@ -181,7 +192,7 @@ fn a_label_taken_off_before_it_was_put_on_stops_nothing() {
     let mut bench = bench_in(None);
     bench.apply(labelled(9));
     bench.up();
-    let late = nudge("unlabeled", Effect::Stop("the label was taken off"), 5, true, false);
+    let late = issue_delivery("unlabeled", Effect::Stop("the label was taken off"), 5, true, false);
     assert!(!applied(&bench.apply(late)));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
 }

@@ -47,7 +47,7 @@ fn mounts_below_programs() -> Vec<String> {
 /// What the host shows at one moment. A sandbox is shown each file as it was when it was started: one
 /// that has been put in its place since is another. Directories it sees as they are.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct HostView {
     versions: Vec<Option<Version>>,
     runtimes: Vec<OsString>,
     mounts: Vec<String>,
@@ -56,7 +56,7 @@ pub struct Seen {
 /// Device, number and last change of a file; a directory's last change is left out.
 type Version = (u64, u64, Option<(i64, i64)>);
 
-impl Seen {
+impl HostView {
     /// What it shows now: some thirty looks at names that the kernel has in memory, and two lists.
     pub fn now() -> Self {
         Self { mounts: mounts_below_programs(), ..Self::below(Path::new("/")) }
@@ -92,7 +92,7 @@ mod tests {
     fn a_file_that_is_replaced_is_news_and_one_more_in_a_directory_is_not() {
         let root = tempfile::tempdir().expect("a directory");
         let at = |path: &str| root.path().join(path);
-        let seen = || Seen::below(root.path());
+        let seen = || HostView::below(root.path());
         fs::create_dir_all(at("etc/ssl/certs")).expect("made");
         fs::write(at("etc/localtime"), "noon").expect("written");
         let before = seen();

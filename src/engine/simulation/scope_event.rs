@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::github::{INSTALLATION, Told};
 use super::world::Inner;
-use crate::issue::{Around, FanOut, Issue, Scope};
+use crate::issue::{FanOut, Issue, Scope, ScopeEvent};
 use crate::store::DeliveryState;
 use crate::types::{DeliveryId, HomeId, Repository, Timestamp};
 
@@ -45,7 +45,7 @@ pub type FanOuts = BTreeMap<DeliveryId, FanningOut>;
 
 impl Inner {
     /// Something happens around issues; the numbers of the deliveries that tell of it.
-    pub fn happens_around(&mut self) -> Vec<usize> {
+    pub fn happens_in_scope(&mut self) -> Vec<usize> {
         let as_of = self.github.clock(self.now());
         let at = usize::try_from(self.chance.below(2)).expect("an index");
         let of_repository = Scope::Repositories(vec![self.github.repositories[at].id]);
@@ -57,15 +57,15 @@ impl Inner {
                     "repository",
                     "renamed",
                     of_repository,
-                    Around::Renamed { repository, formerly: None, as_of },
+                    ScopeEvent::Renamed { repository, formerly: None, as_of },
                 )
             }
             3 => {
-                let news = Around::Stop("the repository was archived".into());
+                let news = ScopeEvent::Stop("the repository was archived".into());
                 ("repository", "archived", of_repository, news)
             }
             4 => {
-                let news = Around::Stop("the installation was suspended".into());
+                let news = ScopeEvent::Stop("the installation was suspended".into());
                 ("installation", "suspend", Scope::Installation(INSTALLATION), news)
             }
             _ => {
@@ -74,7 +74,7 @@ impl Inner {
                         issue.names.last().is_some_and(|name| name.repository == at)
                     });
                 there.for_each(|issue| issue.labelled = false);
-                ("label", "edited", of_repository, Around::LabelGone)
+                ("label", "edited", of_repository, ScopeEvent::LabelGone)
             }
         };
         let fan_out = FanOut {
@@ -85,7 +85,7 @@ impl Inner {
             scope,
             news,
         };
-        vec![self.sends(Told::Around(Box::new(fan_out)))]
+        vec![self.sends(Told::ScopeEvent(Box::new(fan_out)))]
     }
 
     /// Such a delivery is stored: from now on each issue that it concerns is to be told.
@@ -93,9 +93,9 @@ impl Inner {
         let is_concerned = |issue: &&Issue| {
             issue.merged_into.is_none()
                 && match &fan_out.news {
-                    Around::Renamed { .. } => true,
-                    Around::Stop(_) => issue.is_asked_for(),
-                    Around::LabelGone | Around::Noted(_) => false,
+                    ScopeEvent::Renamed { .. } => true,
+                    ScopeEvent::Stop(_) => issue.is_asked_for(),
+                    ScopeEvent::LabelGone | ScopeEvent::Noted(_) => false,
                 }
                 && is_of(issue, &fan_out.scope)
         };
@@ -110,7 +110,7 @@ impl Inner {
     /// Whether news that stop an issue's sandbox are just being told.
     pub fn is_being_stopped(&self, issue: &Issue) -> bool {
         self.fan_outs.values().any(|FanningOut { fan_out, .. }| {
-            matches!(fan_out.news, Around::Stop(_)) && is_of(&issue, &fan_out.scope)
+            matches!(fan_out.news, ScopeEvent::Stop(_)) && is_of(&issue, &fan_out.scope)
         })
     }
 
@@ -126,9 +126,9 @@ impl Inner {
             issue.merged_into.is_some()
                 || !is_of(&issue, &fan_out.scope)
                 || match &fan_out.news {
-                    Around::Renamed { as_of, .. } => placed(issue) >= Some(*as_of),
-                    Around::Stop(_) => unasked_ms.is_some_and(|at| *at >= began_ms),
-                    Around::LabelGone | Around::Noted(_) => true,
+                    ScopeEvent::Renamed { as_of, .. } => placed(issue) >= Some(*as_of),
+                    ScopeEvent::Stop(_) => unasked_ms.is_some_and(|at| *at >= began_ms),
+                    ScopeEvent::LabelGone | ScopeEvent::Noted(_) => true,
                 }
         };
         if let Some(home) = concerned.iter().find(|home| !was_told(home)) {

@@ -1,20 +1,20 @@
 //! Holds and quotas, commands in comments, and news from around the issue.
 
 use super::Bench;
-use super::nudges::{applied, labelled, nudge};
+use super::issue_deliveries::{applied, issue_delivery, labelled};
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
 use crate::issue::event::{
-    Around, Bar, BarKind, Command, Done, Effect, EnsureAsk, IssueEvent, IssueName, NotAsked,
-    Trouble,
+    CallError, Command, Denial, DenialKind, Done, Effect, EnsureAsk, IssueEvent, IssueName,
+    NotAsked, ScopeEvent,
 };
 use crate::issue::state::{IssueState, StoppedBy};
 use crate::types::{
     Alias, Cause, DeliveryId, Generation, HomeId, IssueNumber, Phase, Repository, Timestamp,
 };
 
-fn bar() -> Option<Bar> {
-    Some(Bar { kind: BarKind::Held, reason: "the server is held".into() })
+fn denial() -> Option<Denial> {
+    Some(Denial { kind: DenialKind::Held, reason: "the server is held".into() })
 }
 
 fn reason(commit: &crate::issue::Commit) -> String {
@@ -30,7 +30,7 @@ fn what_would_make_or_start_is_refused_to_callers_and_changes_nothing() {
     let ensure: Ask = Bench::ensure;
     let start: Ask = |bench| bench.command(Command::Start);
     let retry: Ask = |bench| bench.command(Command::Retry);
-    for (phase, ask, barred) in [
+    for (phase, ask, denied) in [
         (None, ensure, true),
         (Some(Phase::Stopped), ensure, true),
         (Some(Phase::Running), ensure, false),
@@ -42,10 +42,10 @@ fn what_would_make_or_start_is_refused_to_callers_and_changes_nothing() {
         (Some(Phase::Failed), retry, true),
     ] {
         let mut bench = bench_in(phase);
-        bench.bar = bar();
+        bench.denial = denial();
         let commit = ask(&mut bench);
-        assert_eq!(matches!(commit.reply, Reply::Barred(_)), barred, "{phase:?}: {commit:?}");
-        if barred {
+        assert_eq!(matches!(commit.reply, Reply::Denied(_)), denied, "{phase:?}: {commit:?}");
+        if denied {
             assert!(!commit.changed && commit.call.is_none(), "{phase:?}");
         }
     }
@@ -55,21 +55,25 @@ fn what_would_make_or_start_is_refused_to_callers_and_changes_nothing() {
 fn a_deliverys_wish_stays_and_is_granted() {
     for phase in [None, Some(Phase::Stopped)] {
         let mut bench = bench_in(phase);
-        bench.bar = bar();
+        bench.denial = denial();
         let commit = bench.apply(labelled(60));
         assert!(applied(&commit) && reason(&commit).contains("the server is held"), "{commit:?}");
         assert_eq!(bench.issue.state.phase(), phase);
-        let since = bench.issue.wish.as_ref().expect("a wish").since;
+        let since = bench.issue.pending_start.as_ref().expect("a wish").since;
         bench.now = bench.now.after(std::time::Duration::from_secs(5));
         bench.apply(labelled(61));
-        assert_eq!(bench.issue.wish.as_ref().map(|w| w.since), Some(since), "its place in the row");
+        assert_eq!(
+            bench.issue.pending_start.as_ref().map(|w| w.since),
+            Some(since),
+            "its place in the row"
+        );
         assert!(!bench.apply(IssueEvent::Granted).changed, "still held");
-        bench.bar = None;
+        bench.denial = None;
         bench.issue.delete_due = Some(bench.now);
         let commit = bench.apply(IssueEvent::Granted);
         assert!(commit.call.is_some(), "{phase:?}");
         assert_eq!(bench.issue.delete_due, None, "somebody wants it");
-        assert_eq!(bench.issue.wish, None);
+        assert_eq!(bench.issue.pending_start, None);
         assert!(!bench.apply(IssueEvent::Granted).changed, "once");
     }
 }
@@ -78,26 +82,26 @@ fn a_deliverys_wish_stays_and_is_granted() {
 fn who_ends_it_withdraws_the_wish() {
     let wishing = || {
         let mut bench = bench_in(None);
-        bench.bar = bar();
+        bench.denial = denial();
         bench.apply(labelled(60));
-        assert!(bench.issue.wish.is_some());
+        assert!(bench.issue.pending_start.is_some());
         bench
     };
     for ending in [
-        nudge("closed", Effect::Stop("the issue was closed"), 70, false, true),
+        issue_delivery("closed", Effect::Stop("the issue was closed"), 70, false, true),
         // The delivery that closed it was lost.
-        nudge("edited", Effect::Update, 70, false, true),
-        nudge("unlabeled", Effect::Stop("the label was taken off"), 70, true, false),
-        nudge("deleted", Effect::Delete, 70, true, true),
-        IssueEvent::Around {
-            news: Around::Stop("the repository was archived".into()),
+        issue_delivery("edited", Effect::Update, 70, false, true),
+        issue_delivery("unlabeled", Effect::Stop("the label was taken off"), 70, true, false),
+        issue_delivery("deleted", Effect::Delete, 70, true, true),
+        IssueEvent::ScopeEvent {
+            news: ScopeEvent::Stop("the repository was archived".into()),
             delivery: DeliveryId::trusted("d"),
         },
     ] {
         let mut bench = wishing();
         bench.apply(ending.clone());
-        assert_eq!(bench.issue.wish, None, "{ending:?}");
-        bench.bar = None;
+        assert_eq!(bench.issue.pending_start, None, "{ending:?}");
+        bench.denial = None;
         assert!(!bench.apply(IssueEvent::Granted).changed);
     }
 }
@@ -106,26 +110,26 @@ fn who_ends_it_withdraws_the_wish() {
 fn what_was_queued_behind_a_stop_or_a_delete_becomes_a_wish_when_held_meanwhile() {
     let mut bench = bench_in(Some(Phase::Stopping));
     bench.ensure();
-    bench.bar = bar();
+    bench.denial = denial();
     assert_eq!(bench.answer(Ok(Done::Down)).call, None);
     assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. }));
-    assert!(bench.issue.wish.is_some());
+    assert!(bench.issue.pending_start.is_some());
 
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.ensure();
-    bench.bar = bar();
-    assert_eq!(bench.answer(Err(Trouble::Absent)).call, None);
+    bench.denial = denial();
+    assert_eq!(bench.answer(Err(CallError::Absent)).call, None);
     assert_eq!(bench.issue.state, IssueState::Absent);
-    bench.bar = None;
+    bench.denial = None;
     bench.apply(IssueEvent::Granted);
     assert_eq!(bench.issue.generation, Generation(2));
 }
 
 pub(super) fn commented(effect: Effect, comment: u64) -> IssueEvent {
-    let mut event = nudge("created", effect, 60, true, false);
-    if let IssueEvent::Nudge { nudge, .. } = &mut event {
-        nudge.comment = Some(comment);
-        nudge.delivery = DeliveryId::trusted(format!("{comment}-again"));
+    let mut event = issue_delivery("created", effect, 60, true, false);
+    if let IssueEvent::Delivery { issue_delivery, .. } = &mut event {
+        issue_delivery.comment = Some(comment);
+        issue_delivery.delivery = DeliveryId::trusted(format!("{comment}-again"));
     }
     event
 }
@@ -171,10 +175,10 @@ fn comments_command_by_the_table() {
 #[test]
 fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
     let mut bench = bench_in(Some(Phase::Running));
-    bench.apply(nudge("edited", Effect::Update, 10, true, true));
+    bench.apply(issue_delivery("edited", Effect::Update, 10, true, true));
     let number = bench.issue.facts.number.expect("known");
-    let renamed = |name: &str, second: i64| IssueEvent::Around {
-        news: Around::Renamed {
+    let renamed = |name: &str, second: i64| IssueEvent::ScopeEvent {
+        news: ScopeEvent::Renamed {
             repository: Repository::trusted(name),
             formerly: None,
             as_of: Timestamp::from_unix_ms(1_800_000_000_000 + second * 1000),
@@ -186,7 +190,7 @@ fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
     assert_eq!(commit.taken_over, [Alias::Numbered(new.clone(), number)]);
     assert!(!applied(&bench.apply(renamed("octo/older", 15))));
     assert!(applied(&bench.apply(renamed("octo/new", 20))), "the same once more");
-    bench.apply(nudge("edited", Effect::Update, 12, true, true));
+    bench.apply(issue_delivery("edited", Effect::Update, 12, true, true));
     assert_eq!(bench.issue.facts.repository.as_ref(), Some(&new));
     assert_eq!(bench.issue.facts.number, Some(IssueNumber(number.0)));
 }
@@ -194,10 +198,11 @@ fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
 #[test]
 fn a_label_that_was_renamed_is_not_there_any_more_until_github_says_so() {
     let mut bench = bench_in(None);
-    bench.apply(nudge("edited", Effect::Update, 5, true, true));
-    let gone = IssueEvent::Around { news: Around::LabelGone, delivery: DeliveryId::trusted("d") };
+    bench.apply(issue_delivery("edited", Effect::Update, 5, true, true));
+    let gone =
+        IssueEvent::ScopeEvent { news: ScopeEvent::LabelGone, delivery: DeliveryId::trusted("d") };
     assert!(applied(&bench.apply(gone)));
-    let reopened = nudge(
+    let reopened = issue_delivery(
         "reopened",
         Effect::Trigger(crate::issue::event::TriggerKind::Reopened),
         5,
@@ -215,17 +220,17 @@ fn a_merged_home_deletes_its_sandbox_gives_its_names_away_and_makes_nothing_more
     assert_eq!(commit.names_go_to, Some(HomeId(9)));
     assert_eq!(commit.reply, Reply::Merged { wanted: true });
     assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
-    bench.answer(Err(Trouble::NotAsked(NotAsked::NoTurn)));
+    bench.answer(Err(CallError::NotAsked(NotAsked::NoTurn)));
     bench.due();
-    bench.answer(Ok(Done::Seen(vec![])));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state, IssueState::Absent);
     assert_eq!(bench.issue.merged_into, Some(HomeId(9)));
     assert!(!bench.apply(IssueEvent::Granted).changed);
     // Nor from a wish that came too late to be told where the issue lives now.
-    bench.bar = bar();
+    bench.denial = denial();
     bench.apply(labelled(60));
-    assert!(bench.issue.wish.is_some());
-    bench.bar = None;
+    assert!(bench.issue.pending_start.is_some());
+    bench.denial = None;
     assert_eq!(bench.apply(IssueEvent::Granted).call, None);
     assert_eq!(bench.issue.state, IssueState::Absent);
 }
@@ -233,7 +238,7 @@ fn a_merged_home_deletes_its_sandbox_gives_its_names_away_and_makes_nothing_more
 #[test]
 fn a_home_that_gives_way_says_whether_it_was_asked_for() {
     let merged = || IssueEvent::Merged { into: HomeId(9), cause: Cause::Service("test") };
-    for (phase, wishes, wanted) in [
+    for (phase, pending_starts, wanted) in [
         (None, false, false),
         (None, true, true),
         (Some(Phase::Running), false, true),
@@ -241,11 +246,15 @@ fn a_home_that_gives_way_says_whether_it_was_asked_for() {
         (Some(Phase::Stopped), true, true),
     ] {
         let mut bench = bench_in(phase);
-        if wishes {
-            bench.bar = bar();
+        if pending_starts {
+            bench.denial = denial();
             bench.apply(labelled(60));
         }
-        assert_eq!(bench.apply(merged()).reply, Reply::Merged { wanted }, "{phase:?} {wishes}");
+        assert_eq!(
+            bench.apply(merged()).reply,
+            Reply::Merged { wanted },
+            "{phase:?} {pending_starts}"
+        );
     }
 }
 
@@ -253,7 +262,7 @@ fn a_home_that_gives_way_says_whether_it_was_asked_for() {
 fn a_persons_stop_outlives_githubs_whichever_came_first_and_whatever_was_wished_since() {
     let person = |bench: &mut Bench| bench.command(Command::Stop);
     let issue = |bench: &mut Bench| {
-        bench.apply(nudge("closed", Effect::Stop("the issue was closed"), 70, false, true))
+        bench.apply(issue_delivery("closed", Effect::Stop("the issue was closed"), 70, false, true))
     };
     type Stop<'a> = &'a dyn Fn(&mut Bench) -> crate::issue::Commit;
     let orders: [(Stop<'_>, Stop<'_>); 2] = [(&person, &issue), (&issue, &person)];
@@ -270,7 +279,7 @@ fn a_persons_stop_outlives_githubs_whichever_came_first_and_whatever_was_wished_
             stop(&mut bench);
             bench.ensure();
         }
-        bench.bar = bar();
+        bench.denial = denial();
         bench.answer(Ok(Done::Down));
         assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. }));
     }
@@ -312,7 +321,7 @@ fn what_a_caller_says_of_the_issue_fills_gaps_and_contradicts_nothing() {
     assert_eq!(told(&mut bench, "third", "octo/other", 1, None), Reply::OtherPlace);
     assert_eq!(bench.issue, before);
     // GitHub's word is newer than a caller's.
-    bench.apply(nudge("edited", Effect::Update, 5, true, true));
+    bench.apply(issue_delivery("edited", Effect::Update, 5, true, true));
     let title = bench.issue.facts.title.as_ref().map(|known| known.value.as_str());
     assert_eq!(title, Some("as of 5"));
 }
@@ -336,26 +345,26 @@ fn only_a_template_other_than_what_is_there_is_a_mismatch() {
 
 /// A delivery about the issue in a repository, told by its numeric id.
 pub(super) fn from_repository(event: IssueEvent, id: u64, formerly: Option<u64>) -> IssueEvent {
-    let IssueEvent::Nudge { mut nudge, claims, takes, place_elsewhere } = event else {
+    let IssueEvent::Delivery { mut issue_delivery, claims, takes, place_elsewhere } = event else {
         panic!("a nudge")
     };
     let name = |id: u64| IssueName {
-        issue_id: nudge.news.issue_id.clone(),
+        issue_id: issue_delivery.news.issue_id.clone(),
         repository: Repository::trusted(format!("octo/r{id}")),
         repository_id: id,
         number: IssueNumber(id),
     };
     let (new, old) = (name(id), formerly.map(name));
-    nudge.news.repository_id = id;
-    nudge.news.repository = new.repository;
-    nudge.news.number = new.number;
-    nudge.formerly = old;
-    IssueEvent::Nudge { nudge, claims, takes, place_elsewhere }
+    issue_delivery.news.repository_id = id;
+    issue_delivery.news.repository = new.repository;
+    issue_delivery.news.number = new.number;
+    issue_delivery.formerly = old;
+    IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere }
 }
 
 #[test]
 fn what_comes_late_from_a_repository_that_was_left_moves_and_deletes_nothing() {
-    let edited = |second| nudge("edited", Effect::Update, second, true, true);
+    let edited = |second| issue_delivery("edited", Effect::Update, second, true, true);
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(from_repository(edited(1), 1, None));
     bench.apply(from_repository(edited(5), 2, Some(1)));
@@ -363,7 +372,7 @@ fn what_comes_late_from_a_repository_that_was_left_moves_and_deletes_nothing() {
     assert_eq!(place(&bench), Some(2));
     bench.apply(from_repository(edited(5), 1, None));
     assert_eq!(place(&bench), Some(2), "as new as the transfer, and from where it was before");
-    let deleted = nudge("deleted", Effect::Delete, 9, true, true);
+    let deleted = issue_delivery("deleted", Effect::Delete, 9, true, true);
     assert!(!applied(&bench.apply(from_repository(deleted.clone(), 1, None))));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
     // Back again: then the other one is left, and an old transfer that comes late changes nothing.
@@ -376,7 +385,7 @@ fn what_comes_late_from_a_repository_that_was_left_moves_and_deletes_nothing() {
 
 #[test]
 fn each_repository_that_was_left_is_known_once_also_where_the_place_is_as_new() {
-    let edited = |second| nudge("edited", Effect::Update, second, true, true);
+    let edited = |second| issue_delivery("edited", Effect::Update, second, true, true);
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(from_repository(edited(5), 1, None));
     for (second, to, from, left) in [
@@ -393,11 +402,11 @@ fn each_repository_that_was_left_is_known_once_also_where_the_place_is_as_new() 
 #[test]
 fn comments_that_would_begin_something_wait_or_are_told_why_not() {
     let mut bench = bench_in(Some(Phase::Stopped));
-    bench.bar = bar();
+    bench.denial = denial();
     let commit = bench.apply(commented(Effect::Command(Command::Start), 1));
-    assert!(applied(&commit) && commit.call.is_none() && bench.issue.wish.is_some());
+    assert!(applied(&commit) && commit.call.is_none() && bench.issue.pending_start.is_some());
     let mut bench = bench_in(Some(Phase::Failed));
-    bench.bar = bar();
+    bench.denial = denial();
     let commit = bench.apply(commented(Effect::Command(Command::Retry), 1));
     assert!(!applied(&commit) && reason(&commit).contains("the server is held"));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));

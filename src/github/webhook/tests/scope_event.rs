@@ -1,20 +1,26 @@
 //! What happens around issues: to repositories, labels and installations.
 
 use super::*;
-use crate::issue::{Around, Scope};
+use crate::issue::{Scope, ScopeEvent};
 
 const HERE: u64 = 810_200_301;
 const INSTALLATION: u64 = 58_200_017;
 
 /// What a delivery means for which issues, or why for none.
-fn around(policy: &TriggerPolicy, event: &str, body: &Value) -> Result<(Scope, Around), String> {
+fn scope_event(
+    policy: &TriggerPolicy,
+    event: &str,
+    body: &Value,
+) -> Result<(Scope, ScopeEvent), String> {
     match read(policy, event, body.to_string().as_bytes()) {
         Ok(Interpreted::FanOut(fan_out)) => {
             assert_eq!(fan_out.event, event);
             assert_eq!(fan_out.action, body["action"].as_str().unwrap_or_default());
             Ok((fan_out.scope, fan_out.news))
         }
-        Ok(Interpreted::Issue(nudge)) => panic!("it concerns one issue only: {nudge:?}"),
+        Ok(Interpreted::Issue(issue_delivery)) => {
+            panic!("it concerns one issue only: {issue_delivery:?}")
+        }
         Ok(Interpreted::Ignored { reason, .. }) => Err(reason),
         Err(malformed) => Err(malformed.to_string()),
     }
@@ -38,16 +44,16 @@ fn here() -> Scope {
     Scope::Repositories(vec![HERE])
 }
 
-fn stop(reason: &str) -> Around {
-    Around::Stop(reason.into())
+fn stop(reason: &str) -> ScopeEvent {
+    ScopeEvent::Stop(reason.into())
 }
 
-fn noted(what: &str) -> Around {
-    Around::Noted(what.into())
+fn noted(what: &str) -> ScopeEvent {
+    ScopeEvent::Noted(what.into())
 }
 
-fn renamed(formerly: Option<&str>) -> Around {
-    Around::Renamed {
+fn renamed(formerly: Option<&str>) -> ScopeEvent {
+    ScopeEvent::Renamed {
         repository: Repository::parse("pear-garden/orchard").expect("a valid name"),
         formerly: formerly.map(Repository::trusted),
         as_of: Timestamp::parse("2026-03-02T19:00:00Z").expect("RFC 3339"),
@@ -59,8 +65,8 @@ fn a_new_name_without_a_time_counts_from_when_it_arrived() {
     for time in [Value::Null, json!("soon")] {
         let mut body = of_repository("renamed", Value::Null);
         body["repository"]["updated_at"] = time;
-        match around(&policy(), "repository", &body) {
-            Ok((_, Around::Renamed { as_of, .. })) => assert_eq!(as_of, received_at()),
+        match scope_event(&policy(), "repository", &body) {
+            Ok((_, ScopeEvent::Renamed { as_of, .. })) => assert_eq!(as_of, received_at()),
             other => panic!("it was renamed: {other:?}"),
         }
     }
@@ -83,12 +89,12 @@ fn what_happens_to_a_repository_concerns_all_of_its_issues() {
         ("privatized", Value::Null, noted("the repository was made private")),
         ("publicized", Value::Null, noted("the repository was made public")),
     ] {
-        let found = around(&policy(), "repository", &of_repository(action, changes));
+        let found = scope_event(&policy(), "repository", &of_repository(action, changes));
         assert_eq!(found, Ok((here(), meant)), "{action}");
     }
     let created = of_repository("created", Value::Null);
     let nothing = Err("repository created has no effect".to_owned());
-    assert_eq!(around(&policy(), "repository", &created), nothing);
+    assert_eq!(scope_event(&policy(), "repository", &created), nothing);
 }
 
 #[test]
@@ -122,7 +128,7 @@ fn a_repository_that_leaves_or_joins_the_configured_ones_is_followed() {
         ("pear-garden/press", "archived", &Value::Null, Err(not_ours.to_owned())),
     ] {
         let policy = TriggerPolicy { repositories: patterns(&[pattern]), ..policy() };
-        let found = around(&policy, "repository", &of_repository(action, changes.clone()));
+        let found = scope_event(&policy, "repository", &of_repository(action, changes.clone()));
         assert_eq!(found, meant, "{pattern} {action}");
     }
 }
@@ -136,25 +142,28 @@ fn only_the_trigger_labels_new_name_counts() {
         body
     };
     for (from, to, meant) in [
-        (json!("agent"), json!("robot"), Ok((here(), Around::LabelGone))),
-        (json!("AGENT"), Value::Null, Ok((here(), Around::LabelGone))),
+        (json!("agent"), json!("robot"), Ok((here(), ScopeEvent::LabelGone))),
+        (json!("AGENT"), Value::Null, Ok((here(), ScopeEvent::LabelGone))),
         (json!("agent"), json!("Agent"), unchanged()),
         (json!("bug"), json!("robot"), unchanged()),
         (json!("bug"), json!("agent"), unchanged()),
         (Value::Null, json!("agent"), unchanged()),
     ] {
         let body = edited(from, to);
-        assert_eq!(around(&policy(), "label", &body), meant, "{body}");
+        assert_eq!(scope_event(&policy(), "label", &body), meant, "{body}");
     }
     let recoloured = of_repository("edited", json!({"color": {"from": "fff"}}));
-    assert_eq!(around(&policy(), "label", &recoloured), unchanged());
+    assert_eq!(scope_event(&policy(), "label", &recoloured), unchanged());
     let without = TriggerPolicy { label: String::new(), ..policy() };
-    assert_eq!(around(&without, "label", &edited(json!(""), json!("x"))), unchanged());
+    assert_eq!(scope_event(&without, "label", &edited(json!(""), json!("x"))), unchanged());
     let elsewhere = TriggerPolicy { repositories: patterns(&["x/*"]), ..policy() };
-    assert!(around(&elsewhere, "label", &edited(json!("agent"), json!("x"))).is_err());
+    assert!(scope_event(&elsewhere, "label", &edited(json!("agent"), json!("x"))).is_err());
     for action in ["created", "deleted"] {
         let body = of_repository(action, Value::Null);
-        assert_eq!(around(&policy(), "label", &body), Err(format!("label {action} has no effect")));
+        assert_eq!(
+            scope_event(&policy(), "label", &body),
+            Err(format!("label {action} has no effect"))
+        );
     }
 }
 
@@ -182,11 +191,11 @@ fn an_installation_that_ends_stops_what_it_lists_or_what_it_told_of() {
             "installation": {"id": INSTALLATION},
             "repositories": repositories,
         });
-        assert_eq!(around(&policy(), "installation", &body), Ok(meant), "{body}");
+        assert_eq!(scope_event(&policy(), "installation", &body), Ok(meant), "{body}");
     }
     let nameless = json!({"action": "deleted", "installation": null});
     let nothing = Err("it names no installation".to_owned());
-    assert_eq!(around(&policy(), "installation", &nameless), nothing);
+    assert_eq!(scope_event(&policy(), "installation", &nameless), nothing);
 }
 
 #[test]
@@ -199,8 +208,9 @@ fn repositories_taken_from_an_installation_are_stopped() {
         })
     };
     let two = json!([{"id": 5, "full_name": "pear-garden/press"}, {"id": 6, "full_name": "a/b"}]);
-    let found =
-        |policy: &TriggerPolicy, body: &Value| around(policy, "installation_repositories", body);
+    let found = |policy: &TriggerPolicy, body: &Value| {
+        scope_event(policy, "installation_repositories", body)
+    };
     let both = Scope::Repositories(vec![5, 6]);
     let lost = stop("the App lost its access to the repository");
     assert_eq!(found(&policy(), &lists("removed", two.clone())), Ok((both.clone(), lost.clone())));
@@ -228,6 +238,6 @@ fn what_identifies_the_repository_must_be_there() {
         let mut body = of_repository("archived", Value::Null);
         *body.pointer_mut(field).expect("a field") = Value::Null;
         let malformed = format!("the payload cannot be read: {missing}");
-        assert_eq!(around(&policy(), "repository", &body), Err(malformed));
+        assert_eq!(scope_event(&policy(), "repository", &body), Err(malformed));
     }
 }

@@ -10,7 +10,7 @@
 use serde::Deserialize;
 
 use crate::github::policy::TriggerPolicy;
-use crate::issue::{Around, Scope};
+use crate::issue::{Scope, ScopeEvent};
 use crate::types::{Repository, Timestamp};
 
 use super::Malformed;
@@ -163,7 +163,7 @@ impl ToInstallation {
 /// What happened, to which issues, and what it means for each.
 pub(super) struct News {
     pub scope: Scope,
-    pub around: Around,
+    pub scope_event: ScopeEvent,
 }
 
 /// Decides what it means, or why it has no effect.
@@ -181,12 +181,13 @@ pub(super) fn decide(
         Happened::LabelEdited => label_edited(policy, payload),
         Happened::Installation(what) => Ok(to_installation(policy, what, payload)),
         Happened::RepositoriesRemoved => {
-            let around = Around::Stop("the App lost its access to the repository".into());
-            Ok(listed(policy, payload.repositories_removed.as_deref(), around))
+            let scope_event = ScopeEvent::Stop("the App lost its access to the repository".into());
+            Ok(listed(policy, payload.repositories_removed.as_deref(), scope_event))
         }
         Happened::RepositoriesAdded => {
-            let around = Around::Noted("the App was given access to the repository".into());
-            Ok(listed(policy, payload.repositories_added.as_deref(), around))
+            let scope_event =
+                ScopeEvent::Noted("the App was given access to the repository".into());
+            Ok(listed(policy, payload.repositories_added.as_deref(), scope_event))
         }
     }
 }
@@ -206,25 +207,25 @@ fn to_repository(
         return Ok(Err(super::not_covered(&name)));
     }
     let as_of = repository.updated_at.as_deref().and_then(Timestamp::parse);
-    let renamed = |repository| Around::Renamed {
+    let renamed = |repository| ScopeEvent::Renamed {
         repository,
         formerly: before.as_deref().and_then(|name| Repository::parse(name).ok()),
         as_of: as_of.unwrap_or(received_at),
     };
-    let around = match what {
+    let scope_event = match what {
         ToRepository::Renamed | ToRepository::Transferred => renamed(name),
         ToRepository::Edited if before.is_some() => renamed(name),
         ToRepository::Deleted | ToRepository::Archived => {
-            Around::Stop(format!("the repository was {}", what.describe()))
+            ScopeEvent::Stop(format!("the repository was {}", what.describe()))
         }
         ToRepository::Edited
         | ToRepository::Unarchived
         | ToRepository::Privatized
         | ToRepository::Publicized => {
-            Around::Noted(format!("the repository was {}", what.describe()))
+            ScopeEvent::Noted(format!("the repository was {}", what.describe()))
         }
     };
-    Ok(Ok(News { scope: Scope::Repositories(vec![id]), around }))
+    Ok(Ok(News { scope: Scope::Repositories(vec![id]), scope_event }))
 }
 
 impl Payload {
@@ -258,7 +259,7 @@ fn label_edited(
     if !policy.covers(name.as_str()) {
         return Ok(Err(super::not_covered(&name)));
     }
-    Ok(Ok(News { scope: Scope::Repositories(vec![id]), around: Around::LabelGone }))
+    Ok(Ok(News { scope: Scope::Repositories(vec![id]), scope_event: ScopeEvent::LabelGone }))
 }
 
 fn to_installation(
@@ -268,22 +269,26 @@ fn to_installation(
 ) -> Result<News, String> {
     let id = payload.installation.as_ref().and_then(|installation| installation.id);
     let id = id.ok_or("it names no installation")?;
-    let around = match what {
-        ToInstallation::Deleted => Around::Stop("the App was uninstalled".into()),
-        ToInstallation::Suspended => Around::Stop("the App was suspended".into()),
-        ToInstallation::Unsuspended => Around::Noted("the App is suspended no longer".into()),
-        ToInstallation::Created => Around::Noted("the App was installed".into()),
+    let scope_event = match what {
+        ToInstallation::Deleted => ScopeEvent::Stop("the App was uninstalled".into()),
+        ToInstallation::Suspended => ScopeEvent::Stop("the App was suspended".into()),
+        ToInstallation::Unsuspended => ScopeEvent::Noted("the App is suspended no longer".into()),
+        ToInstallation::Created => ScopeEvent::Noted("the App was installed".into()),
         ToInstallation::PermissionsAccepted => {
-            Around::Noted("the App was given new permissions".into())
+            ScopeEvent::Noted("the App was given new permissions".into())
         }
     };
-    match (&around, payload.repositories.as_deref()) {
-        (Around::Stop(_), Some(repositories)) if !repositories.is_empty() => {
-            listed(policy, Some(repositories), around)
+    match (&scope_event, payload.repositories.as_deref()) {
+        (ScopeEvent::Stop(_), Some(repositories)) if !repositories.is_empty() => {
+            listed(policy, Some(repositories), scope_event)
         }
-        (Around::Stop(_) | Around::Renamed { .. } | Around::LabelGone | Around::Noted(_), _) => {
-            Ok(News { scope: Scope::Installation(id), around })
-        }
+        (
+            ScopeEvent::Stop(_)
+            | ScopeEvent::Renamed { .. }
+            | ScopeEvent::LabelGone
+            | ScopeEvent::Noted(_),
+            _,
+        ) => Ok(News { scope: Scope::Installation(id), scope_event }),
     }
 }
 
@@ -291,7 +296,7 @@ fn to_installation(
 fn listed(
     policy: &TriggerPolicy,
     list: Option<&[Option<RepositoryPart>]>,
-    around: Around,
+    scope_event: ScopeEvent,
 ) -> Result<News, String> {
     let mut any = false;
     let mut ids = Vec::new();
@@ -304,7 +309,7 @@ fn listed(
         }
     }
     match (ids.is_empty(), any) {
-        (false, _) => Ok(News { scope: Scope::Repositories(ids), around }),
+        (false, _) => Ok(News { scope: Scope::Repositories(ids), scope_event }),
         (true, true) => Err("none of the repositories matches the configured ones".into()),
         (true, false) => Err("it names no repository".into()),
     }

@@ -6,7 +6,7 @@ use crate::types::{
 
 /// An object that a sweep saw without a record, by what its labels say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stray {
+pub struct Orphan {
     /// Where it is.
     pub provider: ProviderName,
     /// The provider's id of it.

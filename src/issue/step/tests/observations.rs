@@ -6,8 +6,8 @@ use super::tables::bench_in;
 use super::{Bench, template, unavailable};
 use crate::issue::commit::{CleanupAction, CommandRefusal, Commit, Reply};
 use crate::issue::event::{
-    AdoptAsk, Command, Done, FAST_UNRECORDED_MAX, IssueEvent, Owner, QUARANTINE, Seen, Sight,
-    Sighted, Trouble,
+    AdoptAsk, CallError, Command, Done, FAST_ORPHAN_MAX, IssueEvent, Observation, ObservedObject,
+    Owner, QUARANTINE, SweptObject,
 };
 use crate::issue::state::{IssueState, StoppedBy, Verb};
 use crate::types::{
@@ -16,8 +16,8 @@ use crate::types::{
 };
 
 /// The state that a sweep would have read now, and these objects.
-fn sight(bench: &Bench, objects: Vec<Sighted>) -> Sight {
-    Sight {
+fn observation(bench: &Bench, objects: Vec<SweptObject>) -> Observation {
+    Observation {
         provider: ProviderName::trusted("p"),
         generation: bench.issue.generation,
         attempt: bench.issue.state.record().map_or_else(Attempt::default, |r| r.attempt),
@@ -26,32 +26,32 @@ fn sight(bench: &Bench, objects: Vec<Sighted>) -> Sight {
     }
 }
 
-fn sighted(bench: &Bench, seen: Seen) -> Sighted {
-    Sighted { seen, known_deleted: false, first_seen_at: bench.now }
+fn swept(bench: &Bench, seen: ObservedObject) -> SweptObject {
+    SweptObject { seen, known_deleted: false, first_seen_at: bench.now }
 }
 
 /// The recorded object, in a state.
-fn own(bench: &Bench, state: ObjectState) -> Sighted {
+fn own(bench: &Bench, state: ObjectState) -> SweptObject {
     let mut seen = bench.ours(state);
     if let Some(id) = bench.issue.state.external_id() {
         seen.external_id = id.clone();
     }
-    sighted(bench, seen)
+    swept(bench, seen)
 }
 
-fn stray(bench: &Bench, generation: u32, mode: Mode, state: ObjectState) -> Sighted {
+fn orphan(bench: &Bench, generation: u32, mode: Mode, state: ObjectState) -> SweptObject {
     let owner = Owner {
         sandbox: SandboxId::trusted("a stranger"),
         generation: Generation(generation),
         mode,
     };
     let external_id = ExternalId::trusted("stray");
-    sighted(bench, Seen { external_id, owner: Some(owner), state })
+    swept(bench, ObservedObject { external_id, owner: Some(owner), state })
 }
 
-fn observe(bench: &mut Bench, objects: Vec<Sighted>) -> Commit {
-    let sight = sight(bench, objects);
-    bench.apply(IssueEvent::Observed(sight))
+fn observe(bench: &mut Bench, objects: Vec<SweptObject>) -> Commit {
+    let observation = observation(bench, objects);
+    bench.apply(IssueEvent::Observed(observation))
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_stop_that_takes_effect_after_the_sandbox_was_started_again_killed_nothing()
         let commit = observe(&mut bench, vec![down.clone()]);
         assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Start), "crashed: {crashed}");
         bench.up();
-        // Seen up after that, or long after that, whoever takes it down is somebody else.
+        // ObservedObject up after that, or long after that, whoever takes it down is somebody else.
         let mut later = Bench { issue: bench.issue.clone(), ..bench_in(None) };
         later.now = until.after(Duration::from_secs(3600));
         observe(&mut later, vec![down.clone()]);
@@ -143,7 +143,7 @@ fn a_stop_that_takes_effect_after_the_sandbox_was_started_again_killed_nothing()
 #[test]
 fn a_sight_from_before_a_call_or_of_another_provider_decides_nothing() {
     let mut bench = bench_in(Some(Phase::Running));
-    let old = sight(&bench, vec![]);
+    let old = observation(&bench, vec![]);
     bench.command(Command::Stop);
     assert!(!bench.apply(IssueEvent::Observed(old.clone())).changed, "a stop is under way");
     bench.answer(Ok(Done::Down));
@@ -151,7 +151,8 @@ fn a_sight_from_before_a_call_or_of_another_provider_decides_nothing() {
     bench.up();
     assert_eq!(bench.issue.state.phase(), old.phase, "the same phase again");
     assert!(!bench.apply(IssueEvent::Observed(old)).changed, "stopped and started in between");
-    let elsewhere = Sight { provider: ProviderName::trusted("q"), ..sight(&bench, vec![]) };
+    let elsewhere =
+        Observation { provider: ProviderName::trusted("q"), ..observation(&bench, vec![]) };
     assert!(!bench.apply(IssueEvent::Observed(elsewhere)).changed);
     for phase in [Phase::Creating, Phase::Starting, Phase::Stopping, Phase::Deleting] {
         let mut bench = bench_in(Some(phase));
@@ -190,14 +191,14 @@ fn another_object_is_a_second_one_unless_it_is_fast_modes_next() {
     ] {
         let mut bench = bench_in(Some(Phase::Running));
         let own = own(&bench, ObjectState::Running);
-        let other = stray(&bench, generation, mode, ObjectState::Running);
+        let other = orphan(&bench, generation, mode, ObjectState::Running);
         observe(&mut bench, vec![own, other]);
         let code = is_second.then_some(FailureCode::DuplicateObject);
         assert_eq!(bench.issue.state.failure().map(|f| f.code), code, "{mode} {generation}");
     }
 }
 
-fn discard(object: Option<Seen>, lost: Option<SandboxId>) -> IssueEvent {
+fn discard(object: Option<ObservedObject>, lost: Option<SandboxId>) -> IssueEvent {
     let (provider, cause) = (ProviderName::trusted("p"), Cause::Service("test"));
     IssueEvent::Discard { provider, object, lost, cause }
 }
@@ -207,20 +208,20 @@ fn a_person_can_remove_any_object_of_ours_but_the_records_own() {
     let own_object = |bench: &Bench| own(bench, ObjectState::Running).seen;
     let second = |bench: &Bench| {
         let external_id = ExternalId::trusted("second");
-        Seen { external_id, ..own_object(bench) }
+        ObservedObject { external_id, ..own_object(bench) }
     };
-    let strays = |bench: &Bench| stray(bench, 1, Mode::Strong, ObjectState::Running).seen;
-    let foreign = |bench: &Bench| Seen { owner: None, ..strays(bench) };
-    type Object<'a> = &'a dyn Fn(&Bench) -> Seen;
+    let orphans = |bench: &Bench| orphan(bench, 1, Mode::Strong, ObjectState::Running).seen;
+    let foreign = |bench: &Bench| ObservedObject { owner: None, ..orphans(bench) };
+    type Object<'a> = &'a dyn Fn(&Bench) -> ObservedObject;
     let table: [(Option<Phase>, Object<'_>, bool); 8] = [
         (Some(Phase::Running), &own_object, false),
         (Some(Phase::Running), &second, true),
-        (Some(Phase::Running), &strays, true),
+        (Some(Phase::Running), &orphans, true),
         (Some(Phase::Running), &foreign, false),
         // Which object it has is not known yet.
         (Some(Phase::Creating), &second, false),
-        (Some(Phase::Creating), &strays, true),
-        (None, &strays, true),
+        (Some(Phase::Creating), &orphans, true),
+        (None, &orphans, true),
         (None, &foreign, false),
     ];
     for (row, (phase, object, is_removed)) in table.into_iter().enumerate() {
@@ -234,7 +235,7 @@ fn a_person_can_remove_any_object_of_ours_but_the_records_own() {
         assert!(!commit.changed, "row {row}");
     }
     let nothing = bench_in(Some(Phase::Running)).apply(discard(None, None));
-    assert_eq!(nothing.reply, Reply::Refused(CommandRefusal::SightOver));
+    assert_eq!(nothing.reply, Reply::Refused(CommandRefusal::ObservationOutdated));
 }
 
 #[test]
@@ -243,7 +244,7 @@ fn a_person_can_say_that_an_object_is_lost_where_the_record_still_has_one() {
         let mut bench = bench_in(Some(*phase));
         let own = bench.issue.state.record().expect("a sandbox").id.clone();
         let other = bench.apply(discard(None, Some(SandboxId::trusted("another"))));
-        assert_eq!(other.reply, Reply::Refused(CommandRefusal::SightOver), "{phase}");
+        assert_eq!(other.reply, Reply::Refused(CommandRefusal::ObservationOutdated), "{phase}");
         assert!(!other.changed, "{phase}");
         let commit = bench.apply(discard(None, Some(own)));
         if matches!(phase, Phase::Running | Phase::Stopped) {
@@ -252,7 +253,11 @@ fn a_person_can_say_that_an_object_is_lost_where_the_record_still_has_one() {
             assert_eq!(lost, Some(FailureCode::ObjectLost), "{phase}");
             assert_eq!(bench.issue.state.external_id(), None, "{phase}");
         } else {
-            assert_eq!(commit.reply, Reply::Refused(CommandRefusal::SightOver), "{phase}");
+            assert_eq!(
+                commit.reply,
+                Reply::Refused(CommandRefusal::ObservationOutdated),
+                "{phase}"
+            );
             assert!(!commit.changed, "{phase}");
         }
     }
@@ -262,7 +267,7 @@ fn a_person_can_say_that_an_object_is_lost_where_the_record_still_has_one() {
 fn objects_without_a_record_are_put_away_by_what_is_known_of_them() {
     use CleanupAction::{Remove, Stop};
     use ObjectState::{Running, Stopped};
-    let minute = FAST_UNRECORDED_MAX;
+    let minute = FAST_ORPHAN_MAX;
     // Which generation, mode and state; known as deleted; seen for how long; what is done.
     let table = [
         (2, Mode::Strong, Running, true, Duration::ZERO, Some(Remove)),
@@ -280,12 +285,13 @@ fn objects_without_a_record_are_put_away_by_what_is_known_of_them() {
     ];
     for (generation, mode, state, known_deleted, seen_for, action) in table {
         let mut bench = bench_in(Some(Phase::Deleting));
-        bench.answer(Err(Trouble::Absent));
+        bench.answer(Err(CallError::Absent));
         assert_eq!(bench.issue.generation, Generation(1));
         let first_seen_at = bench.now;
         bench.now = bench.now.after(seen_for);
-        let stray = stray(&bench, generation, mode, state);
-        let commit = observe(&mut bench, vec![Sighted { known_deleted, first_seen_at, ..stray }]);
+        let orphan = orphan(&bench, generation, mode, state);
+        let commit =
+            observe(&mut bench, vec![SweptObject { known_deleted, first_seen_at, ..orphan }]);
         assert_eq!(
             commit.cleanup.map(|cleanup| cleanup.action),
             action,
@@ -299,8 +305,8 @@ fn objects_without_a_record_are_put_away_by_what_is_known_of_them() {
 fn foreign_objects_are_never_touched() {
     let mut bench = bench_in(None);
     let external_id = ExternalId::trusted("foreign");
-    let foreign = Seen { external_id, owner: None, state: ObjectState::Running };
-    let foreign = Sighted { known_deleted: true, ..sighted(&bench, foreign) };
+    let foreign = ObservedObject { external_id, owner: None, state: ObjectState::Running };
+    let foreign = SweptObject { known_deleted: true, ..swept(&bench, foreign) };
     assert_eq!(observe(&mut bench, vec![foreign]).cleanup, None);
 }
 
@@ -308,15 +314,15 @@ fn foreign_objects_are_never_touched() {
 fn a_fast_object_without_a_record_is_removed_before_the_next_create() {
     let mut bench = bench_in(None);
     bench.ensure();
-    let orphan = stray(&bench, 1, Mode::Fast, ObjectState::Running).seen;
-    let call = bench.answer(Err(Trouble::Present(orphan.clone()))).call.expect("a removal");
+    let lost = orphan(&bench, 1, Mode::Fast, ObjectState::Running).seen;
+    let call = bench.answer(Err(CallError::Present(lost.clone()))).call.expect("a removal");
     assert!(matches!(call.verb, Verb::Delete { .. }), "{:?}", call.verb);
 
     let mut bench = bench_in(None);
     bench.ensure();
-    let unknown = stray(&bench, 1, Mode::Strong, ObjectState::Running).seen;
-    bench.answer(Err(Trouble::Present(unknown)));
-    bench.answer(Ok(Done::Seen(vec![])));
+    let unknown = orphan(&bench, 1, Mode::Strong, ObjectState::Running).seen;
+    bench.answer(Err(CallError::Present(unknown)));
+    bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state.failure().map(|f| f.code), Some(FailureCode::NameTaken));
 }
 
@@ -324,7 +330,7 @@ fn a_fast_object_without_a_record_is_removed_before_the_next_create() {
 fn a_person_can_adopt_what_no_record_knows_but_no_older_generation() {
     let ask = |generation, state| {
         IssueEvent::Adopt(AdoptAsk {
-            object: Seen {
+            object: ObservedObject {
                 external_id: ExternalId::trusted("found"),
                 owner: Some(Owner {
                     sandbox: SandboxId::trusted("of a lost record"),
@@ -347,24 +353,27 @@ fn a_person_can_adopt_what_no_record_knows_but_no_older_generation() {
     assert!(matches!(bench.apply(ask(8, ObjectState::Stopped)).reply, Reply::Refused(_)), "live");
 
     let mut bench = bench_in(Some(Phase::Deleting));
-    bench.answer(Err(Trouble::Absent));
+    bench.answer(Err(CallError::Absent));
     assert!(matches!(bench.apply(ask(1, ObjectState::Running)).reply, Reply::Refused(_)), "older");
     assert!(matches!(bench.apply(ask(2, ObjectState::Partial)).reply, Reply::Refused(_)));
 }
 
 #[test]
 fn a_fast_sandbox_is_asked_for_at_once_only_where_its_generation_is_certain() {
-    for (may_hurry, mode, early) in
+    for (may_fast_create, mode, is_fast_create) in
         [(true, Mode::Fast, true), (false, Mode::Fast, false), (true, Mode::Strong, false)]
     {
         let mut bench = Bench::new(true);
-        bench.may_hurry = may_hurry;
+        bench.may_fast_create = may_fast_create;
         bench.rules.default_template.mode = mode;
         let commit = bench.ensure();
         let record = bench.issue.state.record().expect("a sandbox");
-        assert_eq!((commit.early, record.mode == Mode::Fast), (early, early));
-        assert_eq!(record.made_at_ns.is_some(), early);
-        if early {
+        assert_eq!(
+            (commit.is_fast_create, record.mode == Mode::Fast),
+            (is_fast_create, is_fast_create)
+        );
+        assert_eq!(record.made_at_ns.is_some(), is_fast_create);
+        if is_fast_create {
             // echo -n claude-issue-1:default:1800000000000000000 | md5sum
             assert_eq!(record.id.as_str(), "2b438dbdb7138bfb63321fb7c1557c3f");
         }

@@ -2,32 +2,38 @@
 //! fact has a watermark, and older news never overwrites newer knowledge of that fact.
 
 use crate::issue::commit::{DeliveryResult, Reply};
-use crate::issue::event::{Command, Effect, News, Nudge, TriggerKind};
+use crate::issue::event::{Command, Effect, IssueDelivery, News, TriggerKind};
 use crate::issue::state::{Facts, IssueState, Known, StoppedBy};
 use crate::types::{Alias, Cause, Timestamp};
 
-use super::draft::Draft;
+use super::transition::Transition;
 
-impl Draft<'_> {
+impl Transition<'_> {
     /// Takes in a delivery: what it says first, then what it may do.
-    pub fn nudge(&mut self, nudge: Nudge, claims: Vec<Alias>, place_elsewhere: bool) {
-        self.cause = Cause::Delivery(nudge.delivery.clone()).to_string();
+    pub fn issue_delivery(
+        &mut self,
+        issue_delivery: IssueDelivery,
+        claims: Vec<Alias>,
+        place_elsewhere: bool,
+    ) {
+        self.cause = Cause::Delivery(issue_delivery.delivery.clone()).to_string();
         let facts_before = self.issue.facts.clone();
         self.aliases = claims;
-        self.follow_transfer(&nudge);
-        let from_left = self.issue.facts.left_repositories.contains(&nudge.news.repository_id);
-        self.learn(&nudge.news, place_elsewhere || from_left);
-        if nudge.installation.is_some() {
-            self.issue.facts.installation_id = nudge.installation;
+        self.follow_transfer(&issue_delivery);
+        let from_left =
+            self.issue.facts.left_repositories.contains(&issue_delivery.news.repository_id);
+        self.learn(&issue_delivery.news, place_elsewhere || from_left);
+        if issue_delivery.installation.is_some() {
+            self.issue.facts.installation_id = issue_delivery.installation;
         }
         let learned = self.issue.facts != facts_before;
-        let counted_before = nudge.comment.is_some_and(|comment| !self.count(comment));
-        let result = match nudge.effect {
+        let counted_before = issue_delivery.comment.is_some_and(|comment| !self.count(comment));
+        let result = match issue_delivery.effect {
             Effect::Trigger(_) | Effect::Command(_) if counted_before => {
                 ignored("the command of this comment was carried out before")
             }
-            Effect::Trigger(kind) => self.trigger(kind, nudge.news.as_of),
-            Effect::Stop(why) => self.stop_by_issue(why, &nudge),
+            Effect::Trigger(kind) => self.trigger(kind, issue_delivery.news.as_of),
+            Effect::Stop(why) => self.stop_by_issue(why, &issue_delivery),
             Effect::Delete if from_left => {
                 ignored("it was transferred away from there, and lives on")
             }
@@ -57,20 +63,20 @@ impl Draft<'_> {
     }
 
     /// A transfer: the issue has left one repository, and may be back in one that it had left.
-    fn follow_transfer(&mut self, nudge: &Nudge) {
-        let Some(formerly) = &nudge.formerly else { return };
+    fn follow_transfer(&mut self, issue_delivery: &IssueDelivery) {
+        let Some(formerly) = &issue_delivery.formerly else { return };
         // It was not deleted over there, whatever was told of that: it went away.
         self.issue.facts.deleted = false;
         // It is known to be there as of later: that was an older transfer, and it came back.
         let facts = &self.issue.facts;
-        if facts.placed_as_of.is_some_and(|known| known > nudge.news.as_of)
+        if facts.placed_as_of.is_some_and(|known| known > issue_delivery.news.as_of)
             && facts.repository_id == Some(formerly.repository_id)
         {
             return;
         }
         let left = &mut self.issue.facts.left_repositories;
-        left.retain(|id| *id != nudge.news.repository_id && *id != formerly.repository_id);
-        if formerly.repository_id != nudge.news.repository_id {
+        left.retain(|id| *id != issue_delivery.news.repository_id && *id != formerly.repository_id);
+        if formerly.repository_id != issue_delivery.news.repository_id {
             left.push(formerly.repository_id);
         }
     }
@@ -170,14 +176,14 @@ impl Draft<'_> {
         if facts.ended_by_person_at.is_some_and(later) {
             return ignored("a person stopped or deleted it later");
         }
-        self.grant_or_wish(kind.describe())
+        self.grant_or_wait(kind.describe())
     }
 
     /// Wants a running sandbox; where a hold or a quota forbids it now, the wish stays.
-    fn grant_or_wish(&mut self, why: &str) -> DeliveryResult {
-        if let Some(bar) = self.bar_to_begin() {
-            let reason = format!("{why}; it waits: {}", bar.reason);
-            self.wish(why, None);
+    fn grant_or_wait(&mut self, why: &str) -> DeliveryResult {
+        if let Some(denial) = self.denial_to_begin() {
+            let reason = format!("{why}; it waits: {}", denial.reason);
+            self.pending_start(why, None);
             return applied(reason);
         }
         let (_, reason) = self.want_running(None, None, why);
@@ -204,10 +210,10 @@ impl Draft<'_> {
             return ignored("the issue has no sandbox");
         };
         match command {
-            Command::Start if self.bars(command) => self.grant_or_wish(why),
-            Command::Retry if self.bars(command) => {
-                let bar = self.moment.bar.as_ref().map(|bar| bar.reason.as_str());
-                ignored(format!("it cannot be tried again now: {}", bar.unwrap_or_default()))
+            Command::Start if self.denials(command) => self.grant_or_wait(why),
+            Command::Retry if self.denials(command) => {
+                let denial = self.context.denial.as_ref().map(|denial| denial.reason.as_str());
+                ignored(format!("it cannot be tried again now: {}", denial.unwrap_or_default()))
             }
             Command::Stop => {
                 self.issue.facts.ended_by_person_at = Some(self.now());
@@ -252,9 +258,13 @@ impl Draft<'_> {
         }
     }
 
-    fn stop_by_issue(&mut self, why: &'static str, nudge: &Nudge) -> DeliveryResult {
+    fn stop_by_issue(
+        &mut self,
+        why: &'static str,
+        issue_delivery: &IssueDelivery,
+    ) -> DeliveryResult {
         let facts = &self.issue.facts;
-        let newer_says_otherwise = match nudge.action.as_str() {
+        let newer_says_otherwise = match issue_delivery.action.as_str() {
             "closed" => facts.open.as_ref().is_some_and(|known| known.value),
             "unlabeled" => facts.labelled.as_ref().is_some_and(|known| known.value),
             "unassigned" => facts.assigned.as_ref().is_some_and(|known| known.value),
@@ -264,7 +274,7 @@ impl Draft<'_> {
             return ignored("newer knowledge says otherwise");
         }
         self.want_stopped(StoppedBy::Issue, why);
-        if nudge.action == "closed" {
+        if issue_delivery.action == "closed" {
             self.delete_after_close();
         }
         match self.issue.state {

@@ -4,7 +4,7 @@ use std::mem;
 use std::time::Duration;
 
 use crate::issue::commit::{Cleanup, Commit, ProviderCall, Reply};
-use crate::issue::event::{Moment, NotAsked, ProviderRules, StepRules, Trouble};
+use crate::issue::event::{CallError, NotAsked, ProviderRules, StepContext, StepRules};
 use crate::issue::state::{Goal, Issue, IssueState, Record, Step, StoppedBy, Verb};
 use crate::types::{
     Alias, Attempt, Cause, ExternalId, Failure, FailureCode, HomeId, Mode, ObjectName, Phase,
@@ -26,16 +26,16 @@ pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 const ACTIVITY_RESOLUTION: Duration = Duration::from_secs(30);
 
 /// A commit in the making.
-pub(super) struct Draft<'a> {
+pub(super) struct Transition<'a> {
     pub issue: Issue,
-    pub moment: &'a Moment<'a>,
+    pub context: &'a StepContext<'a>,
     pub cause: String,
     pub aliases: Vec<Alias>,
     pub taken_over: Vec<Alias>,
     pub names_go_to: Option<HomeId>,
     pub reply: Reply,
     pub cleanup: Option<Cleanup>,
-    early: bool,
+    is_fast_create: bool,
     /// As of when an answer shows what is there: when its look was asked, not when it was answered.
     pub seen_as_of: Timestamp,
     ended: Option<Sandbox>,
@@ -43,19 +43,19 @@ pub(super) struct Draft<'a> {
     call: Option<ProviderCall>,
 }
 
-impl<'a> Draft<'a> {
-    pub fn new(issue: Issue, moment: &'a Moment<'a>) -> Self {
+impl<'a> Transition<'a> {
+    pub fn new(issue: Issue, context: &'a StepContext<'a>) -> Self {
         Self {
             issue,
-            moment,
+            context,
             cause: Cause::Service("provider").to_string(),
             aliases: Vec::new(),
             taken_over: Vec::new(),
             names_go_to: None,
             reply: Reply::Nothing,
             cleanup: None,
-            early: false,
-            seen_as_of: moment.now,
+            is_fast_create: false,
+            seen_as_of: context.now,
             ended: None,
             timeline: Vec::new(),
             call: None,
@@ -71,7 +71,7 @@ impl<'a> Draft<'a> {
         if before.version == 0 && self.issue != *before && !self.aliases.contains(&own) {
             self.aliases.push(own);
         }
-        self.issue.life_due = life_due(&self.issue, self.moment.rules);
+        self.issue.life_due = life_due(&self.issue, self.context.rules);
         // What is only told must be durable too.
         let changed = self.issue != *before
             || !self.timeline.is_empty()
@@ -89,7 +89,7 @@ impl<'a> Draft<'a> {
             timeline: self.timeline,
             reply: self.reply,
             call: self.call,
-            early: self.early,
+            is_fast_create: self.is_fast_create,
             cleanup: self.cleanup,
             taken_over: self.taken_over,
             names_go_to: self.names_go_to,
@@ -110,7 +110,7 @@ impl<'a> Draft<'a> {
     /// Puts a state back and tells why on the timeline. A new phase begins now.
     pub fn enter(&mut self, from: Option<Phase>, mut state: IssueState, reason: String) {
         let to = state.phase();
-        let now = self.moment.now;
+        let now = self.context.now;
         let mut generation = self.issue.generation;
         if let Some(record) = state.record_mut() {
             if from != to {
@@ -130,15 +130,19 @@ impl<'a> Draft<'a> {
         let phase = self.issue.state.phase();
         let record = self.issue.state.record();
         let generation = record.map_or(self.issue.generation, |record| record.generation);
-        let (at, cause) = (self.moment.now, self.cause.clone());
+        let (at, cause) = (self.context.now, self.cause.clone());
         self.timeline.push(TimelineEntry { at, generation, from: phase, to: phase, reason, cause });
     }
 
     /// The rules of the record's provider. One that is no longer configured is never called, so
     /// its rules only matter for what was asked before.
     pub fn provider_rules(&self, record: &Record) -> ProviderRules {
-        self.moment.rules.providers.get(&record.template.provider).copied().unwrap_or(
-            ProviderRules { names_enforced: true, settle: Duration::ZERO, dies_with_server: false },
+        self.context.rules.providers.get(&record.template.provider).copied().unwrap_or(
+            ProviderRules {
+                names_enforced: true,
+                late_effect_window: Duration::ZERO,
+                dies_with_server: false,
+            },
         )
     }
 
@@ -150,7 +154,7 @@ impl<'a> Draft<'a> {
         verb: Verb,
         tries_left: u32,
     ) -> Step {
-        let rules = self.moment.rules;
+        let rules = self.context.rules;
         let timeout = match &verb {
             Verb::Look => LOOK_TIMEOUT,
             Verb::Create => rules.create.timeout,
@@ -158,7 +162,7 @@ impl<'a> Draft<'a> {
             Verb::Stop => rules.stop.timeout,
             Verb::Delete { .. } => rules.delete.timeout,
         };
-        let until = self.moment.now.after(timeout);
+        let until = self.context.now.after(timeout);
         let force = match &verb {
             Verb::Stop => tries_left <= 1 || self.is_overdue(record),
             Verb::Delete { .. } => self.is_overdue(record),
@@ -183,14 +187,14 @@ impl<'a> Draft<'a> {
     /// its outcome. A later create that ends well does not undo that: once its object is gone,
     /// the earlier one could land.
     pub fn may_land(&self, record: &mut Record, deadline: Timestamp) {
-        let landed = deadline.after(self.provider_rules(record).settle);
+        let landed = deadline.after(self.provider_rules(record).late_effect_window);
         record.may_land_until = record.may_land_until.max(Some(landed));
     }
 
     /// Remembers the same of a stop: should it take effect after the sandbox was started again,
     /// nobody killed it.
     pub fn may_stop(&self, record: &mut Record, deadline: Timestamp) {
-        let landed = deadline.after(self.provider_rules(record).settle);
+        let landed = deadline.after(self.provider_rules(record).late_effect_window);
         record.stop_may_land_until = record.stop_may_land_until.max(Some(landed));
     }
 
@@ -200,41 +204,41 @@ impl<'a> Draft<'a> {
         verb: Verb,
         rules: StepRules,
         tries_left: u32,
-        trouble: Option<&Trouble>,
+        trouble: Option<&CallError>,
     ) -> Step {
         let failed = rules.attempts.saturating_sub(tries_left).saturating_sub(1).min(16);
         let full = BACKOFF_FIRST.saturating_mul(1 << failed).min(BACKOFF_MAX);
         // Half of the wait is fixed, half is chance, so that many issues do not come back at once.
-        let spread = full / 2 + full.mul_f64(f64::from(self.moment.jitter_permille) / 2000.0);
+        let spread = full / 2 + full.mul_f64(f64::from(self.context.jitter_permille) / 2000.0);
         let asked = match trouble {
-            Some(Trouble::Unavailable { retry_after, .. }) => {
+            Some(CallError::Unavailable { retry_after, .. }) => {
                 retry_after.unwrap_or(Duration::ZERO).min(RETRY_AFTER_MAX)
             }
-            Some(Trouble::NotAsked(NotAsked::Unreachable { next_try, .. })) => *next_try,
+            Some(CallError::NotAsked(NotAsked::Unreachable { next_try, .. })) => *next_try,
             Some(
-                Trouble::NotAsked(NotAsked::NoTurn)
-                | Trouble::Absent
-                | Trouble::Present(_)
-                | Trouble::Refused(_)
-                | Trouble::Broken(_)
-                | Trouble::Unknown(_),
+                CallError::NotAsked(NotAsked::NoTurn)
+                | CallError::Absent
+                | CallError::Present(_)
+                | CallError::Refused(_)
+                | CallError::Broken(_)
+                | CallError::Unknown(_),
             )
             | None => Duration::ZERO,
         };
-        Step::Waiting { verb, due: self.moment.now.after(spread.max(asked)), tries_left }
+        Step::Waiting { verb, due: self.context.now.after(spread.max(asked)), tries_left }
     }
 
     /// Begins the next generation: recorded first, then asked for; in fast mode asked for while
     /// the record is being written, where the last generation is known for certain.
     pub fn begin(&mut self, template: Template, mode: Mode, reason: String) {
-        let now = self.moment.now;
+        let now = self.context.now;
         let generation = self.issue.generation.next();
         let name = self.issue.facts.issue_id.sandbox_name();
-        let fast = mode == Mode::Fast && self.moment.may_hurry;
-        let made_at_ns = fast.then_some(self.moment.unix_ns);
+        let fast = mode == Mode::Fast && self.context.may_fast_create;
+        let made_at_ns = fast.then_some(self.context.unix_ns);
         let id = match made_at_ns {
             Some(ns) => SandboxId::fast(&name, &self.issue.account, ns),
-            None => self.moment.fresh_id.clone(),
+            None => self.context.fresh_id.clone(),
         };
         let mut record = Record {
             id,
@@ -256,14 +260,14 @@ impl<'a> Draft<'a> {
         };
         self.issue.generation = generation;
         self.issue.may_land_until = None;
-        self.issue.wish = None;
+        self.issue.pending_start = None;
         self.issue.delete_due = None;
         // A provider that enforces names tells by itself when something has the name already; any
         // other is looked at first.
         let verb =
             if self.provider_rules(&record).names_enforced { Verb::Create } else { Verb::Look };
-        let tries_left = self.moment.rules.create.attempts;
-        self.early = fast && verb == Verb::Create;
+        let tries_left = self.context.rules.create.attempts;
+        self.is_fast_create = fast && verb == Verb::Create;
         let step = self.ask(&mut record, None, verb, tries_left);
         let state = IssueState::Creating { record, goal: Goal::Running, step, giving_up: None };
         self.enter(None, state, reason);
@@ -292,7 +296,7 @@ impl<'a> Draft<'a> {
         reason: String,
     ) {
         let step =
-            self.ask(&mut record, Some(&external_id), Verb::Stop, self.moment.rules.stop.attempts);
+            self.ask(&mut record, Some(&external_id), Verb::Stop, self.context.rules.stop.attempts);
         let goal = Goal::Stopped(by);
         self.enter(from, IssueState::Stopping { record, external_id, by, goal, step }, reason);
     }
@@ -310,7 +314,7 @@ impl<'a> Draft<'a> {
             &mut record,
             Some(&external_id),
             Verb::Start,
-            self.moment.rules.start.attempts,
+            self.context.rules.start.attempts,
         );
         self.enter(from, IssueState::Starting { record, external_id, goal, step }, reason);
     }
@@ -334,8 +338,8 @@ impl<'a> Draft<'a> {
         self.end(Phase::Deleting, record, None, "the provider no longer has it".to_owned());
         let Some(template) = next else { return };
         let why = "asked for while the last one was being deleted";
-        if self.moment.bar.is_some() {
-            return self.wish(why, Some(template));
+        if self.context.denial.is_some() {
+            return self.pending_start(why, Some(template));
         }
         let mode = template.mode;
         self.begin(template, mode, why.to_owned());
@@ -349,7 +353,7 @@ impl<'a> Draft<'a> {
         external_id: Option<ExternalId>,
         reason: String,
     ) {
-        let now = self.moment.now;
+        let now = self.context.now;
         self.issue.delete_due = None;
         self.issue.state = IssueState::Deleting {
             record,
@@ -371,8 +375,8 @@ impl<'a> Draft<'a> {
     /// Counts as activity, recorded at most every 30 seconds, or every tenth of the time after
     /// which an idle sandbox is stopped where that is shorter.
     pub fn touch(&mut self) {
-        let now = self.moment.now;
-        let idle = self.moment.rules.idle_stop;
+        let now = self.context.now;
+        let idle = self.context.rules.idle_stop;
         let resolution =
             idle.map_or(ACTIVITY_RESOLUTION, |idle| ACTIVITY_RESOLUTION.min(idle / 10));
         if let Some(record) = self.issue.state.record_mut()
@@ -383,20 +387,20 @@ impl<'a> Draft<'a> {
     }
 
     /// The failure that a provider's trouble amounts to.
-    pub fn failure_of(&self, step: ProviderStep, trouble: &Trouble) -> Failure {
+    pub fn failure_of(&self, step: ProviderStep, trouble: &CallError) -> Failure {
         let (code, message, retryable) = match trouble {
-            Trouble::NotAsked(NotAsked::NoTurn) => (
+            CallError::NotAsked(NotAsked::NoTurn) => (
                 FailureCode::ProviderUnavailable,
                 "too many calls wait for the provider; it was not asked".to_owned(),
                 true,
             ),
-            Trouble::NotAsked(NotAsked::Unreachable { message, .. }) => {
+            CallError::NotAsked(NotAsked::Unreachable { message, .. }) => {
                 (FailureCode::ProviderUnavailable, message.clone(), true)
             }
-            Trouble::Absent => {
+            CallError::Absent => {
                 (FailureCode::ObjectLost, "the provider no longer has it".to_owned(), true)
             }
-            Trouble::Present(seen) => (
+            CallError::Present(seen) => (
                 FailureCode::NameTaken,
                 format!(
                     "the provider has an object there that is not this sandbox ({}); it was left \
@@ -405,18 +409,18 @@ impl<'a> Draft<'a> {
                 ),
                 true,
             ),
-            Trouble::Refused(message) => {
+            CallError::Refused(message) => {
                 (FailureCode::ProviderRefused, format!("the provider refused: {message}"), false)
             }
-            Trouble::Unavailable { message, .. } => (
+            CallError::Unavailable { message, .. } => (
                 FailureCode::ProviderUnavailable,
                 format!("the provider is unavailable: {message}"),
                 true,
             ),
-            Trouble::Broken(message) => {
+            CallError::Broken(message) => {
                 (FailureCode::ProviderBroken, format!("the provider failed: {message}"), true)
             }
-            Trouble::Unknown(name) => (
+            CallError::Unknown(name) => (
                 FailureCode::ProviderUnknown,
                 format!("the configuration has no provider {name}; add it and retry, or delete"),
                 true,
@@ -427,6 +431,6 @@ impl<'a> Draft<'a> {
 
     /// The moment's time.
     pub fn now(&self) -> Timestamp {
-        self.moment.now
+        self.context.now
     }
 }

@@ -4,7 +4,7 @@ use super::transfers::{Called, labelled, told};
 use super::*;
 use crate::engine::{Delivered, DeliveredStatus, WaitFor};
 use crate::issue::event::Effect;
-use crate::issue::{Around, FanOut, Scope};
+use crate::issue::{FanOut, Scope, ScopeEvent};
 use crate::store::{CommitError, DeliveryRow, DeliveryState, Store};
 use crate::types::{DeliveryId, Phase, Repository, Timestamp};
 
@@ -15,7 +15,7 @@ const fn issue(number: u64) -> Called {
     (1000 + number, "garden/orchard", REPOSITORY, number)
 }
 
-fn around(guid: &str, news: Around) -> FanOut {
+fn scope_event(guid: &str, news: ScopeEvent) -> FanOut {
     FanOut {
         delivery: DeliveryId::trusted(guid),
         received_at: Timestamp::from_unix_ms(0),
@@ -26,13 +26,13 @@ fn around(guid: &str, news: Around) -> FanOut {
     }
 }
 
-fn stop() -> Around {
-    Around::Stop("the repository was archived".into())
+fn stop() -> ScopeEvent {
+    ScopeEvent::Stop("the repository was archived".into())
 }
 
 impl Bench {
-    async fn told_around(&self, fan_out: FanOut) -> Delivered {
-        self.engine.deliver_around(fan_out).await.expect("it is taken in")
+    async fn scope_delivery(&self, fan_out: FanOut) -> Delivered {
+        self.engine.deliver_scope_event(fan_out).await.expect("it is taken in")
     }
 
     async fn row(&self, guid: &str) -> DeliveryRow {
@@ -72,7 +72,7 @@ async fn an_archived_repository_stops_each_of_its_sandboxes_and_no_other() {
     let other = (5, "garden/press", 8, 1);
     bench.told(labelled("other", other, 1)).await;
     bench.settled(other).await;
-    let taken = bench.told_around(around("archived", stop())).await;
+    let taken = bench.scope_delivery(scope_event("archived", stop())).await;
     assert_eq!(taken.status, DeliveredStatus::Accepted);
     let row = bench.outcome("archived").await;
     assert!(row.applied && row.state == DeliveryState::Done, "{row:?}");
@@ -81,7 +81,7 @@ async fn an_archived_repository_stops_each_of_its_sandboxes_and_no_other() {
         assert_eq!(bench.settled(issue(number)).await.phase, Some(Phase::Stopped));
     }
     assert_eq!(bench.settled(other).await.phase, Some(Phase::Running));
-    let again = bench.told_around(around("archived", stop())).await;
+    let again = bench.scope_delivery(scope_event("archived", stop())).await;
     assert_eq!(again.status, DeliveredStatus::Duplicate);
 }
 
@@ -89,11 +89,11 @@ async fn an_archived_repository_stops_each_of_its_sandboxes_and_no_other() {
 async fn what_only_is_noted_is_done_at_once() {
     let bench = Bench::new().await;
     bench.garden(1).await;
-    let noted = || around("noted", Around::Noted("the App was installed".into()));
-    assert_eq!(bench.told_around(noted()).await.status, DeliveredStatus::Accepted);
+    let noted = || scope_event("noted", ScopeEvent::Noted("the App was installed".into()));
+    assert_eq!(bench.scope_delivery(noted()).await.status, DeliveredStatus::Accepted);
     let row = bench.row("noted").await;
     assert_eq!((row.state, row.reason.as_str()), (DeliveryState::Done, "the App was installed"));
-    assert_eq!(bench.told_around(noted()).await.status, DeliveredStatus::Duplicate);
+    assert_eq!(bench.scope_delivery(noted()).await.status, DeliveredStatus::Duplicate);
 }
 
 #[actix::test]
@@ -102,8 +102,8 @@ async fn a_delivery_that_is_pending_is_accepted_again_and_taken_up_after_a_crash
     bench.garden(2).await;
     // Issues are told, and their commits never end.
     bench.store.hold();
-    bench.told_around(around("archived", stop())).await;
-    let again = bench.told_around(around("archived", stop())).await;
+    bench.scope_delivery(scope_event("archived", stop())).await;
+    let again = bench.scope_delivery(scope_event("archived", stop())).await;
     assert_eq!(again.status, DeliveredStatus::Accepted, "seen is not done");
     assert_eq!(bench.row("archived").await.state, DeliveryState::Pending);
     let (store, provider) = bench.crash();
@@ -122,8 +122,8 @@ async fn a_broken_issue_holds_up_neither_the_rest_nor_other_deliveries() {
     bench.garden(34).await;
     let broken = bench.settled(issue(2)).await.home;
     bench.store.break_home(Some(broken));
-    bench.told_around(around("archived", stop())).await;
-    bench.told_around(around("label", Around::LabelGone)).await;
+    bench.scope_delivery(scope_event("archived", stop())).await;
+    bench.scope_delivery(scope_event("label", ScopeEvent::LabelGone)).await;
     for number in (1..=34).filter(|number| *number != 2) {
         bench.stopped(issue(number)).await;
     }
@@ -142,12 +142,12 @@ async fn after_three_tries_a_delivery_is_set_aside_with_its_error() {
     bench.garden(2).await;
     let broken = bench.settled(issue(1)).await.home;
     bench.store.break_home(Some(broken));
-    bench.told_around(around("archived", stop())).await;
+    bench.scope_delivery(scope_event("archived", stop())).await;
     let row = bench.outcome("archived").await;
     assert_eq!(row.state, DeliveryState::SetAside);
     assert!(!row.applied && row.reason.contains("the disk is full"), "{}", row.reason);
     bench.stopped(issue(2)).await;
-    let again = bench.told_around(around("archived", stop())).await;
+    let again = bench.scope_delivery(scope_event("archived", stop())).await;
     assert_eq!(again.status, DeliveredStatus::Duplicate);
 }
 
@@ -159,12 +159,12 @@ async fn a_renamed_repository_s_issues_are_found_under_its_new_name() {
     let squatter = (5, "garden/meadow", 8, 1);
     bench.told(labelled("squatter", squatter, 1)).await;
     bench.settled(squatter).await;
-    let renamed = Around::Renamed {
+    let renamed = ScopeEvent::Renamed {
         repository: Repository::trusted("garden/meadow"),
         formerly: None,
         as_of: Timestamp::from_unix_ms(1_800_000_009_000),
     };
-    bench.told_around(around("renamed", renamed)).await;
+    bench.scope_delivery(scope_event("renamed", renamed)).await;
     let row = bench.outcome("renamed").await;
     assert_eq!(row.reason, "it is garden/meadow now: 2 of 2 issues are there");
     let sandbox = bench.settled(issue(1)).await;
@@ -177,8 +177,8 @@ async fn a_renamed_repository_s_issues_are_found_under_its_new_name() {
 async fn an_overloaded_store_is_told_before_anything_is_stored() {
     let bench = Bench::new().await;
     bench.store.fail_next(CommitError::Overloaded);
-    let noted = around("noted", Around::Noted("the App was installed".into()));
-    let refused = bench.engine.deliver_around(noted).await;
+    let noted = scope_event("noted", ScopeEvent::Noted("the App was installed".into()));
+    let refused = bench.engine.deliver_scope_event(noted).await;
     assert_eq!(refused, Err(crate::engine::EngineError::Overloaded));
     assert_eq!(bench.store.deliveries(), 0);
 }

@@ -27,7 +27,7 @@ struct Place {
 }
 
 /// All logs.
-pub(super) struct Shelf {
+pub(super) struct Rotation {
     dir: PathBuf,
     bounds: LogBounds,
     places: HashMap<SandboxId, Place>,
@@ -36,7 +36,7 @@ pub(super) struct Shelf {
     total_len: u64,
 }
 
-impl Shelf {
+impl Rotation {
     pub fn new(dir: PathBuf, bounds: LogBounds) -> Self {
         Self { dir, bounds, places: HashMap::new(), total_len: 0 }
     }
