@@ -143,12 +143,12 @@ pub fn serve(config: Config, load: impl Fn() -> anyhow::Result<Loaded>) -> anyho
     }
     while !running.has_ended() {
         match signals.next()? {
-            signals::Told::End(name) => {
+            signals::SignalEvent::End(name) => {
                 tracing::info!("{name}: ending");
                 break;
             }
-            signals::Told::Reload => reload(&running, &load),
-            signals::Told::Nothing => {}
+            signals::SignalEvent::Reload => reload(&running, &load),
+            signals::SignalEvent::Nothing => {}
         }
     }
     running.stop()

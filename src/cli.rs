@@ -55,7 +55,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use client::Client;
+use client::ApiClient;
 use connect::Environment;
 use output::Screen;
 
@@ -67,14 +67,14 @@ ISSUE is an issue id, owner/repo#number, an issue's URL, a sandbox's id or its n
 Exit code: 0 done, 1 failed, 2 wrong usage, 3 not found; exec returns the command's own.")]
 struct Cli {
     #[command(flatten)]
-    place: Place,
+    place: ServerArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: CliVerb,
 }
 
 /// Which server, and what is known of it on its own machine.
 #[derive(Clone, Debug, Default, Args)]
-struct Place {
+struct ServerArgs {
     /// The server [env: ISSUEBOX_SERVER] [default: the one on this machine]
     // Without a URL it is empty: that means something to `hold` and `release` alone.
     #[arg(long, global = true, help_heading = "Which server", value_name = "URL",
@@ -93,7 +93,7 @@ struct Place {
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum CliVerb {
     /// Run the server
     Serve(serve::ServeArgs),
     /// See it work in a minute: a fresh server, deliveries, sandboxes, and what came of it
@@ -177,54 +177,56 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
     let place = cli.place;
     match cli.verb {
-        Verb::Serve(args) => serve::run(&place, args, env),
-        Verb::Demo(args) => demo::run(args, env),
-        Verb::Backup(args) => backup::backup(&place, args, env),
-        Verb::Restore(args) => backup::restore(&place, args, env),
-        Verb::Doctor(args) => doctor::run(&place, args, env),
-        Verb::Config(verb) => config::run(&place, verb, env),
-        Verb::Completions(args) => completions::completions(args),
-        Verb::Man(args) => completions::man(args),
-        Verb::Version(args) => version::run(args, env),
-        Verb::Ensure(args) => remote(&place, env, async |s| ensure::run(s, args).await),
-        Verb::Get(args) => remote(&place, env, async |s| get::run(s, args).await),
-        Verb::Ls(args) => remote(&place, env, async |s| ls::run(s, args).await),
-        Verb::Stop(args) => remote(&place, env, async |s| stop::run(s, args).await),
-        Verb::Start(args) => remote(&place, env, async |s| start::run(s, args).await),
-        Verb::Retry(args) => remote(&place, env, async |s| retry::run(s, args).await),
-        Verb::Rm(args) => remote(&place, env, async |s| rm::run(s, args).await),
-        Verb::Exec(args) => remote(&place, env, async |s| exec::run(s, args).await),
-        Verb::Files(verb) => remote(&place, env, async |s| files::run(s, verb).await),
-        Verb::PortForward(args) => remote(&place, env, async |s| port_forward::run(s, args).await),
-        Verb::Logs(args) => remote(&place, env, async |s| logs::run(s, args).await),
-        Verb::Events(args) => remote(&place, env, async |s| events::run(s, args).await),
-        Verb::Hold(mut args) => {
+        CliVerb::Serve(args) => serve::run(&place, args, env),
+        CliVerb::Demo(args) => demo::run(args, env),
+        CliVerb::Backup(args) => backup::backup(&place, args, env),
+        CliVerb::Restore(args) => backup::restore(&place, args, env),
+        CliVerb::Doctor(args) => doctor::run(&place, args, env),
+        CliVerb::Config(verb) => config::run(&place, verb, env),
+        CliVerb::Completions(args) => completions::completions(args),
+        CliVerb::Man(args) => completions::man(args),
+        CliVerb::Version(args) => version::run(args, env),
+        CliVerb::Ensure(args) => remote(&place, env, async |s| ensure::run(s, args).await),
+        CliVerb::Get(args) => remote(&place, env, async |s| get::run(s, args).await),
+        CliVerb::Ls(args) => remote(&place, env, async |s| ls::run(s, args).await),
+        CliVerb::Stop(args) => remote(&place, env, async |s| stop::run(s, args).await),
+        CliVerb::Start(args) => remote(&place, env, async |s| start::run(s, args).await),
+        CliVerb::Retry(args) => remote(&place, env, async |s| retry::run(s, args).await),
+        CliVerb::Rm(args) => remote(&place, env, async |s| rm::run(s, args).await),
+        CliVerb::Exec(args) => remote(&place, env, async |s| exec::run(s, args).await),
+        CliVerb::Files(verb) => remote(&place, env, async |s| files::run(s, verb).await),
+        CliVerb::PortForward(args) => {
+            remote(&place, env, async |s| port_forward::run(s, args).await)
+        }
+        CliVerb::Logs(args) => remote(&place, env, async |s| logs::run(s, args).await),
+        CliVerb::Events(args) => remote(&place, env, async |s| events::run(s, args).await),
+        CliVerb::Hold(mut args) => {
             let place = args.what.take_bare_server(place);
             remote(&place, env, async |s| hold::hold(s, args).await)
         }
-        Verb::Release(mut args) => {
+        CliVerb::Release(mut args) => {
             let place = args.what.take_bare_server(place);
             remote(&place, env, async |s| hold::release(s, args).await)
         }
-        Verb::Holds(args) => remote(&place, env, async |s| hold::list(s, args).await),
-        Verb::Drift(args) => remote(&place, env, async |s| drift::run(s, args).await),
-        Verb::Deliveries(args) => remote(&place, env, async |s| deliveries::run(s, args).await),
-        Verb::Top(args) => remote(&place, env, async |s| top::run(s, args).await),
-        Verb::Login(args) => remote(&place, env, async |s| login::run(s, args).await),
-        Verb::Wait(args) => remote(&place, env, async |s| wait::run(s, args).await),
+        CliVerb::Holds(args) => remote(&place, env, async |s| hold::list(s, args).await),
+        CliVerb::Drift(args) => remote(&place, env, async |s| drift::run(s, args).await),
+        CliVerb::Deliveries(args) => remote(&place, env, async |s| deliveries::run(s, args).await),
+        CliVerb::Top(args) => remote(&place, env, async |s| top::run(s, args).await),
+        CliVerb::Login(args) => remote(&place, env, async |s| login::run(s, args).await),
+        CliVerb::Wait(args) => remote(&place, env, async |s| wait::run(s, args).await),
     }
 }
 
 /// What a remote verb works with.
 struct Session<'a> {
-    client: Client,
+    client: ApiClient,
     screen: Screen,
     env: &'a Environment,
 }
 
 /// Runs a remote verb on a runtime of its own.
 fn remote(
-    place: &Place,
+    place: &ServerArgs,
     env: &Environment,
     verb: impl AsyncFnOnce(&mut Session<'_>) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {

@@ -35,8 +35,8 @@ pub mod step;
 
 pub use commit::{Cleanup, CleanupAction, Commit, DeliveryResult, ProviderCall, Reply};
 pub use event::{
-    Answer, Command, Denial, DenialKind, FanOut, IssueDelivery, IssueEvent, IssueName, Rules,
+    CallAnswer, Command, Denial, DenialKind, FanOut, IssueDelivery, IssueEvent, IssueName, Rules,
     Scope, ScopeEvent, StepContext, StepRules,
 };
 pub use restored::restored;
-pub use state::{Facts, Issue, IssueState, Known, PendingStart, Record, Step, StoppedBy, Verb};
+pub use state::{Dated, Facts, Issue, IssueState, PendingStart, Record, Step, StoppedBy, Verb};

@@ -40,7 +40,7 @@ use crate::sandbox::{ExecEvent, Execution, Terminal, TerminalEvent};
 use crate::types::{SandboxId, Timestamp};
 
 pub use reader::Follower;
-use recorder::{Desk, MESSAGES_MAX, Place, Recorder, Waiting};
+use recorder::{MESSAGES_MAX, QueueShare, QueuedBytes, Recorder, RecorderDesk};
 use rotation::Rotation;
 
 /// Longest command that is told in full, in characters.
@@ -121,14 +121,14 @@ pub struct Logs(Arc<Inner>);
 struct Inner {
     dir: PathBuf,
     /// `None` once they are closed.
-    desk: Mutex<Option<Desk>>,
+    desk: Mutex<Option<RecorderDesk>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     commands: AtomicU64,
-    news: Arc<News>,
+    news: Arc<LogFollowers>,
 }
 
 /// Who follows which sandbox's log. An entry lives as long as somebody does.
-type News = DashMap<SandboxId, watch::Sender<u64>>;
+type LogFollowers = DashMap<SandboxId, watch::Sender<u64>>;
 
 /// A command that begins.
 struct Begun {
@@ -141,7 +141,7 @@ struct Begun {
 /// What the writer is told.
 enum Message {
     Begin { command: u64, begun: Begun },
-    Piece { command: u64, stream: Stream, bytes: Bytes, _place: Place },
+    Piece { command: u64, stream: Stream, bytes: Bytes, _place: QueueShare },
     Lost { command: u64, bytes: u64 },
     Note { sandbox: SandboxId, text: String },
     End { command: u64, text: String },
@@ -155,11 +155,11 @@ impl Logs {
     pub fn open(dir: &Path, bounds: LogBounds, clock: Arc<dyn Clock>) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let (tx, rx) = mpsc::sync_channel(MESSAGES_MAX);
-        let (waiting, last_words) = (Arc::<Waiting>::default(), Arc::default());
-        let desk = Desk { tx, waiting, last_words: Arc::clone(&last_words) };
-        let news = Arc::<News>::default();
+        let (waiting, last_words) = (Arc::<QueuedBytes>::default(), Arc::default());
+        let desk = RecorderDesk { tx, waiting, last_words: Arc::clone(&last_words) };
+        let news = Arc::<LogFollowers>::default();
         let rotation = Rotation::new(dir.to_owned(), bounds);
-        let writer = writer::Writer::new(rotation, clock, Arc::clone(&news), last_words);
+        let writer = writer::LogWriter::new(rotation, clock, Arc::clone(&news), last_words);
         let thread = std::thread::Builder::new()
             .name("issuebox-logs".into())
             .spawn(move || writer.run(&rx))?;

@@ -30,7 +30,7 @@ const EPOCH_OF_SANITY_MS: i64 = 1_767_225_600_000;
 
 /// How something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum CheckState {
     /// As it should be.
     Right,
     /// Worth a look; works.
@@ -39,7 +39,7 @@ pub enum State {
     Broken,
 }
 
-impl State {
+impl CheckState {
     /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ pub struct Check {
     /// What was looked at, in a word or two.
     pub what: String,
     /// How it is.
-    pub state: State,
+    pub state: CheckState,
     /// What was found.
     pub found: String,
     /// What to do, where something is to be done.
@@ -66,19 +66,19 @@ pub struct Check {
 impl Check {
     /// It is as it should be.
     pub fn right(what: &str, found: impl Into<String>) -> Self {
-        Self { what: what.to_owned(), state: State::Right, found: found.into(), remedy: None }
+        Self { what: what.to_owned(), state: CheckState::Right, found: found.into(), remedy: None }
     }
 
     /// It works, and somebody should look.
     pub fn noted(what: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
         let remedy = Some(remedy.into());
-        Self { what: what.to_owned(), state: State::Noted, found: found.into(), remedy }
+        Self { what: what.to_owned(), state: CheckState::Noted, found: found.into(), remedy }
     }
 
     /// It is missing or does not work.
     pub fn broken(what: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
         let remedy = Some(remedy.into());
-        Self { what: what.to_owned(), state: State::Broken, found: found.into(), remedy }
+        Self { what: what.to_owned(), state: CheckState::Broken, found: found.into(), remedy }
     }
 }
 
@@ -289,7 +289,7 @@ fn webhook_secret(config: &Config) -> Check {
     let kept = config.server.data.join(Secrets::WEBHOOK_SECRET_FILE);
     let check = secret(what, !secrets.is_empty(), &kept);
     let is_short = secrets.iter().any(|secret| secret.expose().chars().count() < SECRET_LEN_LOW);
-    if check.state == State::Right && is_short {
+    if check.state == CheckState::Right && is_short {
         return Check::noted(
             what,
             format!("configured, and shorter than {SECRET_LEN_LOW} characters"),

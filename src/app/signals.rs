@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const LOOK_UP: Duration = Duration::from_secs(1);
 
 /// What a signal says.
-pub(super) enum Told {
+pub(super) enum SignalEvent {
     /// End; by which signal.
     End(&'static str),
     /// Read the configuration again.
@@ -40,15 +40,15 @@ impl Signals {
     }
 
     /// Waits for a signal.
-    pub fn next(&mut self) -> std::io::Result<Told> {
+    pub fn next(&mut self) -> std::io::Result<SignalEvent> {
         let Self { runtime, terminate, interrupt, hang_up } = self;
         Ok(runtime.block_on(async {
             tokio::select! {
                 biased;
-                _ = terminate.recv() => Told::End("SIGTERM"),
-                _ = interrupt.recv() => Told::End("SIGINT"),
-                _ = hang_up.recv() => Told::Reload,
-                () = tokio::time::sleep(LOOK_UP) => Told::Nothing,
+                _ = terminate.recv() => SignalEvent::End("SIGTERM"),
+                _ = interrupt.recv() => SignalEvent::End("SIGINT"),
+                _ = hang_up.recv() => SignalEvent::Reload,
+                () = tokio::time::sleep(LOOK_UP) => SignalEvent::Nothing,
             }
         }))
     }

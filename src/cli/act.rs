@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Session;
-use super::client::Call;
-use super::failure::{self, FAILED, Failure};
+use super::client::ApiRequest;
+use super::failure::{self, CliFailure, FAILED};
 use super::output::{Shape, Shown};
 use super::progress::Spinner;
 use super::table;
-use super::target::Target;
+use super::target::IssueRef;
 use super::wire::{self, Sandbox};
 
 /// Longest wait that the API takes, in seconds.
@@ -19,14 +19,14 @@ pub(super) const WAIT_MAX: u64 = 300;
 
 /// Waiting for what was asked for to come about.
 #[derive(Clone, Copy, Debug, Default, Args)]
-pub(super) struct Waiting {
+pub(super) struct WaitArgs {
     /// Wait until it has come about, at most SECONDS (300 where left out)
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "300", value_parser = clap::value_parser!(u64).range(0..=WAIT_MAX))]
     wait: Option<u64>,
 }
 
-impl Waiting {
+impl WaitArgs {
     /// How many seconds; `None` where nothing is waited for.
     pub const fn seconds(self) -> Option<u64> {
         self.wait
@@ -37,17 +37,17 @@ impl Waiting {
 #[derive(Debug, Args)]
 pub(super) struct Acting {
     /// Which issues
-    #[arg(required = true, value_name = "ISSUE", value_parser = Target::parse)]
-    pub issues: Vec<Target>,
+    #[arg(required = true, value_name = "ISSUE", value_parser = IssueRef::parse)]
+    pub issues: Vec<IssueRef>,
     #[command(flatten)]
-    pub waiting: Waiting,
+    pub waiting: WaitArgs,
     #[command(flatten)]
     pub shape: Shape,
 }
 
 /// A command of the API on one sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum SandboxAction {
     Stop,
     Start,
     Retry,
@@ -56,14 +56,16 @@ pub(super) enum Act {
     ForceDelete,
 }
 
-impl Act {
-    fn call(self, id: &str) -> Call {
+impl SandboxAction {
+    fn call(self, id: &str) -> ApiRequest {
         match self {
-            Self::Stop => Call::post(&["sandboxes", id, "stop"]),
-            Self::Start => Call::post(&["sandboxes", id, "start"]),
-            Self::Retry => Call::post(&["sandboxes", id, "retry"]),
-            Self::Delete => Call::delete(&["sandboxes", id]),
-            Self::ForceDelete => Call::delete(&["sandboxes", id]).query("force", Some("true")),
+            Self::Stop => ApiRequest::post(&["sandboxes", id, "stop"]),
+            Self::Start => ApiRequest::post(&["sandboxes", id, "start"]),
+            Self::Retry => ApiRequest::post(&["sandboxes", id, "retry"]),
+            Self::Delete => ApiRequest::delete(&["sandboxes", id]),
+            Self::ForceDelete => {
+                ApiRequest::delete(&["sandboxes", id]).query("force", Some("true"))
+            }
         }
     }
 
@@ -80,7 +82,7 @@ impl Act {
 /// Does it to each issue. One that fails does not keep the others from being done.
 pub(super) async fn run(
     session: &mut Session<'_>,
-    act: Act,
+    act: SandboxAction,
     args: Acting,
 ) -> anyhow::Result<ExitCode> {
     if let [only] = args.issues.as_slice() {
@@ -97,16 +99,16 @@ pub(super) async fn run(
     match codes.as_slice() {
         [] => Ok(ExitCode::SUCCESS),
         [first, rest @ ..] if rest.iter().all(|code| code == first) => {
-            Err(Failure::Told(*first).into())
+            Err(CliFailure::Told(*first).into())
         }
-        [..] => Err(Failure::Told(FAILED).into()),
+        [..] => Err(CliFailure::Told(FAILED).into()),
     }
 }
 
 async fn one(
     session: &mut Session<'_>,
-    act: Act,
-    target: &Target,
+    act: SandboxAction,
+    target: &IssueRef,
     args: &Acting,
 ) -> anyhow::Result<()> {
     let found = target.sandbox(&session.client).await?;
@@ -134,14 +136,14 @@ async fn one(
 /// Whether a wait came to its goal.
 ///
 /// # Errors
-/// [`Failure::Failed`] says where the sandbox stands instead.
-pub(super) fn reached(sandbox: &Sandbox, goal: &str, seconds: u64) -> Result<(), Failure> {
+/// [`CliFailure::Failed`] says where the sandbox stands instead.
+pub(super) fn reached(sandbox: &Sandbox, goal: &str, seconds: u64) -> Result<(), CliFailure> {
     let phase = sandbox.phase_word();
     if phase == goal {
         return Ok(());
     }
     let name = &sandbox.name;
-    let failed = |message, hint: String| Err(Failure::Failed { message, hint });
+    let failed = |message, hint: String| Err(CliFailure::Failed { message, hint });
     match (&sandbox.failure, phase) {
         (Some(failure), "failed") => failed(
             format!("{name} has failed at {}: {}", failure.step, failure.message),

@@ -10,7 +10,7 @@ use clap::Args;
 use crate::app;
 use crate::types::inert;
 
-use super::Place;
+use super::ServerArgs;
 use super::config;
 use super::confirm::{Question, confirm};
 use super::connect::Environment;
@@ -34,7 +34,7 @@ pub(super) struct RestoreArgs {
 }
 
 pub(super) fn backup(
-    place: &Place,
+    place: &ServerArgs,
     args: BackupArgs,
     env: &Environment,
 ) -> anyhow::Result<ExitCode> {
@@ -54,7 +54,7 @@ pub(super) fn backup(
 }
 
 pub(super) fn restore(
-    place: &Place,
+    place: &ServerArgs,
     args: RestoreArgs,
     env: &Environment,
 ) -> anyhow::Result<ExitCode> {

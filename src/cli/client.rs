@@ -20,8 +20,8 @@ use tokio::io::AsyncReadExt;
 use crate::types::Secret;
 
 use super::connect::is_loopback;
-use super::failure::Failure;
-use super::sse::{Decoder, Event};
+use super::failure::CliFailure;
+use super::sse::{Decoder, SseEvent};
 pub(super) use socket::WebSocket;
 
 /// How long connecting may take.
@@ -44,7 +44,7 @@ const PATH_SEGMENT: &AsciiSet =
 
 /// A server and the token for it.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct ApiClient {
     http: reqwest::Client,
     server: String,
     token: Secret,
@@ -52,14 +52,14 @@ pub(super) struct Client {
 
 /// An answer of success.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ApiAnswer {
     /// The whole JSON body.
     pub body: Value,
     /// When the server says that it answered, as it says it.
     pub date: Option<String>,
 }
 
-impl Answer {
+impl ApiAnswer {
     /// What was asked for.
     pub fn data(&self) -> &Value {
         &self.body["data"]
@@ -68,7 +68,7 @@ impl Answer {
 
 /// One call: what is asked and how long the server was asked to wait.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct ApiRequest {
     method: Method,
     path: String,
     query: Vec<(&'static str, String)>,
@@ -78,7 +78,7 @@ pub(super) struct Call {
     wait: Duration,
 }
 
-impl Call {
+impl ApiRequest {
     pub fn get<T: AsRef<str>>(path: &[T]) -> Self {
         Self::new(Method::GET, path)
     }
@@ -143,7 +143,7 @@ impl Call {
     }
 }
 
-impl Client {
+impl ApiClient {
     pub fn new(server: &Url, token: Secret) -> anyhow::Result<Self> {
         let mut http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -165,8 +165,8 @@ impl Client {
     /// Makes a call and reads its answer.
     ///
     /// # Errors
-    /// [`Failure::Api`] where the server said no, [`Failure::Unreachable`] where it said nothing.
-    pub async fn call(&self, call: Call) -> Result<Answer, Failure> {
+    /// [`CliFailure::Api`] where the server said no, [`CliFailure::Unreachable`] where it said nothing.
+    pub async fn call(&self, call: ApiRequest) -> Result<ApiAnswer, CliFailure> {
         let allowed = call.wait + ANSWER_TIMEOUT;
         let request = self.request(&call).timeout(allowed);
         let response = request.send().await.map_err(|e| self.unreachable(e))?;
@@ -176,7 +176,7 @@ impl Client {
         let bytes = self.read(response).await?;
         let body: Option<Value> = serde_json::from_slice(&bytes).ok();
         match body {
-            Some(body) if (200..300).contains(&status) => Ok(Answer { body, date }),
+            Some(body) if (200..300).contains(&status) => Ok(ApiAnswer { body, date }),
             body => Err(self.refusal(status, body.as_ref())),
         }
     }
@@ -184,12 +184,12 @@ impl Client {
     /// Makes a call whose answer is a stream of events.
     ///
     /// # Errors
-    /// As for [`Client::call`]; [`Failure::Failed`] where the server answers something else.
+    /// As for [`ApiClient::call`]; [`CliFailure::Failed`] where the server answers something else.
     pub async fn stream(
         &self,
-        call: Call,
+        call: ApiRequest,
         resume_from: Option<&str>,
-    ) -> Result<EventStream, Failure> {
+    ) -> Result<EventStream, CliFailure> {
         let mut request = self.request(&call).header(ACCEPT, EVENT_STREAM);
         if let Some(cursor) = resume_from {
             request = request.header("Last-Event-ID", cursor);
@@ -214,8 +214,8 @@ impl Client {
     /// Makes a call whose answer is bytes, and writes them as they come.
     ///
     /// # Errors
-    /// As for [`Client::call`]; also where the bytes cannot be written, or break off.
-    pub async fn download(&self, call: Call, out: &mut impl io::Write) -> anyhow::Result<()> {
+    /// As for [`ApiClient::call`]; also where the bytes cannot be written, or break off.
+    pub async fn download(&self, call: ApiRequest, out: &mut impl io::Write) -> anyhow::Result<()> {
         let sent = tokio::time::timeout(ANSWER_TIMEOUT, self.request(&call).send()).await;
         let mut response = match sent {
             Ok(answered) => answered.map_err(|e| self.unreachable(e))?,
@@ -239,8 +239,8 @@ impl Client {
     /// How long that takes is up to whoever fills the file.
     ///
     /// # Errors
-    /// As for [`Client::call`].
-    pub async fn upload(&self, call: Call, file: std::fs::File) -> Result<u16, Failure> {
+    /// As for [`ApiClient::call`].
+    pub async fn upload(&self, call: ApiRequest, file: std::fs::File) -> Result<u16, CliFailure> {
         let file = tokio::fs::File::from_std(file);
         let pieces = stream::try_unfold(file, |mut file| async move {
             let mut piece = BytesMut::with_capacity(PIECE_LEN);
@@ -253,12 +253,12 @@ impl Client {
     /// Makes a call whose answer is its status alone.
     ///
     /// # Errors
-    /// As for [`Client::call`].
-    pub async fn change(&self, call: Call) -> Result<u16, Failure> {
+    /// As for [`ApiClient::call`].
+    pub async fn change(&self, call: ApiRequest) -> Result<u16, CliFailure> {
         self.status(self.request(&call).timeout(call.wait + ANSWER_TIMEOUT)).await
     }
 
-    async fn status(&self, request: RequestBuilder) -> Result<u16, Failure> {
+    async fn status(&self, request: RequestBuilder) -> Result<u16, CliFailure> {
         let response = request.send().await.map_err(|e| self.unreachable(e))?;
         let status = response.status();
         if status.is_success() {
@@ -268,7 +268,7 @@ impl Client {
         Err(self.refusal(status.as_u16(), serde_json::from_slice(&bytes).ok().as_ref()))
     }
 
-    fn request(&self, call: &Call) -> RequestBuilder {
+    fn request(&self, call: &ApiRequest) -> RequestBuilder {
         let more = &call.query_bytes;
         let url = format!("{}{}{more}", self.server, call.path);
         let request = self
@@ -282,11 +282,11 @@ impl Client {
         }
     }
 
-    async fn read(&self, mut response: Response) -> Result<Vec<u8>, Failure> {
+    async fn read(&self, mut response: Response) -> Result<Vec<u8>, CliFailure> {
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|e| self.unreachable(e))? {
             if bytes.len() + chunk.len() > ANSWER_LEN_MAX {
-                return Err(Failure::Failed {
+                return Err(CliFailure::Failed {
                     message: format!("{} answered more than 32 MiB", self.server),
                     hint: "ask for less at once".to_owned(),
                 });
@@ -296,27 +296,27 @@ impl Client {
         Ok(bytes)
     }
 
-    fn unreachable(&self, source: reqwest::Error) -> Failure {
+    fn unreachable(&self, source: reqwest::Error) -> CliFailure {
         // The source names the address again, with every parameter.
-        Failure::Unreachable { server: self.server.clone(), source: source.without_url() }
+        CliFailure::Unreachable { server: self.server.clone(), source: source.without_url() }
     }
 
-    fn silent(&self) -> Failure {
-        Failure::Failed {
+    fn silent(&self) -> CliFailure {
+        CliFailure::Failed {
             message: format!("{} did not answer in time", self.server),
             hint: "look at the server's log, and try again".to_owned(),
         }
     }
 
     /// What the server says went wrong, in its own words where it is a server of ours.
-    fn refusal(&self, status: u16, body: Option<&Value>) -> Failure {
+    fn refusal(&self, status: u16, body: Option<&Value>) -> CliFailure {
         let error = body.map(|body| &body["error"]);
         let text = |name: &str| error.and_then(|error| error[name].as_str()).map(str::to_owned);
         match (text("code"), text("message")) {
             (Some(code), Some(message)) => {
-                Failure::Api { status, code, message, hint: text("hint") }
+                CliFailure::Api { status, code, message, hint: text("hint") }
             }
-            (None, _) | (_, None) => Failure::Failed {
+            (None, _) | (_, None) => CliFailure::Failed {
                 message: format!("{} answered {status} in a way we do not know", self.server),
                 hint: "is this the address of an issuebox server?".to_owned(),
             },
@@ -329,16 +329,16 @@ impl Client {
 pub(super) struct EventStream {
     bytes: Response,
     decoder: Decoder,
-    ready: VecDeque<Event>,
+    ready: VecDeque<SseEvent>,
 }
 
 impl EventStream {
     /// The next event; `None` once the server ended the stream.
     ///
     /// # Errors
-    /// [`Failure::Failed`] when the connection broke, was silent for too long, or spoke nonsense.
-    pub async fn next(&mut self) -> Result<Option<Event>, Failure> {
-        let broken = |message: String| Failure::Failed {
+    /// [`CliFailure::Failed`] when the connection broke, was silent for too long, or spoke nonsense.
+    pub async fn next(&mut self) -> Result<Option<SseEvent>, CliFailure> {
+        let broken = |message: String| CliFailure::Failed {
             message,
             hint: "look whether the server still runs".to_owned(),
         };

@@ -8,7 +8,7 @@ use clap::Subcommand;
 
 use crate::config::{Config, Loaded, Overrides};
 
-use super::Place;
+use super::ServerArgs;
 use super::connect::Environment;
 
 /// The file that is read where none is named.
@@ -20,13 +20,17 @@ pub(super) enum ConfigVerb {
     Check,
 }
 
-pub(super) fn run(place: &Place, verb: ConfigVerb, env: &Environment) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    place: &ServerArgs,
+    verb: ConfigVerb,
+    env: &Environment,
+) -> anyhow::Result<ExitCode> {
     match verb {
         ConfigVerb::Check => check(place, env),
     }
 }
 
-fn check(place: &Place, env: &Environment) -> anyhow::Result<ExitCode> {
+fn check(place: &ServerArgs, env: &Environment) -> anyhow::Result<ExitCode> {
     let loaded = load(place, env, None)?;
     for warning in &loaded.warnings {
         eprintln!("warning: {warning}");
@@ -45,7 +49,7 @@ fn check(place: &Place, env: &Environment) -> anyhow::Result<ExitCode> {
 /// Reads the configuration that was asked for: the named file, else `issuebox.toml` in the
 /// working directory where there is one.
 pub(super) fn load(
-    place: &Place,
+    place: &ServerArgs,
     env: &Environment,
     listen: Option<String>,
 ) -> anyhow::Result<Loaded> {

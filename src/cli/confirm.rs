@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use super::failure::Failure;
+use super::failure::CliFailure;
 
 /// What is asked, and what is said where it is not confirmed.
 pub(super) struct Question<'a> {
@@ -18,11 +18,11 @@ pub(super) struct Question<'a> {
 /// Asks, and fails unless the answer is yes.
 ///
 /// # Errors
-/// [`Failure::Usage`] where there is nobody to ask, [`Failure::Failed`] where the answer is no.
+/// [`CliFailure::Usage`] where there is nobody to ask, [`CliFailure::Failed`] where the answer is no.
 pub(super) fn confirm(question: &Question<'_>) -> anyhow::Result<()> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
-        return Err(Failure::Usage {
+        return Err(CliFailure::Usage {
             message: format!("{}, and there is nobody to ask", question.unasked),
             hint: "add --yes where that is meant".to_owned(),
         }
@@ -35,7 +35,7 @@ pub(super) fn confirm(question: &Question<'_>) -> anyhow::Result<()> {
     if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
         return Ok(());
     }
-    Err(Failure::Failed {
+    Err(CliFailure::Failed {
         message: question.refused.to_owned(),
         hint: "answer y where that is meant".to_owned(),
     }

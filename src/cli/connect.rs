@@ -12,9 +12,9 @@ use reqwest::Url;
 use crate::config::{Config, Secrets};
 use crate::types::Secret;
 
-use super::Place;
-use super::client::Client;
-use super::failure::Failure;
+use super::ServerArgs;
+use super::client::ApiClient;
+use super::failure::CliFailure;
 
 /// The environment, taken once.
 #[derive(Clone, Debug, Default)]
@@ -47,18 +47,18 @@ impl Environment {
 }
 
 /// Connects to the server that was asked for.
-pub(super) fn connect(place: &Place, env: &Environment) -> anyhow::Result<Client> {
+pub(super) fn connect(place: &ServerArgs, env: &Environment) -> anyhow::Result<ApiClient> {
     let (server, token) = choose(place, env)?;
-    Client::new(&server, token)
+    ApiClient::new(&server, token)
 }
 
-fn choose(place: &Place, env: &Environment) -> anyhow::Result<(Url, Secret)> {
+fn choose(place: &ServerArgs, env: &Environment) -> anyhow::Result<(Url, Secret)> {
     let given = place.server.as_deref().or_else(|| env.get("ISSUEBOX_SERVER"));
     let given = given.map(server_address).transpose()?;
     let token = given_token(place, env)?;
     match (given, token) {
         (Some(server), Some(token)) => Ok((server, token)),
-        (Some(server), None) if !is_loopback(&server) => Err(Failure::Usage {
+        (Some(server), None) if !is_loopback(&server) => Err(CliFailure::Usage {
             message: format!("there is no token for {server}"),
             hint: "set ISSUEBOX_TOKEN, or name a file with --token-file".to_owned(),
         }
@@ -80,8 +80,8 @@ fn choose(place: &Place, env: &Environment) -> anyhow::Result<(Url, Secret)> {
     }
 }
 
-fn server_address(text: &str) -> Result<Url, Failure> {
-    let wrong = || Failure::Usage {
+fn server_address(text: &str) -> Result<Url, CliFailure> {
+    let wrong = || CliFailure::Usage {
         message: format!("{text:?} is not a server's address"),
         hint: "an address looks like http://127.0.0.1:8787 or https://box.example.org".to_owned(),
     };
@@ -95,11 +95,11 @@ fn server_address(text: &str) -> Result<Url, Failure> {
     }
 }
 
-fn given_token(place: &Place, env: &Environment) -> anyhow::Result<Option<Secret>> {
+fn given_token(place: &ServerArgs, env: &Environment) -> anyhow::Result<Option<Secret>> {
     let Some(path) = &place.token_file else {
         return env.get("ISSUEBOX_TOKEN").map(token_of).transpose();
     };
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::Usage {
+    let text = std::fs::read_to_string(path).map_err(|e| CliFailure::Usage {
         message: format!("the token file {} cannot be read: {e}", path.display()),
         hint: "name a file that holds the token and nothing else".to_owned(),
     })?;
@@ -109,7 +109,7 @@ fn given_token(place: &Place, env: &Environment) -> anyhow::Result<Option<Secret
 fn token_of(text: &str) -> anyhow::Result<Secret> {
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(Failure::Usage {
+        return Err(CliFailure::Usage {
             message: "the token is empty or has characters that no token has".to_owned(),
             hint: "a token is one word of visible ASCII characters".to_owned(),
         }
@@ -123,7 +123,7 @@ fn local_token(config: &Config, ours: bool) -> anyhow::Result<Secret> {
     let hint = "run this as the server's user with --data or ISSUEBOX_DATA naming its data \
                 directory, or give a token: ISSUEBOX_TOKEN, --token-file";
     if !ours {
-        return Err(Failure::Usage {
+        return Err(CliFailure::Usage {
             message: format!(
                 "there is no token, and the server on this machine listens on {}",
                 config.server.listen
@@ -136,7 +136,7 @@ fn local_token(config: &Config, ours: bool) -> anyhow::Result<Secret> {
         return Ok(token.clone());
     }
     let path = config.server.data.join(Secrets::ADMIN_TOKEN_FILE);
-    let text = std::fs::read_to_string(&path).map_err(|e| Failure::Usage {
+    let text = std::fs::read_to_string(&path).map_err(|e| CliFailure::Usage {
         message: format!("there is no token: {} cannot be read: {e}", path.display()),
         hint: hint.to_owned(),
     })?;
@@ -174,16 +174,16 @@ pub(super) fn is_loopback(server: &Url) -> bool {
 mod tests {
     use super::*;
 
-    fn place(server: Option<&str>) -> Place {
+    fn place(server: Option<&str>) -> ServerArgs {
         // An empty file of its own: what lies in the working directory must not matter.
-        Place {
+        ServerArgs {
             server: server.map(str::to_owned),
             config: Some("/dev/null".into()),
-            ..Place::default()
+            ..ServerArgs::default()
         }
     }
 
-    fn connected(place: &Place, vars: &[(&str, &str)]) -> Result<(String, String), String> {
+    fn connected(place: &ServerArgs, vars: &[(&str, &str)]) -> Result<(String, String), String> {
         let (server, token) =
             choose(place, &Environment::from_pairs(vars)).map_err(|error| error.to_string())?;
         Ok((server.to_string(), token.expose().to_owned()))
@@ -200,7 +200,8 @@ mod tests {
         std::fs::write(&file, "from-file\n").expect("written");
         let vars = [("ISSUEBOX_SERVER", "https://env.example.org"), ("ISSUEBOX_TOKEN", "from-env")];
         assert_eq!(connected(&place(None), &vars), is("https://env.example.org/", "from-env"));
-        let place = Place { token_file: Some(file), ..place(Some("http://flag.example.org:1/")) };
+        let place =
+            ServerArgs { token_file: Some(file), ..place(Some("http://flag.example.org:1/")) };
         assert_eq!(connected(&place, &vars), is("http://flag.example.org:1/", "from-file"));
     }
 

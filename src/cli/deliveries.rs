@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::clock::{Clock, SystemClock};
 
 use super::Session;
-use super::client::Call;
+use super::client::ApiRequest;
 use super::output::{Shape, Shown};
 use super::table;
-use super::target::Target;
+use super::target::IssueRef;
 use super::wire::{self, Delivery};
 
 /// What the API can be asked for.
@@ -22,8 +22,8 @@ const STATUSES: [&str; 6] =
 #[derive(Debug, Args)]
 pub(super) struct DeliveriesArgs {
     /// Only those that led to this issue
-    #[arg(value_parser = Target::parse)]
-    issue: Option<Target>,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: Option<IssueRef>,
     /// Only those of this event, such as issues
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
@@ -53,7 +53,7 @@ pub(super) async fn run(
     let mut cursor: Option<String> = None;
     let total = loop {
         let left = args.limit - all.len() as u64;
-        let call = Call::get(&["deliveries"])
+        let call = ApiRequest::get(&["deliveries"])
             .query("event", args.event.as_deref())
             .query("status", args.status.as_deref())
             .query("issueId", issue_id.as_deref())

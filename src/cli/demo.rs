@@ -23,13 +23,13 @@ use crate::config::{Config, Overrides};
 use crate::telemetry;
 use crate::types::inert;
 
-use super::client::{Call, Client};
+use super::client::{ApiClient, ApiRequest};
 use super::connect::Environment;
 use super::output::Screen;
 use super::progress::Spinner;
 use super::wire::{self, Sandbox};
 
-use report::Work;
+use report::DemoSandbox;
 
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
@@ -74,9 +74,9 @@ impl Demo {
     }
 
     /// A server with the strongest provider that works on this system.
-    async fn start(&mut self) -> anyhow::Result<(Running, Client, &'static str)> {
+    async fn start(&mut self) -> anyhow::Result<(Running, ApiClient, &'static str)> {
         let (running, client) = server(&self.data, "local")?;
-        let system = client.call(Call::get(&["system"])).await?;
+        let system = client.call(ApiRequest::get(&["system"])).await?;
         let providers = system.data()["providers"].as_array().into_iter().flatten();
         let mut troubles = providers.filter_map(|provider| provider["trouble"].as_str());
         let Some(trouble) = troubles.next() else { return Ok((running, client, "local")) };
@@ -92,7 +92,7 @@ impl Demo {
     async fn show(
         &mut self,
         running: &Running,
-        client: &Client,
+        client: &ApiClient,
         provider: &str,
     ) -> anyhow::Result<ExitCode> {
         let url = format!("http://{}", running.address);
@@ -126,7 +126,7 @@ impl Demo {
 }
 
 /// Each provider has a data directory of its own: a server that has just ended may still hold its.
-fn server(data: &Path, provider: &str) -> anyhow::Result<(Running, Client)> {
+fn server(data: &Path, provider: &str) -> anyhow::Result<(Running, ApiClient)> {
     let data = data.join(provider);
     let simulated = data.join("simulated").display().to_string();
     let env = [
@@ -139,13 +139,13 @@ fn server(data: &Path, provider: &str) -> anyhow::Result<(Running, Client)> {
     let overrides = Overrides { listen: Some("127.0.0.1:0".into()), data: Some(data) };
     let running = app::start(Config::load(None, env.into_iter(), overrides)?.config)?;
     let url = Url::parse(&format!("http://{}", running.address))?;
-    let client = Client::new(&url, running.secrets.admin_token.clone())?;
+    let client = ApiClient::new(&url, running.secrets.admin_token.clone())?;
     Ok((running, client))
 }
 
 /// Every sandbox there is or was.
-async fn sandboxes(client: &Client, deleted: bool) -> anyhow::Result<Vec<Sandbox>> {
-    let call = Call::get(&["sandboxes"])
+async fn sandboxes(client: &ApiClient, deleted: bool) -> anyhow::Result<Vec<Sandbox>> {
+    let call = ApiRequest::get(&["sandboxes"])
         .query("limit", Some(200))
         .query("deleted", deleted.then_some("true"));
     Ok(wire::read(client.call(call).await?.data())?)
@@ -153,32 +153,37 @@ async fn sandboxes(client: &Client, deleted: bool) -> anyhow::Result<Vec<Sandbox
 
 /// Waits until nothing is under way, and runs a command in each sandbox that is up.
 async fn work_in_all(
-    client: &Client,
+    client: &ApiClient,
     provider: &str,
     spinner: &Spinner,
-) -> anyhow::Result<Vec<Work>> {
+) -> anyhow::Result<Vec<DemoSandbox>> {
     let mut all = Vec::new();
     for sandbox in sandboxes(client, true).await? {
         spinner.say(&format!("waiting for {}", sandbox.name));
-        let call = Call::get(&["sandboxes", &sandbox.id]).query("until", Some("settled"));
+        let call = ApiRequest::get(&["sandboxes", &sandbox.id]).query("until", Some("settled"));
         let settled: Sandbox = wire::read(client.call(call.wait(Some(60))).await?.data())?;
         let said = match settled.phase.as_deref() {
             Some("running") => Some(command_in(client, &settled, provider).await?),
             Some(_) | None => None,
         };
-        all.push(Work { sandbox: settled, said });
+        all.push(DemoSandbox { sandbox: settled, said });
     }
     Ok(all)
 }
 
 /// What a command says in a sandbox; a simulated one only says its arguments back.
-async fn command_in(client: &Client, sandbox: &Sandbox, provider: &str) -> anyhow::Result<String> {
+async fn command_in(
+    client: &ApiClient,
+    sandbox: &Sandbox,
+    provider: &str,
+) -> anyhow::Result<String> {
     let script = "echo \"I am uid $(id -u), and I see $(ls -d /proc/[0-9]* | wc -l) processes\"";
     let command = match provider {
         "local" => json!(["sh", "-c", script]),
         _ => json!(["echo", "hello", "from", sandbox.issue()]),
     };
-    let call = Call::post(&["sandboxes", &sandbox.id, "exec"]).json(json!({ "command": command }));
+    let call =
+        ApiRequest::post(&["sandboxes", &sandbox.id, "exec"]).json(json!({ "command": command }));
     let answer = client.call(call).await?;
     let text = |name: &str| answer.data()[name].as_str().unwrap_or_default().trim().to_owned();
     Ok(match answer.data()["exitCode"].as_i64() {
@@ -188,9 +193,9 @@ async fn command_in(client: &Client, sandbox: &Sandbox, provider: &str) -> anyho
 }
 
 /// Removes every sandbox, so that nothing of the demo is left on this machine.
-async fn clean(client: &Client) -> anyhow::Result<()> {
+async fn clean(client: &ApiClient) -> anyhow::Result<()> {
     let calls = sandboxes(client, false).await?.into_iter().map(|sandbox| async move {
-        client.call(Call::delete(&["sandboxes", &sandbox.id]).wait(Some(30))).await
+        client.call(ApiRequest::delete(&["sandboxes", &sandbox.id]).wait(Some(30))).await
     });
     let ended: Result<Vec<_>, _> =
         futures_util::future::join_all(calls).await.into_iter().collect();

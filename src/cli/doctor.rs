@@ -8,10 +8,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::app::doctor::{self, Check, State};
+use crate::app::doctor::{self, Check, CheckState};
 use crate::config::Config;
 
-use super::Place;
+use super::ServerArgs;
 use super::config;
 use super::connect::{self, Environment};
 use super::failure::FAILED;
@@ -23,7 +23,11 @@ pub(super) struct DoctorArgs {
     shape: Shape,
 }
 
-pub(super) fn run(place: &Place, args: DoctorArgs, env: &Environment) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    place: &ServerArgs,
+    args: DoctorArgs,
+    env: &Environment,
+) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let is_elsewhere = place.server.is_some() || env.get("ISSUEBOX_SERVER").is_some();
     let checks = if is_elsewhere {
@@ -35,7 +39,7 @@ pub(super) fn run(place: &Place, args: DoctorArgs, env: &Environment) -> anyhow:
         }
     };
     report::show(&mut Screen::new(env), args.shape.shown(), &checks)?;
-    let is_broken = checks.iter().any(|check| check.state == State::Broken);
+    let is_broken = checks.iter().any(|check| check.state == CheckState::Broken);
     Ok(if is_broken { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
@@ -45,7 +49,7 @@ fn unread(error: &anyhow::Error) -> Check {
 }
 
 fn look_here(
-    place: &Place,
+    place: &ServerArgs,
     env: &Environment,
     runtime: &tokio::runtime::Runtime,
     config: &Config,
@@ -65,7 +69,7 @@ fn look_here(
     checks
 }
 
-async fn ask_server(place: &Place, env: &Environment) -> Vec<Check> {
+async fn ask_server(place: &ServerArgs, env: &Environment) -> Vec<Check> {
     match connect::connect(place, env) {
         Ok(client) => ask::server(&client).await,
         Err(error) => vec![ask::failed("server", &error)],

@@ -10,9 +10,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::types::{Timestamp, inert};
 
 use super::Session;
-use super::client::Call;
+use super::client::ApiRequest;
 use super::confirm::{Question, confirm};
-use super::failure::Failure;
+use super::failure::CliFailure;
 use super::output::{Screen, Shape, Shown};
 use super::table::age;
 use super::wire;
@@ -56,8 +56,8 @@ struct Item {
     id: String,
     kind: String,
     issue_id: Option<String>,
-    record: Option<RecordSide>,
-    object: Option<ObjectSide>,
+    record: Option<RecordColumn>,
+    object: Option<ObjectColumn>,
     reason: String,
     since: String,
     next: String,
@@ -67,7 +67,7 @@ struct Item {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RecordSide {
+struct RecordColumn {
     sandbox_id: String,
     generation: u64,
     phase: String,
@@ -76,7 +76,7 @@ struct RecordSide {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ObjectSide {
+struct ObjectColumn {
     external_id: String,
     state: String,
     sandbox_id: String,
@@ -103,7 +103,7 @@ async fn list(session: &mut Session<'_>, shown: Shown) -> anyhow::Result<ExitCod
     let mut all: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
     let (total, sweeps) = loop {
-        let call = Call::get(&["system", "drift"])
+        let call = ApiRequest::get(&["system", "drift"])
             .query("limit", Some(PAGE_LEN))
             .query("cursor", cursor.as_deref());
         let answer = session.client.call(call).await?;
@@ -166,11 +166,11 @@ fn sheet(screen: &Screen, item: &Item, now: Timestamp) -> String {
     );
     let record = item.record.as_ref().map(|record| {
         let object = record.external_id.as_deref().unwrap_or("none");
-        let RecordSide { sandbox_id, generation, phase, .. } = record;
+        let RecordColumn { sandbox_id, generation, phase, .. } = record;
         format!("{phase}, sandbox {sandbox_id} (generation {generation}), object {object}")
     });
     let object = item.object.as_ref().map(|object| {
-        let ObjectSide { external_id, state, sandbox_id, generation, mode } = object;
+        let ObjectColumn { external_id, state, sandbox_id, generation, mode } = object;
         format!("{external_id} {state}, sandbox {sandbox_id} (generation {generation}, {mode})")
     });
     let next = match &item.next_at {
@@ -214,7 +214,7 @@ async fn decide(
         let refused = "nothing was decided";
         confirm(&Question { asked: &asked, unasked: &unasked, refused })?;
     }
-    let call = Call::post(&["system", "drift", &args.id, remedy]);
+    let call = ApiRequest::post(&["system", "drift", &args.id, remedy]);
     let answer = session.client.call(call).await.map_err(told)?;
     let line = match args.shape.shown() {
         Shown::Data(notation) => {
@@ -229,16 +229,17 @@ async fn decide(
 }
 
 /// An item that is not there any more is not found.
-fn told(failure: Failure) -> Failure {
+fn told(failure: CliFailure) -> CliFailure {
     match failure {
-        Failure::Api { code, message, .. } if code == "drift_over" => {
-            Failure::NotFound { message, hint: "issuebox drift shows what there is now".to_owned() }
-        }
-        Failure::Api { .. }
-        | Failure::Unreachable { .. }
-        | Failure::NotFound { .. }
-        | Failure::Usage { .. }
-        | Failure::Failed { .. }
-        | Failure::Told(_) => failure,
+        CliFailure::Api { code, message, .. } if code == "drift_over" => CliFailure::NotFound {
+            message,
+            hint: "issuebox drift shows what there is now".to_owned(),
+        },
+        CliFailure::Api { .. }
+        | CliFailure::Unreachable { .. }
+        | CliFailure::NotFound { .. }
+        | CliFailure::Usage { .. }
+        | CliFailure::Failed { .. }
+        | CliFailure::Told(_) => failure,
     }
 }

@@ -8,19 +8,19 @@ use serde_json::{Map, Value, json};
 use crate::types::inert;
 
 use super::Session;
-use super::act::{Waiting, reached};
-use super::client::Call;
+use super::act::{WaitArgs, reached};
+use super::client::ApiRequest;
 use super::output::{Shape, Shown};
 use super::progress::Spinner;
 use super::table;
-use super::target::Target;
-use super::wire::{self, Ensured, Sandbox};
+use super::target::IssueRef;
+use super::wire::{self, EnsureAnswer, Sandbox};
 
 #[derive(Debug, Args)]
 pub(super) struct EnsureArgs {
     /// Which issue
-    #[arg(value_parser = Target::parse)]
-    issue: Target,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
     /// Make it from this template, where it has to be made
     #[arg(long, value_name = "NAME")]
     template: Option<String>,
@@ -31,7 +31,7 @@ pub(super) struct EnsureArgs {
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitArgs,
     #[command(flatten)]
     shape: Shape,
 }
@@ -42,9 +42,9 @@ pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::
     let answer = {
         let what = format!("waiting for {} to be running", args.issue);
         let _spinner = Spinner::start(&what, wait.is_some());
-        session.client.call(Call::post(&["sandboxes"]).json(body).wait(wait)).await?
+        session.client.call(ApiRequest::post(&["sandboxes"]).json(body).wait(wait)).await?
     };
-    let ensured: Ensured = wire::read(&answer.body)?;
+    let ensured: EnsureAnswer = wire::read(&answer.body)?;
     let sandbox: Sandbox = wire::read(answer.data())?;
     match args.shape.shown() {
         Shown::Data(notation) => session.screen.data(notation, &answer.body)?,
@@ -70,19 +70,19 @@ pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::
 async fn body_of(session: &Session<'_>, args: &EnsureArgs) -> anyhow::Result<Value> {
     let mut body = Map::new();
     match (&args.issue, args.issue.issue_id()) {
-        (Target::Numbered(repository, number), _) => {
+        (IssueRef::Numbered(repository, number), _) => {
             body.insert("repository".into(), json!(repository.as_str()));
             body.insert("issueNumber".into(), json!(number.0));
         }
-        (Target::Word(word), Some(_)) if uuid::Uuid::parse_str(word).is_ok() => {
+        (IssueRef::Word(word), Some(_)) if uuid::Uuid::parse_str(word).is_ok() => {
             let known = args.issue.find(&session.client).await?;
             let id = known.map_or_else(|| word.clone(), |sandbox| sandbox.issue_id);
             body.insert("issueId".into(), json!(id));
         }
-        (Target::Word(_), Some(id)) => {
+        (IssueRef::Word(_), Some(id)) => {
             body.insert("issueId".into(), json!(id.as_str()));
         }
-        (Target::Word(word), None) => {
+        (IssueRef::Word(word), None) => {
             // The server says what is wrong with it, in the words of its contract.
             body.insert("issueId".into(), json!(word));
         }

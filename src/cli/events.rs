@@ -14,13 +14,13 @@ use crate::clock::{Clock, SystemClock};
 use crate::types::inert;
 
 use super::Session;
-use super::client::{Call, EventStream};
-use super::failure::Failure;
+use super::client::{ApiRequest, EventStream};
+use super::failure::CliFailure;
 use super::output::{Screen, Shape, Shown};
 use super::rejoin::{Rejoins, ended_by_server};
-use super::sse::Event;
-use super::target::Target;
-use super::wire::{self, Changed, TimelineEntry};
+use super::sse::SseEvent;
+use super::target::IssueRef;
+use super::wire::{self, Changed, TimelineRow};
 
 #[derive(Debug, Args)]
 pub(super) struct EventsArgs {
@@ -28,8 +28,8 @@ pub(super) struct EventsArgs {
     #[arg(short, long)]
     follow: bool,
     /// Which issue; all where it is left out
-    #[arg(value_parser = Target::parse)]
-    issue: Option<Target>,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: Option<IssueRef>,
     #[command(flatten)]
     shape: Shape,
 }
@@ -38,7 +38,8 @@ pub(super) struct EventsArgs {
 const PAGE_LEN: u64 = 200;
 
 pub(super) async fn run(session: &mut Session<'_>, args: EventsArgs) -> anyhow::Result<ExitCode> {
-    let mut follower = Follower { shown: args.shape.shown(), issue_id: None, told: Vec::new() };
+    let mut follower =
+        EventFollower { shown: args.shape.shown(), issue_id: None, told: Vec::new() };
     let mut cursor = None;
     if let Some(target) = &args.issue {
         if args.follow {
@@ -58,8 +59,9 @@ pub(super) async fn run(session: &mut Session<'_>, args: EventsArgs) -> anyhow::
 }
 
 /// The cursor after the last event there is.
-async fn cursor_now(session: &Session<'_>) -> Result<String, Failure> {
-    let answer = session.client.call(Call::get(&["sandboxes"]).query("limit", Some(1))).await?;
+async fn cursor_now(session: &Session<'_>) -> Result<String, CliFailure> {
+    let answer =
+        session.client.call(ApiRequest::get(&["sandboxes"]).query("limit", Some(1))).await?;
     wire::read(&answer.body["eventCursor"])
 }
 
@@ -68,11 +70,11 @@ async fn timeline(
     session: &mut Session<'_>,
     issue_id: &str,
     shown: Shown,
-) -> anyhow::Result<Vec<TimelineEntry>> {
+) -> anyhow::Result<Vec<TimelineRow>> {
     let mut newest_first: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
-        let call = Call::get(&["issues", issue_id, "events"])
+        let call = ApiRequest::get(&["issues", issue_id, "events"])
             .query("limit", Some(PAGE_LEN))
             .query("cursor", cursor.as_deref());
         let answer = session.client.call(call).await?;
@@ -84,7 +86,7 @@ async fn timeline(
     }
     let mut told = Vec::with_capacity(newest_first.len());
     for value in newest_first.iter().rev() {
-        let entry: TimelineEntry = wire::read(value)?;
+        let entry: TimelineRow = wire::read(value)?;
         let line = match shown {
             Shown::Data(notation) => {
                 session.screen.record(notation, value)?;
@@ -104,15 +106,15 @@ async fn timeline(
 }
 
 /// Shows events as they come.
-struct Follower {
+struct EventFollower {
     shown: Shown,
     /// Of which issue; `None` for all.
     issue_id: Option<String>,
     /// What the timeline told before.
-    told: Vec<TimelineEntry>,
+    told: Vec<TimelineRow>,
 }
 
-impl Follower {
+impl EventFollower {
     async fn follow(
         &mut self,
         session: &mut Session<'_>,
@@ -120,7 +122,7 @@ impl Follower {
     ) -> anyhow::Result<()> {
         let mut rejoins = Rejoins::new();
         loop {
-            let call = Call::get(&["events"]);
+            let call = ApiRequest::get(&["events"]);
             let ended = match session.client.stream(call, cursor.as_deref()).await {
                 Ok(mut events) => {
                     rejoins.joined();
@@ -138,7 +140,7 @@ impl Follower {
         screen: &mut Screen,
         events: &mut EventStream,
         cursor: &mut Option<String>,
-    ) -> anyhow::Result<Failure> {
+    ) -> anyhow::Result<CliFailure> {
         loop {
             let event = match events.next().await {
                 Ok(Some(event)) => event,
@@ -159,7 +161,7 @@ impl Follower {
         }
     }
 
-    fn changed(&self, screen: &mut Screen, event: &Event) -> anyhow::Result<()> {
+    fn changed(&self, screen: &mut Screen, event: &SseEvent) -> anyhow::Result<()> {
         let changed: Changed = wire::read_event(&event.data)?;
         let sandbox = &changed.sandbox;
         let other = self.issue_id.as_ref().is_some_and(|id| *id != sandbox.issue_id);
@@ -193,7 +195,7 @@ fn at(changed: &Changed) -> &str {
     changed.sandbox.deleted_at.as_ref().unwrap_or(&changed.sandbox.phase_since)
 }
 
-fn is_same(entry: &TimelineEntry, changed: &Changed) -> bool {
+fn is_same(entry: &TimelineRow, changed: &Changed) -> bool {
     entry.at == at(changed)
         && entry.to == changed.to
         && entry.reason == changed.reason

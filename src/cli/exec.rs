@@ -14,11 +14,11 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::Session;
-use super::client::{Call, EventStream};
-use super::failure::Failure;
-use super::sse::Event;
-use super::target::Target;
-use super::wire::{self, BrokenOff, Exited, Output};
+use super::client::{ApiRequest, EventStream};
+use super::failure::CliFailure;
+use super::sse::SseEvent;
+use super::target::IssueRef;
+use super::wire::{self, BrokenOff, ExecExit, OutputChunk};
 
 #[derive(Debug, Args)]
 pub(super) struct ExecArgs {
@@ -38,8 +38,8 @@ pub(super) struct ExecArgs {
     #[arg(long, value_name = "SECONDS", conflicts_with = "tty")]
     timeout: Option<u64>,
     /// Which issue
-    #[arg(value_parser = Target::parse)]
-    issue: Target,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
     /// What to run, with its arguments; no shell is in between
     #[arg(required_unless_present = "tty", last = true, value_name = "CMD")]
     command: Vec<String>,
@@ -62,7 +62,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: ExecArgs) -> anyhow::Re
     }
     let sandbox = args.issue.sandbox(&session.client).await?;
     let stdin = if args.stdin { Some(read_stdin(io::stdin().lock())?) } else { None };
-    let call = Call::post(&["sandboxes", &sandbox.id, "exec"]).json(body_of(args, stdin));
+    let call = ApiRequest::post(&["sandboxes", &sandbox.id, "exec"]).json(body_of(args, stdin));
     let mut events = session.client.stream(call, None).await?;
     let exited = follow(&mut events).await?;
     if exited.timed_out {
@@ -75,7 +75,7 @@ fn read_stdin(stdin: impl Read) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     stdin.take(STDIN_LEN_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > STDIN_LEN_MAX {
-        return Err(Failure::Usage {
+        return Err(CliFailure::Usage {
             message: format!("standard input is longer than {} KiB", STDIN_LEN_MAX / 1024),
             hint: "put it into a file of the workspace first".to_owned(),
         }
@@ -106,7 +106,7 @@ fn body_of(args: ExecArgs, stdin: Option<Vec<u8>>) -> Value {
 }
 
 /// Writes what the command writes, until it ends.
-async fn follow(events: &mut EventStream) -> anyhow::Result<Exited> {
+async fn follow(events: &mut EventStream) -> anyhow::Result<ExecExit> {
     while let Some(event) = events.next().await? {
         match event.name.as_str() {
             "stdout" => write(io::stdout().lock(), &event)?,
@@ -123,8 +123,8 @@ async fn follow(events: &mut EventStream) -> anyhow::Result<Exited> {
     Err(ended("the server ended the connection before the command ended").into())
 }
 
-fn write(mut to: impl Write, event: &Event) -> anyhow::Result<()> {
-    let output: Output = wire::read_event(&event.data)?;
+fn write(mut to: impl Write, event: &SseEvent) -> anyhow::Result<()> {
+    let output: OutputChunk = wire::read_event(&event.data)?;
     let bytes = match output.encoding.as_str() {
         "base64" => BASE64
             .decode(&output.data)
@@ -136,8 +136,8 @@ fn write(mut to: impl Write, event: &Event) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ended(message: &str) -> Failure {
-    Failure::Failed {
+fn ended(message: &str) -> CliFailure {
+    CliFailure::Failed {
         message: message.to_owned(),
         hint: "issuebox get ISSUE shows whether the sandbox still runs".to_owned(),
     }

@@ -19,7 +19,7 @@ pub(super) const NOT_FOUND: u8 = 3;
 
 /// A failure with something to do next.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum CliFailure {
     /// The server said no.
     #[error("{message}")]
     Api {
@@ -69,7 +69,7 @@ pub(super) enum Failure {
     Told(u8),
 }
 
-impl Failure {
+impl CliFailure {
     fn code(&self) -> u8 {
         match self {
             Self::Api { status: 404, .. } | Self::NotFound { .. } => NOT_FOUND,
@@ -94,13 +94,13 @@ impl Failure {
 
 /// The exit code of an error.
 pub(super) fn code_of(error: &anyhow::Error) -> u8 {
-    error.downcast_ref::<Failure>().map_or(FAILED, Failure::code)
+    error.downcast_ref::<CliFailure>().map_or(FAILED, CliFailure::code)
 }
 
 /// Tells an error on standard error, with what to do next.
 pub(super) fn tell(error: &anyhow::Error, env: &Environment) {
-    let failure = error.downcast_ref::<Failure>();
-    if matches!(failure, Some(Failure::Told(_))) {
+    let failure = error.downcast_ref::<CliFailure>();
+    if matches!(failure, Some(CliFailure::Told(_))) {
         return;
     }
     let (error_word, hint_word) = if stderr_has_colours(env) {
@@ -112,7 +112,7 @@ pub(super) fn tell(error: &anyhow::Error, env: &Environment) {
     let text = format!("{error:#}");
     let lines: Vec<_> = text.lines().map(inert).collect();
     eprintln!("{error_word}: {}", lines.join("\n       "));
-    if let Some(hint) = failure.and_then(Failure::hint) {
+    if let Some(hint) = failure.and_then(CliFailure::hint) {
         eprintln!("  {hint_word}: {}", inert(hint));
     }
 }

@@ -28,23 +28,23 @@ use crate::clock::{Clock, SystemClock};
 use crate::types::inert;
 
 use super::Session;
-use super::client::{Call, Client};
-use super::failure::Failure;
+use super::client::{ApiClient, ApiRequest};
+use super::failure::CliFailure;
 use super::output::{Shape, Shown};
 use super::table;
-use super::target::Target;
+use super::target::IssueRef;
 use super::wire;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum FilesVerb {
     /// List a directory
-    Ls(LsArgs),
+    Ls(LsFilesArgs),
     /// Write a file's content to standard output
     Cat(CatArgs),
     /// Put a file or a directory into the workspace; directories above it are made
     Put(PutArgs),
     /// Write a directory to standard output as a tar archive
-    Get(GetArgs),
+    Get(GetFileArgs),
     /// Make a directory; directories above it are made
     Mkdir(MkdirArgs),
     /// Move a file, a link or a directory; directories above its new place are made
@@ -54,14 +54,14 @@ pub(super) enum FilesVerb {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct LsArgs {
+pub(super) struct LsFilesArgs {
     /// How many levels of directories
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=32))]
     depth: u64,
     /// Which issue
-    #[arg(value_parser = Target::parse)]
-    issue: Target,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
     /// Relative to the workspace, which it is where left out
     path: Option<OsString>,
     #[command(flatten)]
@@ -71,8 +71,8 @@ pub(super) struct LsArgs {
 #[derive(Debug, Args)]
 pub(super) struct CatArgs {
     /// Which issue
-    #[arg(value_parser = Target::parse)]
-    issue: Target,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
     /// Relative to the workspace
     path: OsString,
 }
@@ -80,8 +80,8 @@ pub(super) struct CatArgs {
 #[derive(Debug, Args)]
 pub(super) struct PutArgs {
     /// Which issue
-    #[arg(value_parser = Target::parse)]
-    issue: Target,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
     /// Take what goes there for a tar archive, and unpack it into the directory PATH
     #[arg(long)]
     tar: bool,
@@ -93,10 +93,10 @@ pub(super) struct PutArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct GetArgs {
+pub(super) struct GetFileArgs {
     /// Which issue
-    #[arg(value_parser = Target::parse)]
-    issue: Target,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
     /// Relative to the workspace, which it is where left out
     path: Option<OsString>,
     /// Where the archive goes [default: standard output]
@@ -107,8 +107,8 @@ pub(super) struct GetArgs {
 #[derive(Debug, Args)]
 pub(super) struct MkdirArgs {
     /// Which issue
-    #[arg(value_parser = Target::parse)]
-    issue: Target,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
     /// Relative to the workspace
     path: OsString,
 }
@@ -119,8 +119,8 @@ pub(super) struct MvArgs {
     #[arg(long)]
     overwrite: bool,
     /// Which issue
-    #[arg(value_parser = Target::parse)]
-    issue: Target,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
     /// What, relative to the workspace
     from: OsString,
     /// Where to, relative to the workspace
@@ -130,8 +130,8 @@ pub(super) struct MvArgs {
 #[derive(Debug, Args)]
 pub(super) struct ChmodArgs {
     /// Which issue
-    #[arg(value_parser = Target::parse)]
-    issue: Target,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
     /// Permission bits in octal, such as 0755
     mode: String,
     /// Relative to the workspace
@@ -140,15 +140,15 @@ pub(super) struct ChmodArgs {
 
 /// What a directory holds.
 #[derive(Debug, Deserialize)]
-struct Listed {
-    entries: Vec<Entry>,
+struct FileRows {
+    entries: Vec<FileRow>,
     truncated: bool,
 }
 
 /// One entry, as far as it is shown.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Entry {
+pub(super) struct FileRow {
     path: Option<String>,
     path_base64: Option<String>,
     pub kind: String,
@@ -157,7 +157,7 @@ pub(super) struct Entry {
     pub modified_at: String,
 }
 
-impl Entry {
+impl FileRow {
     /// Its path for people; bytes that are no text become U+FFFD.
     pub fn path(&self) -> String {
         match (&self.path, &self.path_base64) {
@@ -179,35 +179,37 @@ pub(super) async fn run(session: &mut Session<'_>, verb: FilesVerb) -> anyhow::R
         FilesVerb::Get(args) => get(&session.client, args).await?,
         FilesVerb::Mkdir(args) => {
             let path = ("path", args.path.as_os_str());
-            let status = change(session, &args.issue, "directory", Call::put, &[path], &[]).await?;
+            let status =
+                change(session, &args.issue, "directory", ApiRequest::put, &[path], &[]).await?;
             let what = if status == 201 { "made" } else { "is there" };
             session.screen.line(&format!("{} {what}", shown(&args.path)))?;
         }
         FilesVerb::Mv(args) => {
             let paths = [("from", args.from.as_os_str()), ("to", args.to.as_os_str())];
             let more = [("overwrite", args.overwrite.to_string())];
-            change(session, &args.issue, "move", Call::post, &paths, &more).await?;
+            change(session, &args.issue, "move", ApiRequest::post, &paths, &more).await?;
             let line = format!("{} moved to {}", shown(&args.from), shown(&args.to));
             session.screen.line(&line)?;
         }
         FilesVerb::Chmod(args) => {
             let path = ("path", args.path.as_os_str());
             let mode = [("mode", args.mode.clone())];
-            change(session, &args.issue, "mode", Call::put, &[path], &mode).await?;
+            change(session, &args.issue, "mode", ApiRequest::put, &[path], &mode).await?;
             session.screen.line(&format!("{} is {}", shown(&args.path), inert(&args.mode)))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(session: &mut Session<'_>, args: LsArgs) -> anyhow::Result<()> {
+async fn list(session: &mut Session<'_>, args: LsFilesArgs) -> anyhow::Result<()> {
     let sandbox = args.issue.sandbox(&session.client).await?;
-    let mut call = Call::get(&["sandboxes", &sandbox.id, "files"]).query("depth", Some(args.depth));
+    let mut call =
+        ApiRequest::get(&["sandboxes", &sandbox.id, "files"]).query("depth", Some(args.depth));
     if let Some(path) = &args.path {
         call = call.query_bytes("path", path.as_bytes());
     }
     let answer = session.client.call(call).await?;
-    let listed: Listed = wire::read(answer.data())?;
+    let listed: FileRows = wire::read(answer.data())?;
     match args.shape.shown() {
         Shown::Data(notation) => session.screen.data(notation, &answer.data()["entries"])?,
         Shown::Ids => {
@@ -229,9 +231,9 @@ async fn list(session: &mut Session<'_>, args: LsArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn cat(client: &Client, args: CatArgs) -> anyhow::Result<()> {
+async fn cat(client: &ApiClient, args: CatArgs) -> anyhow::Result<()> {
     let sandbox = args.issue.sandbox(client).await?;
-    let call = content(|path| Call::get(path), &sandbox.id, &args.path);
+    let call = content(|path| ApiRequest::get(path), &sandbox.id, &args.path);
     let mut out = io::stdout().lock();
     client.download(call, &mut out).await?;
     Ok(out.flush()?)
@@ -240,9 +242,9 @@ async fn cat(client: &Client, args: CatArgs) -> anyhow::Result<()> {
 /// Asks for a change of what is in the workspace; the answer's status.
 async fn change(
     session: &Session<'_>,
-    issue: &Target,
+    issue: &IssueRef,
     what: &str,
-    method: fn(&[&str]) -> Call,
+    method: fn(&[&str]) -> ApiRequest,
     paths: &[(&str, &OsStr)],
     more: &[(&'static str, String)],
 ) -> anyhow::Result<u16> {
@@ -262,9 +264,9 @@ fn shown(path: &OsStr) -> String {
     inert(&path.to_string_lossy()).to_string()
 }
 
-async fn get(client: &Client, args: GetArgs) -> anyhow::Result<()> {
+async fn get(client: &ApiClient, args: GetFileArgs) -> anyhow::Result<()> {
     let sandbox = args.issue.sandbox(client).await?;
-    let mut call = Call::get(&["sandboxes", &sandbox.id, "files", "archive"]);
+    let mut call = ApiRequest::get(&["sandboxes", &sandbox.id, "files", "archive"]);
     if let Some(path) = &args.path {
         call = call.query_bytes("path", path.as_bytes());
     }
@@ -286,11 +288,11 @@ async fn get(client: &Client, args: GetArgs) -> anyhow::Result<()> {
 /// Writes what is downloaded to a file, or to the device or pipe that is there. A file that is there
 /// stays until all of the new one has come. A link is not followed: where it leads is not what was
 /// named, and whoever made it may have meant something else to be overwritten.
-async fn save(client: &Client, call: Call, path: &Path) -> anyhow::Result<()> {
+async fn save(client: &ApiClient, call: ApiRequest, path: &Path) -> anyhow::Result<()> {
     let cannot = |path: &Path| format!("{} cannot be written", path.display());
     match path.symlink_metadata().map(|there| there.file_type()) {
         Ok(there) if there.is_symlink() => {
-            return Err(Failure::Usage {
+            return Err(CliFailure::Usage {
                 message: format!("{} is a link and is not written through", path.display()),
                 hint: "name the file that it leads to, or remove it".to_owned(),
             }
@@ -337,15 +339,15 @@ async fn put(session: &mut Session<'_>, args: PutArgs) -> anyhow::Result<()> {
         session.screen.line(&format!("{} filled", shown(&args.path)))?;
         return Ok(());
     }
-    let call = content(Call::put, &sandbox.id, &args.path);
+    let call = content(ApiRequest::put, &sandbox.id, &args.path);
     let status = session.client.upload(call, file).await.map_err(|failure| match failure {
-        Failure::Unreachable { .. } => anyhow::Error::from(failure)
+        CliFailure::Unreachable { .. } => anyhow::Error::from(failure)
             .context(format!("{name} was not taken in whole; the old content is as it was")),
-        Failure::Api { .. }
-        | Failure::NotFound { .. }
-        | Failure::Usage { .. }
-        | Failure::Failed { .. }
-        | Failure::Told(_) => failure.into(),
+        CliFailure::Api { .. }
+        | CliFailure::NotFound { .. }
+        | CliFailure::Usage { .. }
+        | CliFailure::Failed { .. }
+        | CliFailure::Told(_) => failure.into(),
     })?;
     let path = args.path.to_string_lossy();
     let what = if status == 201 { "made" } else { "replaced" };
@@ -381,10 +383,11 @@ async fn put_directory(
     Ok(())
 }
 
-fn archive(sandbox_id: &str, path: &OsString) -> Call {
-    Call::put(&["sandboxes", sandbox_id, "files", "archive"]).query_bytes("path", path.as_bytes())
+fn archive(sandbox_id: &str, path: &OsString) -> ApiRequest {
+    ApiRequest::put(&["sandboxes", sandbox_id, "files", "archive"])
+        .query_bytes("path", path.as_bytes())
 }
 
-fn content(method: fn(&[&str]) -> Call, sandbox_id: &str, path: &OsString) -> Call {
+fn content(method: fn(&[&str]) -> ApiRequest, sandbox_id: &str, path: &OsString) -> ApiRequest {
     method(&["sandboxes", sandbox_id, "files", "content"]).query_bytes("path", path.as_bytes())
 }

@@ -7,18 +7,18 @@ use clap::Args;
 use crate::clock::{Clock, SystemClock};
 
 use super::Session;
-use super::client::Call;
+use super::client::ApiRequest;
 use super::output::{Shape, Shown};
 use super::table;
-use super::target::Target;
+use super::target::IssueRef;
 use super::trouble::tell_troubles;
 use super::wire::{self, Endpoint, Limit};
 
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
     /// Which issue
-    #[arg(value_parser = Target::parse)]
-    issue: Target,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
     #[command(flatten)]
     shape: Shape,
 }
@@ -30,12 +30,12 @@ pub(super) async fn run(session: &mut Session<'_>, args: GetArgs) -> anyhow::Res
             let sheet = table::sheet(&session.screen, &sandbox, SystemClock.now());
             session.screen.line(&sheet)?;
             // A server from before it told them has none to tell.
-            let limits = Call::get(&["sandboxes", &sandbox.id, "limits"]);
+            let limits = ApiRequest::get(&["sandboxes", &sandbox.id, "limits"]);
             if let Ok(answer) = session.client.call(limits).await {
                 let limits: Vec<Limit> = wire::read(answer.data())?;
                 session.screen.line(&table::limits(&session.screen, &limits))?;
             }
-            let ports = Call::get(&["sandboxes", &sandbox.id, "ports"]);
+            let ports = ApiRequest::get(&["sandboxes", &sandbox.id, "ports"]);
             if let Ok(answer) = session.client.call(ports).await {
                 let endpoints: Vec<Endpoint> = wire::read(answer.data())?;
                 if !endpoints.is_empty() {
@@ -46,7 +46,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: GetArgs) -> anyhow::Res
         }
         Shown::Ids => session.screen.line(&sandbox.id)?,
         Shown::Data(notation) => {
-            let answer = session.client.call(Call::get(&["sandboxes", &sandbox.id])).await?;
+            let answer = session.client.call(ApiRequest::get(&["sandboxes", &sandbox.id])).await?;
             session.screen.data(notation, answer.data())?;
         }
     }

@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 use crate::clock::{Clock, SystemClock};
 use crate::types::{Repository, inert};
 
-use super::client::Call;
-use super::failure::Failure;
+use super::client::ApiRequest;
+use super::failure::CliFailure;
 use super::output::{Shape, Shown};
-use super::target::Target;
-use super::wire::{self, Hold, Released};
-use super::{Place, Session, table};
+use super::target::IssueRef;
+use super::wire::{self, HoldRow, Released};
+use super::{ServerArgs, Session, table};
 
 /// What is held or released; one of them.
 #[derive(Debug, Args)]
 #[group(id = "what", multiple = false)]
 pub(super) struct What {
     /// One issue
-    #[arg(value_parser = Target::parse)]
-    issue: Option<Target>,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: Option<IssueRef>,
     /// Every issue of this repository
     #[arg(long, value_name = "OWNER/REPO", value_parser = parse_repository)]
     repository: Option<Repository>,
@@ -65,7 +65,7 @@ fn parse_repository(text: &str) -> Result<Repository, String> {
 
 impl What {
     /// `--server` names the server to speak to, but without a URL it can only mean what is held.
-    pub fn take_bare_server(&mut self, mut place: Place) -> Place {
+    pub fn take_bare_server(&mut self, mut place: ServerArgs) -> ServerArgs {
         if place.server.as_deref() == Some("") {
             place.server = None;
             self.all = true;
@@ -74,7 +74,7 @@ impl What {
     }
 
     /// Its place below `/v1/holds`, part by part.
-    async fn path(&self, session: &Session<'_>) -> Result<Vec<String>, Failure> {
+    async fn path(&self, session: &Session<'_>) -> Result<Vec<String>, CliFailure> {
         let given = (&self.issue, &self.repository, &self.account, self.all);
         let parts: Vec<String> = match given {
             (Some(target), None, None, false) => {
@@ -87,14 +87,14 @@ impl What {
             (None, None, Some(account), false) => vec!["accounts".into(), account.clone()],
             (None, None, None, true) => vec!["server".into()],
             (None, None, None, false) => {
-                return Err(Failure::Usage {
+                return Err(CliFailure::Usage {
                     message: "it is not said what is meant".to_owned(),
                     hint: "name an ISSUE, --repository OWNER/REPO, --account NAME or --all"
                         .to_owned(),
                 });
             }
             _ => {
-                return Err(Failure::Usage {
+                return Err(CliFailure::Usage {
                     message: "more than one thing is meant".to_owned(),
                     hint: "name one of ISSUE, --repository, --account and --all at a time"
                         .to_owned(),
@@ -111,7 +111,7 @@ fn below_holds(parts: &[String]) -> Vec<&str> {
 
 pub(super) async fn hold(session: &mut Session<'_>, args: HoldArgs) -> anyhow::Result<ExitCode> {
     let parts = args.what.path(session).await?;
-    let mut call = Call::put(&below_holds(&parts));
+    let mut call = ApiRequest::put(&below_holds(&parts));
     if let Some(reason) = &args.reason {
         call = call.json(json!({"reason": reason}));
     }
@@ -120,7 +120,7 @@ pub(super) async fn hold(session: &mut Session<'_>, args: HoldArgs) -> anyhow::R
         session.screen.data(notation, answer.data())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let hold: Hold = wire::read(answer.data())?;
+    let hold: HoldRow = wire::read(answer.data())?;
     let id = inert(&hold.id);
     let line = match args.shape.shown() {
         Shown::Ids => id.into_owned(),
@@ -135,7 +135,7 @@ pub(super) async fn release(
     args: ReleaseArgs,
 ) -> anyhow::Result<ExitCode> {
     let parts = args.what.path(session).await?;
-    let answer = session.client.call(Call::delete(&below_holds(&parts))).await?;
+    let answer = session.client.call(ApiRequest::delete(&below_holds(&parts))).await?;
     if let Shown::Data(notation) = args.shape.shown() {
         session.screen.data(notation, answer.data())?;
         return Ok(ExitCode::SUCCESS);
@@ -158,8 +158,9 @@ pub(super) async fn list(session: &mut Session<'_>, args: HoldsArgs) -> anyhow::
     let mut all: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
-        let call =
-            Call::get(&["holds"]).query("limit", Some(PAGE_LEN)).query("cursor", cursor.as_deref());
+        let call = ApiRequest::get(&["holds"])
+            .query("limit", Some(PAGE_LEN))
+            .query("cursor", cursor.as_deref());
         let answer = session.client.call(call).await?;
         all.extend(answer.data().as_array().into_iter().flatten().cloned());
         cursor = answer.body["nextCursor"].as_str().map(str::to_owned);
@@ -171,7 +172,7 @@ pub(super) async fn list(session: &mut Session<'_>, args: HoldsArgs) -> anyhow::
         session.screen.data(notation, &Value::Array(all))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let holds: Vec<Hold> = all.iter().map(wire::read).collect::<Result<_, _>>()?;
+    let holds: Vec<HoldRow> = all.iter().map(wire::read).collect::<Result<_, _>>()?;
     if args.shape.shown() == Shown::Ids {
         for hold in &holds {
             session.screen.line(&inert(&hold.id))?;

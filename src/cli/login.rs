@@ -7,7 +7,7 @@ use clap::Args;
 use crate::types::inert;
 
 use super::Session;
-use super::client::Call;
+use super::client::ApiRequest;
 use super::output::{Shape, Shown};
 
 #[derive(Debug, Args)]
@@ -17,7 +17,7 @@ pub(super) struct LoginArgs {
 }
 
 pub(super) async fn run(session: &mut Session<'_>, args: LoginArgs) -> anyhow::Result<ExitCode> {
-    let answer = session.client.call(Call::post(&["login-links"])).await?;
+    let answer = session.client.call(ApiRequest::post(&["login-links"])).await?;
     let url = inert(answer.data()["url"].as_str().unwrap_or_default());
     match args.shape.shown() {
         Shown::Table(_) => {

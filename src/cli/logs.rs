@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::types::inert;
 
 use super::Session;
-use super::client::Call;
+use super::client::ApiRequest;
 use super::output::{Screen, Shape, Shown};
 use super::rejoin::{Rejoins, ended_by_server};
-use super::target::Target;
+use super::target::IssueRef;
 use super::wire;
 
 #[derive(Debug, Args)]
@@ -29,15 +29,15 @@ pub(super) struct LogsArgs {
     #[arg(short, long)]
     timestamps: bool,
     /// Which issue
-    #[arg(value_parser = Target::parse)]
-    issue: Target,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
     #[command(flatten)]
     shape: Shape,
 }
 
 /// One line, as far as it is shown.
 #[derive(Debug, Deserialize)]
-struct Line {
+struct LogRow {
     at: String,
     stream: String,
     text: String,
@@ -45,7 +45,8 @@ struct Line {
 
 pub(super) async fn run(session: &mut Session<'_>, args: LogsArgs) -> anyhow::Result<ExitCode> {
     let sandbox = args.issue.sandbox(&session.client).await?;
-    let call = || Call::get(&["sandboxes", &sandbox.id, "logs"]).query("tail", Some(args.tail));
+    let call =
+        || ApiRequest::get(&["sandboxes", &sandbox.id, "logs"]).query("tail", Some(args.tail));
     if args.follow {
         follow(session, call, &args).await?;
         return Ok(ExitCode::SUCCESS);
@@ -69,7 +70,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: LogsArgs) -> anyhow::Re
 
 async fn follow(
     session: &mut Session<'_>,
-    call: impl Fn() -> Call,
+    call: impl Fn() -> ApiRequest,
     args: &LogsArgs,
 ) -> anyhow::Result<()> {
     let mut last: Option<String> = None;
@@ -98,7 +99,7 @@ async fn follow(
 }
 
 fn show(screen: &mut Screen, args: &LogsArgs, value: &Value) -> anyhow::Result<()> {
-    let line: Line = wire::read(value)?;
+    let line: LogRow = wire::read(value)?;
     let text = inert(&line.text);
     let text = match (args.shape.shown(), line.stream.as_str()) {
         (Shown::Data(notation), _) => return screen.record(notation, value),

@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::clock::{Clock, SystemClock};
 
 use super::Session;
-use super::client::{Answer, Call};
-use super::failure::Failure;
+use super::client::{ApiAnswer, ApiRequest};
+use super::failure::CliFailure;
 use super::output::{Shape, Shown};
 use super::table;
 use super::trouble::tell_troubles;
@@ -68,8 +68,8 @@ async fn page(
     session: &Session<'_>,
     args: &LsArgs,
     cursor: Option<&str>,
-) -> Result<Answer, Failure> {
-    let call = Call::get(&["sandboxes"])
+) -> Result<ApiAnswer, CliFailure> {
+    let call = ApiRequest::get(&["sandboxes"])
         .query("phase", args.phase.as_deref())
         .query("provider", args.provider.as_deref())
         .query("repository", args.repository.as_deref())

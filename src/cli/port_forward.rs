@@ -20,9 +20,9 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::http::SESSION_COOKIE;
 
 use super::Session;
-use super::client::{Call, Client, WebSocket};
-use super::failure::Failure;
-use super::target::Target;
+use super::client::{ApiClient, ApiRequest, WebSocket};
+use super::failure::CliFailure;
+use super::target::IssueRef;
 
 /// The meaning of the messages.
 const PROTOCOL: &str = "issuebox.tunnel.v1";
@@ -50,8 +50,8 @@ pub(super) struct PortForwardArgs {
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     address: IpAddr,
     /// Which issue
-    #[arg(value_parser = Target::parse)]
-    issue: Target,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
     /// A port that the sandbox's template lists, or LOCAL:PORT for another one here, 0 for any
     #[arg(value_name = "PORT", required = true, value_parser = Ports::parse)]
     ports: Vec<Ports>,
@@ -105,7 +105,7 @@ pub(super) async fn run(
 }
 
 /// Carries every connection to a listener, until it can accept no more.
-async fn serve(client: &Client, sandbox: &str, listener: &TcpListener, port: u16) -> io::Error {
+async fn serve(client: &ApiClient, sandbox: &str, listener: &TcpListener, port: u16) -> io::Error {
     let mut open = FuturesUnordered::new();
     loop {
         tokio::select! {
@@ -119,7 +119,7 @@ async fn serve(client: &Client, sandbox: &str, listener: &TcpListener, port: u16
 }
 
 /// Carries one connection. What is in its way is told here: over it there is no way to.
-async fn carry(client: &Client, sandbox: &str, port: u16, mut stream: TcpStream) {
+async fn carry(client: &ApiClient, sandbox: &str, port: u16, mut stream: TcpStream) {
     match open(client, sandbox, port).await {
         Ok(socket) => {
             let (sink, source) = socket.split();
@@ -139,8 +139,8 @@ async fn carry(client: &Client, sandbox: &str, port: u16, mut stream: TcpStream)
 }
 
 /// Whether the port is one that can be asked for; that nobody listens there yet is no trouble.
-async fn check(client: &Client, sandbox: &str, port: u16) -> anyhow::Result<()> {
-    let answer = client.call(Call::get(&["sandboxes", sandbox, "ports"])).await?;
+async fn check(client: &ApiClient, sandbox: &str, port: u16) -> anyhow::Result<()> {
+    let answer = client.call(ApiRequest::get(&["sandboxes", sandbox, "ports"])).await?;
     let listed: Vec<u64> = answer
         .data()
         .as_array()
@@ -158,11 +158,11 @@ async fn check(client: &Client, sandbox: &str, port: u16) -> anyhow::Result<()> 
             format!("it lists {}", listed.iter().map(u64::to_string).collect::<Vec<_>>().join(", "))
         }
     };
-    Err(Failure::Usage { message, hint }.into())
+    Err(CliFailure::Usage { message, hint }.into())
 }
 
-async fn open(client: &Client, sandbox: &str, port: u16) -> Result<WebSocket, Failure> {
-    let call = Call::get(&["sandboxes", sandbox, "ports", &port.to_string()]);
+async fn open(client: &ApiClient, sandbox: &str, port: u16) -> Result<WebSocket, CliFailure> {
+    let call = ApiRequest::get(&["sandboxes", sandbox, "ports", &port.to_string()]);
     client.web_socket(call, PROTOCOL).await
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::failure::Failure;
+use super::failure::CliFailure;
 
 /// How often in a row a broken stream is joined again before giving up.
 const TRIES_MAX: u32 = 30;
@@ -29,8 +29,8 @@ impl Rejoins {
     /// # Errors
     /// Why the stream ended: a refusal at once, since only what may pass is tried again; anything
     /// else once it has happened too often in a row.
-    pub async fn wait(&mut self, ended: Failure) -> Result<(), Failure> {
-        if matches!(ended, Failure::Api { .. }) || self.left == 0 {
+    pub async fn wait(&mut self, ended: CliFailure) -> Result<(), CliFailure> {
+        if matches!(ended, CliFailure::Api { .. }) || self.left == 0 {
             return Err(ended);
         }
         self.left -= 1;
@@ -40,8 +40,8 @@ impl Rejoins {
 }
 
 /// Why a stream ended that the server ended.
-pub(super) fn ended_by_server() -> Failure {
-    Failure::Failed {
+pub(super) fn ended_by_server() -> CliFailure {
+    CliFailure::Failed {
         message: "the server ended the stream".to_owned(),
         hint: "look whether it still runs".to_owned(),
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Session;
-use super::act::{self, Act, Acting};
+use super::act::{self, Acting, SandboxAction};
 
 #[derive(Debug, Args)]
 pub(super) struct RetryArgs {
@@ -14,5 +14,5 @@ pub(super) struct RetryArgs {
 }
 
 pub(super) async fn run(session: &mut Session<'_>, args: RetryArgs) -> anyhow::Result<ExitCode> {
-    act::run(session, Act::Retry, args.acting).await
+    act::run(session, SandboxAction::Retry, args.acting).await
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Session;
-use super::act::{self, Act, Acting};
+use super::act::{self, Acting, SandboxAction};
 use super::confirm::{Question, confirm};
 
 #[derive(Debug, Args)]
@@ -47,6 +47,6 @@ pub(super) async fn run(session: &mut Session<'_>, args: RmArgs) -> anyhow::Resu
         let refused = "nothing was removed";
         confirm(&Question { asked: &asked, unasked: &unasked, refused })?;
     }
-    let act = if args.force { Act::ForceDelete } else { Act::Delete };
+    let act = if args.force { SandboxAction::ForceDelete } else { SandboxAction::Delete };
     act::run(session, act, args.acting).await
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::{app, telemetry};
 
-use super::Place;
+use super::ServerArgs;
 use super::config;
 use super::connect::Environment;
 
@@ -17,7 +17,11 @@ pub(super) struct ServeArgs {
     listen: Option<String>,
 }
 
-pub(super) fn run(place: &Place, args: ServeArgs, env: &Environment) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    place: &ServerArgs,
+    args: ServeArgs,
+    env: &Environment,
+) -> anyhow::Result<ExitCode> {
     let load = || config::load(place, env, args.listen.clone());
     let loaded = load()?;
     let _telemetry = telemetry::init("info,actix_server=warn")?;

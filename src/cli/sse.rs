@@ -4,7 +4,7 @@
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct SseEvent {
     /// Its name; empty where it has none.
     pub name: String,
     /// Its data, lines joined by line feeds.
@@ -20,7 +20,7 @@ const LINE_LEN_MAX: usize = 8 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     line: Vec<u8>,
-    event: Event,
+    event: SseEvent,
     has_data: bool,
 }
 
@@ -29,7 +29,7 @@ impl Decoder {
     ///
     /// # Errors
     /// When a line is too long.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Event>, &'static str> {
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, &'static str> {
         let mut events = Vec::new();
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|b| *b == b'\n') {
@@ -46,9 +46,9 @@ impl Decoder {
         Ok(events)
     }
 
-    fn take_line(&mut self, line: &str) -> Option<Event> {
+    fn take_line(&mut self, line: &str) -> Option<SseEvent> {
         if line.is_empty() {
-            let event = Event { id: self.event.id.clone(), ..Event::default() };
+            let event = SseEvent { id: self.event.id.clone(), ..SseEvent::default() };
             let ended = std::mem::replace(&mut self.event, event);
             return std::mem::take(&mut self.has_data).then_some(ended);
         }
@@ -78,9 +78,9 @@ mod tests {
     const STREAM: &str = ": hello\r\n\r\nevent: exit\nid: 7\ndata: {\"a\":\ndata:  1}\n\n\
         data\n\nretry: 5\nnew: thing\nevent: lost\n\nevent: stdout\ndata:x\n\nevent: cut";
 
-    fn event(name: &str, data: &str) -> Event {
+    fn event(name: &str, data: &str) -> SseEvent {
         let id = Some("7".to_owned());
-        Event { name: name.to_owned(), data: data.to_owned(), id }
+        SseEvent { name: name.to_owned(), data: data.to_owned(), id }
     }
 
     #[test]

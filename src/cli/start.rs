@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Session;
-use super::act::{self, Act, Acting};
+use super::act::{self, Acting, SandboxAction};
 
 #[derive(Debug, Args)]
 pub(super) struct StartArgs {
@@ -14,5 +14,5 @@ pub(super) struct StartArgs {
 }
 
 pub(super) async fn run(session: &mut Session<'_>, args: StartArgs) -> anyhow::Result<ExitCode> {
-    act::run(session, Act::Start, args.acting).await
+    act::run(session, SandboxAction::Start, args.acting).await
 }

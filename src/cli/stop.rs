@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Session;
-use super::act::{self, Act, Acting};
+use super::act::{self, Acting, SandboxAction};
 
 #[derive(Debug, Args)]
 pub(super) struct StopArgs {
@@ -14,5 +14,5 @@ pub(super) struct StopArgs {
 }
 
 pub(super) async fn run(session: &mut Session<'_>, args: StopArgs) -> anyhow::Result<ExitCode> {
-    act::run(session, Act::Stop, args.acting).await
+    act::run(session, SandboxAction::Stop, args.acting).await
 }

@@ -5,9 +5,9 @@ use comfy_table::{Table, presets};
 
 use crate::types::{Timestamp, inert};
 
-use super::files::Entry;
+use super::files::FileRow;
 use super::output::{Screen, Width};
-use super::wire::{Delivery, Endpoint, Hold, Limit, Sandbox};
+use super::wire::{Delivery, Endpoint, HoldRow, Limit, Sandbox};
 
 /// Longest title or reason in a table that is not shown on a terminal, in characters.
 const TITLE_LEN_MAX: usize = 48;
@@ -70,8 +70,8 @@ pub(super) fn deliveries(
 }
 
 /// A list of holds.
-pub(super) fn holds(screen: &Screen, holds: &[Hold], now: Timestamp) -> String {
-    let row = |hold: &Hold| {
+pub(super) fn holds(screen: &Screen, holds: &[HoldRow], now: Timestamp) -> String {
+    let row = |hold: &HoldRow| {
         let reason = Some(hold.reason.as_str()).filter(|reason| !reason.is_empty());
         vec![
             inert(&hold.id).into_owned(),
@@ -85,8 +85,8 @@ pub(super) fn holds(screen: &Screen, holds: &[Hold], now: Timestamp) -> String {
 }
 
 /// What a directory holds.
-pub(super) fn files(screen: &Screen, width: Width, entries: &[Entry], now: Timestamp) -> String {
-    let row = |entry: &Entry| {
+pub(super) fn files(screen: &Screen, width: Width, entries: &[FileRow], now: Timestamp) -> String {
+    let row = |entry: &FileRow| {
         let size = if entry.kind == "file" { entry.size.to_string() } else { "-".to_owned() };
         vec![
             inert(&entry.kind).into_owned(),

@@ -6,20 +6,20 @@ use reqwest::Url;
 
 use crate::types::{IssueId, IssueNumber, Repository};
 
-use super::client::{Call, Client};
-use super::failure::Failure;
+use super::client::{ApiClient, ApiRequest};
+use super::failure::CliFailure;
 use super::wire::{self, Sandbox};
 
 /// What a person calls an issue or its sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum IssueRef {
     /// By repository and number.
     Numbered(Repository, IssueNumber),
     /// An issue id, a sandbox's id or its name; which of them only the server knows.
     Word(String),
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for IssueRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Numbered(repository, number) => write!(f, "{repository}#{number}"),
@@ -28,7 +28,7 @@ impl fmt::Display for Target {
     }
 }
 
-impl Target {
+impl IssueRef {
     /// Reads what was written for ISSUE; for `clap`.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains("://") {
@@ -73,23 +73,23 @@ impl Target {
 
     /// The sandbox that is meant; `None` where there is none. An issue id wins over a sandbox's
     /// id of the same letters.
-    pub async fn find(&self, client: &Client) -> Result<Option<Sandbox>, Failure> {
+    pub async fn find(&self, client: &ApiClient) -> Result<Option<Sandbox>, CliFailure> {
         match self {
             Self::Numbered(repository, number) => {
-                let call = Call::get(&path_of(repository, *number, "sandbox"));
+                let call = ApiRequest::get(&path_of(repository, *number, "sandbox"));
                 wire::read(client.call(call).await?.data())
             }
             Self::Word(word) => {
                 if IssueId::parse(word).is_ok() {
-                    let call = Call::get(&["issues", word, "sandbox"]);
+                    let call = ApiRequest::get(&["issues", word, "sandbox"]);
                     let live = wire::read(client.call(call).await?.data())?;
                     if let Some(live) = live {
                         return Ok(Some(live));
                     }
                 }
-                match client.call(Call::get(&["sandboxes", word])).await {
+                match client.call(ApiRequest::get(&["sandboxes", word])).await {
                     Ok(answer) => wire::read(answer.data()).map(Some),
-                    Err(Failure::Api { status: 404, .. }) => Ok(None),
+                    Err(CliFailure::Api { status: 404, .. }) => Ok(None),
                     Err(failure) => Err(failure),
                 }
             }
@@ -99,8 +99,8 @@ impl Target {
     /// The sandbox that is meant.
     ///
     /// # Errors
-    /// [`Failure::NotFound`] where there is none.
-    pub async fn sandbox(&self, client: &Client) -> Result<Sandbox, Failure> {
+    /// [`CliFailure::NotFound`] where there is none.
+    pub async fn sandbox(&self, client: &ApiClient) -> Result<Sandbox, CliFailure> {
         self.find(client).await?.ok_or_else(|| self.not_found())
     }
 
@@ -109,14 +109,14 @@ impl Target {
     /// one; what is known of the issue is not gone.
     ///
     /// # Errors
-    /// [`Failure::NotFound`] where there is none of these.
-    pub async fn known_issue_id(&self, client: &Client) -> Result<String, Failure> {
+    /// [`CliFailure::NotFound`] where there is none of these.
+    pub async fn known_issue_id(&self, client: &ApiClient) -> Result<String, CliFailure> {
         if let Some(sandbox) = self.find(client).await? {
             return Ok(sandbox.issue_id);
         }
         let known = match self {
             Self::Numbered(repository, number) => {
-                let call = Call::get(&path_of(repository, *number, "events"));
+                let call = ApiRequest::get(&path_of(repository, *number, "events"));
                 let answer = client.call(call.query("limit", Some(1))).await?;
                 answer.body["issueId"].as_str().map(str::to_owned)
             }
@@ -126,8 +126,8 @@ impl Target {
     }
 
     /// That nothing is known of such an issue.
-    pub fn unknown(&self) -> Failure {
-        Failure::NotFound {
+    pub fn unknown(&self) -> CliFailure {
+        CliFailure::NotFound {
             message: format!("nothing is known of {self}"),
             hint: format!(
                 "issuebox ensure {self} gives it a sandbox, issuebox ls shows those there are"
@@ -136,8 +136,8 @@ impl Target {
     }
 
     /// That there is no such sandbox.
-    pub fn not_found(&self) -> Failure {
-        Failure::NotFound {
+    pub fn not_found(&self) -> CliFailure {
+        CliFailure::NotFound {
             message: format!("{self} has no sandbox"),
             hint: format!(
                 "issuebox ensure {self} gives it one, issuebox events {self} says whether it waits \
@@ -158,9 +158,9 @@ fn path_of(repository: &Repository, number: IssueNumber, what: &str) -> [String;
 mod tests {
     use super::*;
 
-    fn numbered(number: u64) -> Result<Target, String> {
+    fn numbered(number: u64) -> Result<IssueRef, String> {
         let repository = Repository::parse("octo/hello.rs").expect("a repository");
-        Ok(Target::Numbered(repository, IssueNumber(number)))
+        Ok(IssueRef::Numbered(repository, IssueNumber(number)))
     }
 
     #[test]
@@ -171,10 +171,10 @@ mod tests {
             "https://git.example.org/octo/hello.rs/issues/7/",
             "http://git.example.org:8080/octo/hello.rs/issues/7?x=1#issuecomment-5",
         ] {
-            assert_eq!(Target::parse(text), numbered(7), "{text}");
+            assert_eq!(IssueRef::parse(text), numbered(7), "{text}");
         }
         for word in ["444500041", "test-123", "claude-issue-test-123", "0190c1d2-77aa"] {
-            assert_eq!(Target::parse(word), Ok(Target::Word(word.to_owned())), "{word}");
+            assert_eq!(IssueRef::parse(word), Ok(IssueRef::Word(word.to_owned())), "{word}");
         }
     }
 
@@ -196,13 +196,13 @@ mod tests {
             "https://github.com/octo/hello/issues/x",
             "mailto://x",
         ] {
-            assert!(Target::parse(bad).is_err(), "{bad:?}");
+            assert!(IssueRef::parse(bad).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn a_sandboxs_name_names_its_issue() {
-        let id = |text: &str| Target::Word(text.to_owned()).issue_id().map(|id| id.to_string());
+        let id = |text: &str| IssueRef::Word(text.to_owned()).issue_id().map(|id| id.to_string());
         assert_eq!(id("claude-issue-test-1"), Some("test-1".to_owned()));
         assert_eq!(id("test-1"), Some("test-1".to_owned()));
         assert_eq!(id("ä"), None);

@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::*;
 use crate::types::Timestamp;
 
-fn parse(args: &[&str]) -> Result<Verb, String> {
+fn parse(args: &[&str]) -> Result<CliVerb, String> {
     let args = std::iter::once("issuebox").chain(args.iter().copied());
     Cli::try_parse_from(args).map(|cli| cli.verb).map_err(|error| error.to_string())
 }
@@ -116,7 +116,7 @@ fn wrong_arguments_are_refused() {
 #[test]
 fn waiting_takes_its_seconds_after_an_equals_sign_only() {
     // With a space the next word is an issue, not a number of seconds.
-    let Ok(Verb::Stop(_)) = parse(&["stop", "--wait", "17"]) else {
+    let Ok(CliVerb::Stop(_)) = parse(&["stop", "--wait", "17"]) else {
         panic!("17 is an issue");
     };
     assert!(parse(&["stop", "--wait", "--", "17"]).is_ok());

@@ -22,13 +22,13 @@ use tokio::sync::mpsc::{self, Sender};
 use crate::clock::{Clock, SystemClock};
 
 use super::Session;
-use super::client::{Call, Client, EventStream};
-use super::failure::Failure;
+use super::client::{ApiClient, ApiRequest, EventStream};
+use super::failure::CliFailure;
 use super::rejoin::{Rejoins, ended_by_server};
 use super::wire::{self, Sandbox};
 use frame::frame;
-use state::{Asked, KEPT_MAX, News, State, System};
-use terminal::Terminal;
+use state::{KEPT_MAX, KeyAction, System, TopView, ViewUpdate};
+use terminal::RawScreen;
 
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {}
@@ -43,7 +43,7 @@ const NEWS_MAX: usize = 256;
 pub(super) async fn run(session: &mut Session<'_>, _args: TopArgs) -> anyhow::Result<ExitCode> {
     let is_dumb = session.env.get("TERM") == Some("dumb");
     if is_dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        return Err(Failure::Usage {
+        return Err(CliFailure::Usage {
             message: "top needs a terminal that it can draw on".to_owned(),
             hint: "use `issuebox ls` for a list, or `issuebox events` for changes as they come"
                 .to_owned(),
@@ -51,11 +51,11 @@ pub(super) async fn run(session: &mut Session<'_>, _args: TopArgs) -> anyhow::Re
         .into());
     }
     let client = &session.client;
-    let mut state = State::new(client.server());
+    let mut state = TopView::new(client.server());
     // Before the terminal is taken, so that a server that is not there is told as by other verbs.
-    state.take(News::System(system(client).await?));
+    state.take(ViewUpdate::System(system(client).await?));
     let (sandboxes, cursor) = load(client).await?;
-    state.take(News::All(sandboxes));
+    state.take(ViewUpdate::All(sandboxes));
     let (sender, mut news) = mpsc::channel(NEWS_MAX);
     let mut following = std::pin::pin!(follow(client, cursor, &sender));
     let mut asking = std::pin::pin!(ask_again(client, &sender));
@@ -66,7 +66,7 @@ pub(super) async fn run(session: &mut Session<'_>, _args: TopArgs) -> anyhow::Re
     let [Ok((_, terminated)), Ok((_, interrupted)), Ok((_, hung_up))] = &mut ended else {
         anyhow::bail!("signals cannot be listened to");
     };
-    let mut terminal = Terminal::take()?;
+    let mut terminal = RawScreen::take()?;
     let mut pressed = terminal::pressed()?;
     let by_signal = |kind: SignalKind| {
         // As shells say it of a program that a signal ended.
@@ -82,8 +82,8 @@ pub(super) async fn run(session: &mut Session<'_>, _args: TopArgs) -> anyhow::Re
             _ = interrupted.recv() => return by_signal(SignalKind::interrupt()),
             _ = hung_up.recv() => return by_signal(SignalKind::hangup()),
             key = pressed.recv() => match key.map(|key| state.press(key)) {
-                Some(Asked::Nothing) => {}
-                Some(Asked::Quit) | None => return Ok(ExitCode::SUCCESS),
+                Some(KeyAction::Nothing) => {}
+                Some(KeyAction::Quit) | None => return Ok(ExitCode::SUCCESS),
             },
             _ = resized.recv() => terminal.clear()?,
             Some(first) = news.recv() => {
@@ -100,8 +100,8 @@ pub(super) async fn run(session: &mut Session<'_>, _args: TopArgs) -> anyhow::Re
 }
 
 /// What the server says about itself.
-async fn system(client: &Client) -> Result<System, Failure> {
-    let answer = client.call(Call::get(&["system"])).await?;
+async fn system(client: &ApiClient) -> Result<System, CliFailure> {
+    let answer = client.call(ApiRequest::get(&["system"])).await?;
     let data = answer.data();
     let counts = data["sandboxes"].as_object().into_iter().flatten();
     Ok(System {
@@ -112,25 +112,25 @@ async fn system(client: &Client) -> Result<System, Failure> {
 }
 
 /// Asks the server about itself again and again. That it does not answer is seen at the stream.
-async fn ask_again(client: &Client, news: &Sender<News>) -> std::convert::Infallible {
+async fn ask_again(client: &ApiClient, news: &Sender<ViewUpdate>) -> std::convert::Infallible {
     loop {
         tokio::time::sleep(PACE).await;
         if let Ok(system) = system(client).await {
             // Closed only while the view ends anyway.
-            let _ended = news.send(News::System(system)).await;
+            let _ended = news.send(ViewUpdate::System(system)).await;
         }
     }
 }
 
 /// The sandboxes, those that failed first and then the newest, and the cursor from which on
 /// changes are not in them.
-async fn load(client: &Client) -> Result<(Vec<Sandbox>, Option<String>), Failure> {
+async fn load(client: &ApiClient) -> Result<(Vec<Sandbox>, Option<String>), CliFailure> {
     let mut all = Vec::new();
     let mut since = None;
     for phase in [Some("failed"), None] {
         let mut cursor: Option<String> = None;
         loop {
-            let call = Call::get(&["sandboxes"])
+            let call = ApiRequest::get(&["sandboxes"])
                 .query("phase", phase)
                 .query("limit", Some(PAGE_LEN))
                 .query("cursor", cursor.as_deref());
@@ -151,13 +151,17 @@ async fn load(client: &Client) -> Result<(Vec<Sandbox>, Option<String>), Failure
 }
 
 /// Tells changes as they come. Returns once joining the stream has failed too often.
-async fn follow(client: &Client, mut cursor: Option<String>, news: &Sender<News>) -> Failure {
+async fn follow(
+    client: &ApiClient,
+    mut cursor: Option<String>,
+    news: &Sender<ViewUpdate>,
+) -> CliFailure {
     let mut rejoins = Rejoins::new();
     loop {
-        let ended = match client.stream(Call::get(&["events"]), cursor.as_deref()).await {
+        let ended = match client.stream(ApiRequest::get(&["events"]), cursor.as_deref()).await {
             Ok(mut events) => {
                 rejoins.joined();
-                let _ended = news.send(News::Live).await;
+                let _ended = news.send(ViewUpdate::Live).await;
                 match tell(client, &mut events, &mut cursor, news).await {
                     Ok(never) => match never {},
                     Err(ended) => ended,
@@ -165,7 +169,7 @@ async fn follow(client: &Client, mut cursor: Option<String>, news: &Sender<News>
             }
             Err(failure) => failure,
         };
-        let _ended = news.send(News::Lost(ended.to_string())).await;
+        let _ended = news.send(ViewUpdate::Lost(ended.to_string())).await;
         if let Err(given_up) = rejoins.wait(ended).await {
             return given_up;
         }
@@ -174,17 +178,19 @@ async fn follow(client: &Client, mut cursor: Option<String>, news: &Sender<News>
 
 /// Tells changes until the stream ends, and returns why it did.
 async fn tell(
-    client: &Client,
+    client: &ApiClient,
     events: &mut EventStream,
     cursor: &mut Option<String>,
-    news: &Sender<News>,
-) -> Result<std::convert::Infallible, Failure> {
+    news: &Sender<ViewUpdate>,
+) -> Result<std::convert::Infallible, CliFailure> {
     loop {
         let event = events.next().await?.ok_or_else(ended_by_server)?;
         let told = match event.name.as_str() {
-            "sandbox.changed" => Some(News::Changed(Box::new(wire::read_event(&event.data)?))),
+            "sandbox.changed" => {
+                Some(ViewUpdate::Changed(Box::new(wire::read_event(&event.data)?)))
+            }
             // What is missing is read; what the stream tells besides is not older.
-            "gap" => Some(News::All(load(client).await?.0)),
+            "gap" => Some(ViewUpdate::All(load(client).await?.0)),
             // What later versions may tell.
             _ => None,
         };

@@ -11,22 +11,22 @@ use tokio::time::Instant;
 
 use super::Session;
 use super::act::{WAIT_MAX, reached};
-use super::client::Call;
-use super::failure::Failure;
+use super::client::ApiRequest;
+use super::failure::CliFailure;
 use super::output::{Shape, Shown};
 use super::progress::Spinner;
 use super::table;
-use super::target::Target;
+use super::target::IssueRef;
 use super::wire::{self, Sandbox};
 
 #[derive(Debug, Args)]
 pub(super) struct WaitArgs {
     /// Which issue
-    #[arg(value_parser = Target::parse)]
-    issue: Target,
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
     /// What to wait for
     #[arg(long = "for", value_name = "PHASE", default_value = "running")]
-    goal: Goal,
+    goal: WaitGoal,
     /// How many seconds at most
     #[arg(long, value_name = "SECONDS", default_value_t = WAIT_MAX)]
     timeout: u64,
@@ -36,14 +36,14 @@ pub(super) struct WaitArgs {
 
 /// What can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Goal {
+enum WaitGoal {
     Running,
     Stopped,
     Failed,
     Deleted,
 }
 
-impl Goal {
+impl WaitGoal {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -69,8 +69,10 @@ const STRIDE: u64 = 30;
 pub(super) async fn run(session: &mut Session<'_>, args: WaitArgs) -> anyhow::Result<ExitCode> {
     let Some(mut sandbox) = args.issue.find(&session.client).await? else {
         return match args.goal {
-            Goal::Deleted => Ok(ExitCode::SUCCESS),
-            Goal::Running | Goal::Stopped | Goal::Failed => Err(args.issue.not_found().into()),
+            WaitGoal::Deleted => Ok(ExitCode::SUCCESS),
+            WaitGoal::Running | WaitGoal::Stopped | WaitGoal::Failed => {
+                Err(args.issue.not_found().into())
+            }
         };
     };
     let goal = args.goal.as_str();
@@ -94,7 +96,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: WaitArgs) -> anyhow::Re
         }
         Shown::Ids => session.screen.line(&sandbox.id)?,
         Shown::Data(notation) => {
-            let answer = session.client.call(Call::get(&["sandboxes", &sandbox.id])).await?;
+            let answer = session.client.call(ApiRequest::get(&["sandboxes", &sandbox.id])).await?;
             session.screen.data(notation, answer.data())?;
         }
     }
@@ -111,11 +113,11 @@ async fn once_more(
     id: &str,
     goal: &str,
     until: Instant,
-) -> Result<Sandbox, Failure> {
+) -> Result<Sandbox, CliFailure> {
     let asked = Instant::now();
     let left = until.saturating_duration_since(asked);
     let seconds = left.as_secs().clamp(1, STRIDE);
-    let call = Call::get(&["sandboxes", id]).query("until", Some(goal)).wait(Some(seconds));
+    let call = ApiRequest::get(&["sandboxes", id]).query("until", Some(goal)).wait(Some(seconds));
     let sandbox: Sandbox = wire::read(session.client.call(call).await?.data())?;
     if sandbox.phase_word() != goal {
         let paced = asked + Duration::from_secs(1);

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::failure::Failure;
+use super::failure::CliFailure;
 
 /// A sandbox.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -87,7 +87,7 @@ pub(super) struct SandboxFailure {
 /// What *ensure* says beside the sandbox.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Ensured {
+pub(super) struct EnsureAnswer {
     pub outcome: String,
     pub reason: String,
     pub settled: Option<bool>,
@@ -98,7 +98,7 @@ pub(super) struct Ensured {
 /// One thing that happened to an issue.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TimelineEntry {
+pub(super) struct TimelineRow {
     pub at: String,
     pub from: Option<String>,
     pub to: Option<String>,
@@ -132,7 +132,7 @@ pub(super) struct Delivery {
 
 /// A hold that is on.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(super) struct Hold {
+pub(super) struct HoldRow {
     pub id: String,
     pub reason: String,
     pub since: String,
@@ -149,7 +149,7 @@ pub(super) struct Released {
 /// A piece of a command's output.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Output {
+pub(super) struct OutputChunk {
     pub data: String,
     pub encoding: String,
 }
@@ -157,7 +157,7 @@ pub(super) struct Output {
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Exited {
+pub(super) struct ExecExit {
     pub exit_code: i32,
     #[serde(default)]
     pub timed_out: bool,
@@ -172,8 +172,8 @@ pub(super) struct BrokenOff {
 /// Reads an answer's part.
 ///
 /// # Errors
-/// [`Failure::Failed`] when the server's answer has another shape.
-pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Failure> {
+/// [`CliFailure::Failed`] when the server's answer has another shape.
+pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, CliFailure> {
     T::deserialize(value).map_err(|error| unknown_shape(&error))
 }
 
@@ -181,12 +181,12 @@ pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Failure> {
 ///
 /// # Errors
 /// As for [`read`].
-pub(super) fn read_event<T: DeserializeOwned>(data: &str) -> Result<T, Failure> {
+pub(super) fn read_event<T: DeserializeOwned>(data: &str) -> Result<T, CliFailure> {
     serde_json::from_str(data).map_err(|error| unknown_shape(&error))
 }
 
-fn unknown_shape(error: &serde_json::Error) -> Failure {
-    Failure::Failed {
+fn unknown_shape(error: &serde_json::Error) -> CliFailure {
+    CliFailure::Failed {
         message: format!("the server's answer is not what we know: {error}"),
         hint: "is the server of another major version?".to_owned(),
     }

@@ -6,11 +6,11 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::error::Problem;
-use super::source::{Entry, Origin, Sources, Value};
+use super::source::{ConfigValue, Origin, Sources, Value};
 
 /// Reads values by key and collects what is wrong.
 pub(super) struct Reader {
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, ConfigValue>,
     known: BTreeSet<String>,
     set: BTreeMap<String, Origin>,
     problems: Vec<Problem>,
@@ -38,7 +38,7 @@ impl Reader {
     }
 
     /// Takes a value as it was written; `None` where it was not given.
-    pub fn take(&mut self, key: &str) -> Option<Entry> {
+    pub fn take(&mut self, key: &str) -> Option<ConfigValue> {
         self.known.insert(key.to_owned());
         let entry = self.entries.remove(key)?;
         self.set.insert(key.to_owned(), entry.origin.clone());

@@ -78,7 +78,7 @@ pub(super) enum Value {
 
 /// A value and where it was read.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct ConfigValue {
     pub value: Value,
     pub origin: Origin,
 }
@@ -86,7 +86,7 @@ pub(super) struct Entry {
 /// All that was given, the winner for each key.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    pub entries: BTreeMap<String, Entry>,
+    pub entries: BTreeMap<String, ConfigValue>,
     /// `$XDG_STATE_HOME` and `$HOME`, for the default data directory.
     pub state_home: Option<String>,
     pub home: Option<String>,
@@ -133,7 +133,7 @@ impl Sources {
                 other => {
                     let origin =
                         Origin::File { path: path.to_owned(), line: line_at(text, name_at) };
-                    self.entries.insert(key, Entry { value: value_of(other), origin });
+                    self.entries.insert(key, ConfigValue { value: value_of(other), origin });
                 }
             }
         }
@@ -171,7 +171,7 @@ impl Sources {
     }
 
     fn add_word(&mut self, key: String, origin: Origin, word: String) {
-        self.entries.insert(key, Entry { value: Value::Word(word), origin });
+        self.entries.insert(key, ConfigValue { value: Value::Word(word), origin });
     }
 }
 

@@ -30,7 +30,7 @@ use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox};
 
 use fast_create::FastCreate;
-use output::{Output, answer, delivery_row, is_for_the_issue, names_left, renamed};
+use output::{StepOutput, answer, delivery_row, is_for_the_issue, names_left, renamed};
 use span::span_of;
 
 use super::api::Change;
@@ -54,7 +54,7 @@ pub(super) struct Activation {
 }
 
 /// What an actor can be told.
-pub(super) enum Message {
+pub(super) enum ActorMessage {
     /// Something happened to the issue.
     Event {
         /// What.
@@ -108,7 +108,7 @@ pub(super) struct IssueActor {
     messages: Option<mpsc::Receiver<Envelope>>,
     issue: Option<Issue>,
     /// Boxed, since a queue keeps room for several, and an actor that rests has none.
-    outbox: VecDeque<Box<Output>>,
+    outbox: VecDeque<Box<StepOutput>>,
     last_output: u64,
     /// Whether what is in memory is known to follow all that was ever stored of the issue.
     identity_known: bool,
@@ -216,29 +216,29 @@ impl StreamHandler<Envelope> for IssueActor {
         let Envelope { message, pending, span } = envelope;
         let _within = span.entered();
         match message {
-            Message::Event { event, reply, held } => {
+            ActorMessage::Event { event, reply, held } => {
                 self.event(*event, reply, ctx);
                 drop(held);
             }
             // What was due may have been done by a step that is not durable yet, so the store still
             // says so. It comes again; outputs that change nothing must not pile up behind a store
             // that is slow.
-            Message::Due if !self.outbox.is_empty() => {}
-            Message::Due => {
+            ActorMessage::Due if !self.outbox.is_empty() => {}
+            ActorMessage::Due => {
                 let in_flight = self.in_flight();
                 let busy = self.core.busy.is_busy(self.home);
                 self.event(IssueEvent::Due { in_flight, busy }, None, ctx);
             }
             // Being there is all that was asked.
-            Message::Wake => {}
-            Message::Flush(reply) => match &self.issue {
+            ActorMessage::Wake => {}
+            ActorMessage::Flush(reply) => match &self.issue {
                 None => answer(Some(reply), Err(Unanswered::Again)),
                 Some(issue) => {
-                    let output = Output::of_nothing(issue, Some(reply));
+                    let output = StepOutput::of_nothing(issue, Some(reply));
                     self.push(output);
                 }
             },
-            Message::Passivate => {
+            ActorMessage::Passivate => {
                 drop(pending);
                 let is_idle = self.outbox.is_empty() && self.fast_create.is_none();
                 if is_idle && self.ticket.passivate() {
@@ -287,9 +287,9 @@ impl IssueActor {
         if issue.merged_into.is_some() && is_for_the_issue(&event) {
             // Whoever asked found this home before its names went to the other one. Told once that
             // is durable, so that the other one is found next.
-            let nothing = Output::of_nothing(issue, reply);
+            let nothing = StepOutput::of_nothing(issue, reply);
             let answered = Answered { moved: true, ..nothing.answered };
-            self.push(Output { durable_aliases: claims, answered, ..nothing });
+            self.push(StepOutput { durable_aliases: claims, answered, ..nothing });
             return;
         }
         // Answers and due times are few and must not be lost; callers can come again.
@@ -303,7 +303,7 @@ impl IssueActor {
             if on(Bug::DuplicateBySeen) {
                 return answer(reply, Ok(output.answered));
             }
-            self.push(Output { reply, ..output });
+            self.push(StepOutput { reply, ..output });
             return;
         }
         let context = StepContext {
@@ -387,7 +387,7 @@ impl IssueActor {
         if let Some(call) = call.take_if(|_| on(Bug::CallBeforeCommit)) {
             self.core.executor.submit(&self.core, self.home, call);
         }
-        let number = self.push(Output {
+        let number = self.push(StepOutput {
             number: 0,
             durable: !stores,
             delivery: delivery.as_ref().map(|row| row.id.clone()),
@@ -428,9 +428,9 @@ impl IssueActor {
     }
 
     /// Puts an output at the end, under the next number, which is returned.
-    fn push(&mut self, output: Output) -> u64 {
+    fn push(&mut self, output: StepOutput) -> u64 {
         self.last_output += 1;
-        self.outbox.push_back(Box::new(Output { number: self.last_output, ..output }));
+        self.outbox.push_back(Box::new(StepOutput { number: self.last_output, ..output }));
         self.flush();
         self.last_output
     }
@@ -539,7 +539,7 @@ impl IssueActor {
 
     /// The answer to a delivery that this actor has had already: it leaves once the first one's
     /// commit is durable.
-    fn repeated(&self, id: &DeliveryId) -> Option<Output> {
+    fn repeated(&self, id: &DeliveryId) -> Option<StepOutput> {
         let issue = self.issue.as_ref()?;
         let waiting = self.outbox.iter().find(|output| output.delivery.as_ref() == Some(id));
         let (reply, duplicate) = match waiting {
@@ -549,9 +549,9 @@ impl IssueActor {
                 (Reply::Delivered(result.clone()), true)
             }
         };
-        let nothing = Output::of_nothing(issue, None);
+        let nothing = StepOutput::of_nothing(issue, None);
         let answered = Answered { reply, duplicate, ..nothing.answered };
-        Some(Output { answered, ..nothing })
+        Some(StepOutput { answered, ..nothing })
     }
 }
 
@@ -584,7 +584,7 @@ impl Drop for IssueActor {
                 }
             }
             core.clock.sleep_until(core.now().after(pause)).await;
-            core.registry.send(&core, home, || Message::Wake).await;
+            core.registry.send(&core, home, || ActorMessage::Wake).await;
         }));
     }
 }

@@ -27,10 +27,10 @@ use crate::sabotage::{Bug, on};
 use crate::store::PendingStartRow;
 use crate::types::{AccountName, Hold, HoldScope, HomeId, IssueId, Repository};
 
-use super::actor::Message;
+use super::actor::ActorMessage;
 use super::core::Core;
 
-use held::Held;
+use held::HoldIndex;
 
 /// How many wishes are looked at in one round.
 const ROUND_LEN_MAX: usize = 1_000;
@@ -64,7 +64,7 @@ pub(super) struct Admission {
 
 #[derive(Default)]
 struct Inner {
-    held: Held,
+    held: HoldIndex,
     places: Places,
     /// The home whose step under way was given a place that it did not have before.
     reserved: Option<HomeId>,
@@ -306,7 +306,7 @@ pub(super) async fn grant(core: Arc<Core>) {
             Ok(pending_starts) if pending_starts.is_empty() => {}
             Ok(pending_starts) => {
                 for home in core.admission.grantable(pending_starts) {
-                    let message = || Message::Event {
+                    let message = || ActorMessage::Event {
                         event: Box::new(IssueEvent::Granted),
                         reply: None,
                         held: None,

@@ -33,11 +33,11 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_secs(20);
 
 /// One provider's breaker.
 pub(super) struct Breaker {
-    state: watch::Sender<State>,
+    state: watch::Sender<Circuit>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum Circuit {
     /// Calls go through.
     Closed,
     /// The outcome of a call is unknown; health is being asked.
@@ -105,7 +105,7 @@ fn unreachable(provider: &ProviderName, reason: &str, next_try: Duration) -> Str
     format!("{provider} is unreachable ({reason}), next try in {secs} s")
 }
 
-impl State {
+impl Circuit {
     /// A call's outcome is unknown. Whether health is to be asked by whoever told so.
     fn suspect(&mut self) -> bool {
         let was_closed = *self == Self::Closed;
@@ -149,7 +149,7 @@ impl State {
 
 impl Default for Breaker {
     fn default() -> Self {
-        Self { state: watch::Sender::new(State::Closed) }
+        Self { state: watch::Sender::new(Circuit::Closed) }
     }
 }
 
@@ -158,17 +158,17 @@ impl Breaker {
     pub async fn admit(&self, clock: &dyn Clock, provider: &ProviderName) -> Result<(), NotAsked> {
         let mut state = self.state.subscribe();
         let decided = state.wait_for(|state| match state {
-            State::Closed | State::Open(_) => true,
-            State::Suspected | State::Probing(_) => false,
+            Circuit::Closed | Circuit::Open(_) => true,
+            Circuit::Suspected | Circuit::Probing(_) => false,
         });
         let decided = decided.await.expect("the sender lives as long as the breaker");
         match &*decided {
-            State::Open(outage) => {
+            Circuit::Open(outage) => {
                 let next_try = outage.next_try.since(clock.now());
                 let message = unreachable(provider, &outage.reason, next_try);
                 Err(NotAsked::Unreachable { message, next_try })
             }
-            State::Closed | State::Suspected | State::Probing(_) => Ok(()),
+            Circuit::Closed | Circuit::Suspected | Circuit::Probing(_) => Ok(()),
         }
     }
 
@@ -181,14 +181,14 @@ impl Breaker {
             reason: Some(outage.reason.clone()),
         };
         match &*self.state.borrow() {
-            State::Closed | State::Suspected => BreakerView {
+            Circuit::Closed | Circuit::Suspected => BreakerView {
                 state: BreakerState::Closed,
                 since: None,
                 next_try_at: None,
                 reason: None,
             },
-            State::Open(outage) => of(BreakerState::Open, outage),
-            State::Probing(outage) => of(BreakerState::HalfOpen, outage),
+            Circuit::Open(outage) => of(BreakerState::Open, outage),
+            Circuit::Probing(outage) => of(BreakerState::HalfOpen, outage),
         }
     }
 
@@ -233,7 +233,7 @@ impl Breaker {
             }
             was_open = true;
             core.clock.sleep_until(next).await;
-            self.state.send_modify(State::probe);
+            self.state.send_modify(Circuit::probe);
         }
     }
 }
@@ -259,11 +259,11 @@ mod tests {
 
     #[test]
     fn health_decides_and_pauses_grow_up_to_their_bound() {
-        let mut state = State::Closed;
+        let mut state = Circuit::Closed;
         assert!(state.suspect());
         assert!(!state.suspect(), "it is being asked already");
         assert_eq!(state.heard(None, at(0), 0), None, "an answer was lost, no more");
-        assert_eq!(state, State::Closed);
+        assert_eq!(state, Circuit::Closed);
 
         assert!(state.suspect());
         let mut now = at(100);
@@ -273,16 +273,16 @@ mod tests {
             assert!(!state.suspect(), "whoever asks already goes on");
             now = next.expect("just seen");
             state.probe();
-            assert!(matches!(&state, State::Probing(outage) if outage.since == at(100)));
+            assert!(matches!(&state, Circuit::Probing(outage) if outage.since == at(100)));
         }
         assert_eq!(state.heard(None, now, 0), None);
-        assert_eq!(state, State::Closed);
+        assert_eq!(state, Circuit::Closed);
         state.probe();
-        assert_eq!(state, State::Closed);
+        assert_eq!(state, Circuit::Closed);
         assert!(state.suspect());
         assert_eq!(state.heard(Some("down".into()), at(0), 1000), Some(at(0).after(ms(1_100))));
         // It never grows out of its bounds.
-        state = State::Open(Outage {
+        state = Circuit::Open(Outage {
             since: at(0),
             reason: "down".into(),
             probes: u32::MAX,
@@ -299,7 +299,7 @@ mod tests {
     async fn a_call_waits_for_the_verdict_and_goes_by_it() {
         let provider = ProviderName::trusted("docker");
         for trouble in [None, Some("down".to_owned())] {
-            for begin in [State::suspect as fn(&mut State) -> bool, |state| {
+            for begin in [Circuit::suspect as fn(&mut Circuit) -> bool, |state| {
                 state.heard(Some("down".into()), at(0), 0);
                 state.probe();
                 true

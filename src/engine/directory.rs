@@ -47,7 +47,7 @@ use super::core::Core;
 /// Aliases that are not durable yet. Its size is bounded by what is in flight.
 #[derive(Default)]
 pub(super) struct Directory {
-    fresh: DashMap<(AccountName, Alias), Fresh>,
+    fresh: DashMap<(AccountName, Alias), FreshAlias>,
     /// How many names were taken out so far; counted before each is.
     confirmed: AtomicU64,
     /// Until when a name that was taken out may still be claimed by somebody, in milliseconds
@@ -57,7 +57,7 @@ pub(super) struct Directory {
 
 /// A name on its way to being durable.
 #[derive(Clone, Copy)]
-struct Fresh {
+struct FreshAlias {
     home: HomeId,
     /// Of a repository and number: GitHub's numeric id of the repository, where known.
     repository_id: Option<u64>,
@@ -65,7 +65,7 @@ struct Fresh {
     held: bool,
 }
 
-impl Fresh {
+impl FreshAlias {
     const fn new(home: HomeId, repository_id: Option<u64>) -> Self {
         Self { home, repository_id, held: false }
     }
@@ -77,7 +77,7 @@ impl Fresh {
 const UNSURE: Duration = Duration::from_secs(60);
 
 /// Where an event belongs.
-pub(super) struct Place {
+pub(super) struct Route {
     pub home: HomeId,
     pub activation: Activation,
     /// Aliases that are not known to be durable: the event's commit makes them so, or is refused.
@@ -99,13 +99,13 @@ pub(super) enum Number {
 
 /// Where an alias stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum AliasState {
     Durable(HomeId),
     Fresh(HomeId),
     No,
 }
 
-impl Known {
+impl AliasState {
     const fn home(self) -> Option<HomeId> {
         match self {
             Self::Durable(home) | Self::Fresh(home) => Some(home),
@@ -116,8 +116,8 @@ impl Known {
 
 /// Where the names of an issue stand.
 pub(super) struct Names {
-    by_id: Known,
-    by_number: Known,
+    by_id: AliasState,
+    by_number: AliasState,
     /// The numeric id of the repository that `by_number` was found for, where known.
     repository_id: Option<u64>,
     /// The repository and number as an alias, which the store and this compare by.
@@ -142,9 +142,10 @@ impl Directory {
             key.numbered.as_ref().map(|(repository, number)| numbered(repository, *number));
         let by_id = key.id.as_ref().map(|id| self.fresh(account, Alias::Issue(id.clone())));
         let fresh = numbered.as_ref().map(|alias| self.fresh_entry(account, alias.clone()));
-        let by_number = fresh.map(|fresh| fresh.map_or(Known::No, |it| Known::Fresh(it.home)));
+        let by_number =
+            fresh.map(|fresh| fresh.map_or(AliasState::No, |it| AliasState::Fresh(it.home)));
         // Here before there: what is durable meanwhile is found there.
-        let unknown = |fresh: Option<Known>| fresh == Some(Known::No);
+        let unknown = |fresh: Option<AliasState>| fresh == Some(AliasState::No);
         let ask = LookAsk {
             delivery,
             issue: key.id.as_ref().filter(|_| unknown(by_id)),
@@ -157,9 +158,9 @@ impl Directory {
         } else {
             core.store.look(account, ask).await.map_err(store_failed)?
         };
-        let known = |fresh: Option<Known>, durable: Option<HomeId>| match durable {
-            Some(home) => Known::Durable(home),
-            None => fresh.unwrap_or(Known::No),
+        let known = |fresh: Option<AliasState>, durable: Option<HomeId>| match durable {
+            Some(home) => AliasState::Durable(home),
+            None => fresh.unwrap_or(AliasState::No),
         };
         let names = Names {
             by_id: known(by_id, found.by_issue),
@@ -183,7 +184,7 @@ impl Directory {
         key: &IssueKey,
         repository_id: Option<u64>,
         names: Names,
-    ) -> Result<Place, EngineError> {
+    ) -> Result<Route, EngineError> {
         let foreign = names.foreign(repository_id);
         let Names { by_id, by_number, repository_id: known_id, numbered, seen } = names;
         // What is found by the name of a foreign repository is another issue.
@@ -191,8 +192,8 @@ impl Directory {
             (true, Some(other)) => (None, Number::Foreign(other)),
             (true | false, _) => (Some(by_number), Number::Own),
         };
-        let known = by_id.home().or(by_number.and_then(Known::home));
-        let own = |fresh: &Fresh| !differ(fresh.repository_id, repository_id);
+        let known = by_id.home().or(by_number.and_then(AliasState::home));
+        let own = |fresh: &FreshAlias| !differ(fresh.repository_id, repository_id);
         let (mut brand_new, mut identity_known) = (false, true);
         let (home, seed) = match (known, &key.id, &key.numbered) {
             (Some(home), ..) => (home, None),
@@ -203,7 +204,7 @@ impl Directory {
                         brand_new |= home.is_none();
                         identity_known &= self.is_as_seen(seen, core.now());
                         let home = home.unwrap_or_else(|| core.store.next_home());
-                        Fresh::new(home, repository_id)
+                        FreshAlias::new(home, repository_id)
                     })
                 };
                 // The place first: two who know the issue by different ids meet there.
@@ -216,7 +217,8 @@ impl Directory {
                     && by_place.is_some_and(|place| place != home)
                 {
                     // The number that was given for the place is nobody's.
-                    self.fresh.insert((account.clone(), alias), Fresh::new(home, repository_id));
+                    self.fresh
+                        .insert((account.clone(), alias), FreshAlias::new(home, repository_id));
                     brand_new = false;
                 }
                 (home, Some((account.clone(), id.clone())))
@@ -228,24 +230,26 @@ impl Directory {
         };
         let mut claims = Vec::new();
         let claims_all = !on(Bug::NamesClaimedByFirst);
-        if let (Some(id), Known::No | Known::Fresh(_)) = (&key.id, by_id)
-            && (by_id == Known::No || claims_all)
+        if let (Some(id), AliasState::No | AliasState::Fresh(_)) = (&key.id, by_id)
+            && (by_id == AliasState::No || claims_all)
         {
             claims.push(Alias::Issue(id.clone()));
         }
         if let (Some(alias), Some(by_number)) = (numbered, by_number) {
             let owner = match by_number {
-                Known::Durable(home) | Known::Fresh(home) => Fresh::new(home, known_id),
-                Known::No => *(self.fresh)
+                AliasState::Durable(home) | AliasState::Fresh(home) => {
+                    FreshAlias::new(home, known_id)
+                }
+                AliasState::No => *(self.fresh)
                     .entry((account.clone(), alias.clone()))
-                    .or_insert(Fresh::new(home, repository_id)),
+                    .or_insert(FreshAlias::new(home, repository_id)),
             };
             // A durable name is claimed again where that tells which repository it is of.
             let tells = known_id.is_none() && repository_id.is_some();
             number = match owner {
                 owner if owner.home == home => {
-                    let claims_it = claims_all || by_number == Known::No;
-                    if claims_it && (tells || !matches!(by_number, Known::Durable(_))) {
+                    let claims_it = claims_all || by_number == AliasState::No;
+                    if claims_it && (tells || !matches!(by_number, AliasState::Durable(_))) {
                         claims.push(alias);
                     }
                     Number::Own
@@ -256,14 +260,15 @@ impl Directory {
         }
         // A home that is only known here has nothing in the store: its actor begins from the id.
         let seed = seed.or_else(|| match (by_id, by_number, &key.id) {
-            (Known::Fresh(_), _, Some(id)) | (Known::No, Some(Known::Fresh(_)), Some(id)) => {
+            (AliasState::Fresh(_), _, Some(id))
+            | (AliasState::No, Some(AliasState::Fresh(_)), Some(id)) => {
                 Some((account.clone(), id.clone()))
             }
-            (Known::Fresh(_) | Known::Durable(_) | Known::No, _, _) => None,
+            (AliasState::Fresh(_) | AliasState::Durable(_) | AliasState::No, _, _) => None,
         });
         let activation =
             Activation { seed, brand_new, identity_known: brand_new && identity_known };
-        Ok(Place { home, activation, claims, number })
+        Ok(Route { home, activation, claims, number })
     }
 
     /// Claims names that stand like this for a home which they do not contradict. Returns what is
@@ -289,16 +294,16 @@ impl Directory {
         let mut claims = Vec::new();
         for (alias, known, again) in of_id.into_iter().chain(of_number) {
             let owner = match known {
-                Known::Durable(owner) | Known::Fresh(owner) => owner,
-                Known::No => {
+                AliasState::Durable(owner) | AliasState::Fresh(owner) => owner,
+                AliasState::No => {
                     let fresh = self.fresh.entry((account.clone(), alias.clone()));
-                    fresh.or_insert(Fresh::new(home, repository_id)).home
+                    fresh.or_insert(FreshAlias::new(home, repository_id)).home
                 }
             };
             if owner != home {
                 return None;
             }
-            if again || !matches!(known, Known::Durable(_)) {
+            if again || !matches!(known, AliasState::Durable(_)) {
                 claims.push(alias);
             }
         }
@@ -332,7 +337,7 @@ impl Directory {
     pub fn hold(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) {
         for alias in aliases {
             let entry = self.fresh.entry((account.clone(), as_kept(alias)));
-            entry.or_insert(Fresh::new(home, None)).held = true;
+            entry.or_insert(FreshAlias::new(home, None)).held = true;
         }
     }
 
@@ -367,7 +372,7 @@ impl Directory {
         account: &AccountName,
         home: HomeId,
         aliases: &[Alias],
-        may_leave: impl Fn(&Fresh) -> bool,
+        may_leave: impl Fn(&FreshAlias) -> bool,
     ) {
         for alias in aliases {
             self.confirmed.fetch_add(1, Ordering::SeqCst);
@@ -376,12 +381,12 @@ impl Directory {
         }
     }
 
-    fn fresh(&self, account: &AccountName, alias: Alias) -> Known {
+    fn fresh(&self, account: &AccountName, alias: Alias) -> AliasState {
         let fresh = self.fresh_entry(account, alias);
-        fresh.map_or(Known::No, |fresh| Known::Fresh(fresh.home))
+        fresh.map_or(AliasState::No, |fresh| AliasState::Fresh(fresh.home))
     }
 
-    fn fresh_entry(&self, account: &AccountName, alias: Alias) -> Option<Fresh> {
+    fn fresh_entry(&self, account: &AccountName, alias: Alias) -> Option<FreshAlias> {
         self.fresh.get(&(account.clone(), alias)).map(|fresh| *fresh)
     }
 }
@@ -406,8 +411,8 @@ impl Names {
     /// Whether one of these names is durable; that of another repository does not count.
     pub fn any_durable(&self, repository_id: Option<u64>) -> bool {
         let is_own = !self.foreign(repository_id);
-        matches!(self.by_id, Known::Durable(_))
-            || (is_own && matches!(self.by_number, Known::Durable(_)))
+        matches!(self.by_id, AliasState::Durable(_))
+            || (is_own && matches!(self.by_number, AliasState::Durable(_)))
     }
 }
 

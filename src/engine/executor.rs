@@ -24,19 +24,19 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-use crate::issue::event::{Answer, CallError, Done, NotAsked};
+use crate::issue::event::{CallAnswer, CallError, Done, NotAsked};
 use crate::issue::{Cleanup, CleanupAction, IssueEvent, ProviderCall, Verb};
 use crate::sandbox::{ProviderError, SandboxProvider, Target, TargetCall};
 use crate::types::{Attempt, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
 
-use super::actor::Message;
+use super::actor::ActorMessage;
 use super::breaker::{Breaker, BreakerView};
 use super::core::Core;
 use super::identity::NotConfirmed;
 
 use fast_create::{CommitEnd, PendingRecord};
 pub(super) use slots::CallId;
-use slots::{Asked, Slots};
+use slots::{QueuedCall, Slots};
 
 /// Creates under way at once for one provider, where nothing else is configured. More wait for
 /// their turn, at most half of the time that they have; then they queue up again, and no try is
@@ -184,7 +184,7 @@ impl Executor {
     /// Makes a call, as soon as the home's slot is free. Its answer comes to the home's actor as
     /// an event.
     pub fn submit(&self, core: &Arc<Core>, home: HomeId, call: ProviderCall) {
-        self.hand_in(core, home, Asked { call, record: None, span: Span::current() });
+        self.hand_in(core, home, QueuedCall { call, record: None, span: Span::current() });
     }
 
     /// The same for a create whose record is still being written: see [`fast_create`].
@@ -195,10 +195,10 @@ impl Executor {
         call: ProviderCall,
         record: PendingRecord,
     ) {
-        self.hand_in(core, home, Asked { call, record: Some(record), span: Span::current() });
+        self.hand_in(core, home, QueuedCall { call, record: Some(record), span: Span::current() });
     }
 
-    fn hand_in(&self, core: &Arc<Core>, home: HomeId, asked: Asked) {
+    fn hand_in(&self, core: &Arc<Core>, home: HomeId, asked: QueuedCall) {
         if core.is_stopping() {
             // It is recorded as asked: the next start looks.
             return;
@@ -372,9 +372,9 @@ async fn guarded<T>(
 }
 
 /// Makes a call, answers, and goes on with the one that waited behind it, until none does.
-async fn make_calls(core: Arc<Core>, home: HomeId, first: Asked) {
+async fn make_calls(core: Arc<Core>, home: HomeId, first: QueuedCall) {
     let mut next = Some(first);
-    while let Some(Asked { call, record, span }) = next.take() {
+    while let Some(QueuedCall { call, record, span }) = next.take() {
         if core.is_stopping() {
             // Recorded as asked, like one that is handed in while the server is shutting down.
             return;
@@ -390,10 +390,10 @@ async fn make_calls(core: Arc<Core>, home: HomeId, first: Asked) {
         let result = work.instrument(span.clone()).await;
         next = core.executor.slots.ended(home, result.is_some().then(|| id.clone()));
         let Some(result) = result else { continue };
-        let answer = Answer { sandbox: id.sandbox.clone(), attempt: id.attempt, result };
+        let answer = CallAnswer { sandbox: id.sandbox.clone(), attempt: id.attempt, result };
         let held = Arc::new(HeldAnswer { core: Arc::clone(&core), home, id });
         core.registry
-            .send(&core, home, || Message::Event {
+            .send(&core, home, || ActorMessage::Event {
                 event: Box::new(IssueEvent::Answered(answer.clone())),
                 reply: None,
                 held: Some(Arc::clone(&held)),

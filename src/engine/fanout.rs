@@ -30,7 +30,7 @@ use crate::types::{DeliveryId, HomeId, Timestamp};
 use super::actor::Activation;
 use super::api::{Delivered, DeliveredStatus, EngineError};
 use super::directory::store_failed;
-use super::handle::{Attempts, Engine, duplicate};
+use super::handle::{Engine, RetryLimit, duplicate};
 use super::holds::not_stored;
 
 /// How many issues are told at once, and after how many the progress is stored.
@@ -149,7 +149,7 @@ enum Halt {
 /// Goes through what is pending. Returns when the next try is due; `None` where nothing waits.
 async fn round(
     engine: &Engine,
-    under_way: &mut HashMap<DeliveryId, Progress>,
+    under_way: &mut HashMap<DeliveryId, FanOutProgress>,
 ) -> Result<Option<Timestamp>, Halt> {
     let core = &engine.core;
     let rows = core.store.pending(ROUND).await?;
@@ -159,7 +159,7 @@ async fn round(
     let mut next: Option<Timestamp> = None;
     for row in rows {
         let id = row.fan_out.delivery.clone();
-        let progress = under_way.entry(id.clone()).or_insert_with(|| Progress::of(&row));
+        let progress = under_way.entry(id.clone()).or_insert_with(|| FanOutProgress::of(&row));
         if progress.not_before.is_none_or(|at| at <= core.now()) {
             if core.is_stopping() {
                 return Ok(None);
@@ -179,7 +179,7 @@ async fn round(
 }
 
 /// How far a delivery is.
-struct Progress {
+struct FanOutProgress {
     /// The last home that was told, or could not be.
     after: Option<HomeId>,
     /// Whether there are homes behind it.
@@ -195,7 +195,7 @@ struct Progress {
     not_before: Option<Timestamp>,
 }
 
-impl Progress {
+impl FanOutProgress {
     const fn of(row: &PendingRow) -> Self {
         Self {
             after: row.done_to,
@@ -295,7 +295,7 @@ impl Progress {
 
 /// Tells one issue; whether that changed something.
 async fn tell(engine: &Engine, fan_out: &FanOut, home: HomeId) -> Result<bool, EngineError> {
-    let mut attempts = Attempts::begin(&engine.core)?;
+    let mut attempts = RetryLimit::begin(&engine.core)?;
     loop {
         let (news, delivery) = (fan_out.news.clone(), fan_out.delivery.clone());
         let event = IssueEvent::ScopeEvent { news, delivery };

@@ -18,13 +18,13 @@ use crate::types::{
     TemplateName,
 };
 
-use super::actor::{Activation, Answered, Message, Unanswered};
+use super::actor::{Activation, ActorMessage, Answered, Unanswered};
 use super::api::{
     Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, Figures, IssueKey,
     SandboxRef, WaitFor, Waited, Work,
 };
 use super::core::Core;
-use super::directory::{Number, Place, store_failed};
+use super::directory::{Number, Route, store_failed};
 use super::registry::SendError;
 use super::wait;
 
@@ -58,14 +58,14 @@ impl Engine {
                     .ok_or_else(|| EngineError::TemplateUnknown(name.clone()))?,
             ),
         };
-        let mut attempts = Attempts::begin(&self.core)?;
+        let mut attempts = RetryLimit::begin(&self.core)?;
         let answered = loop {
             let attempt = async {
                 let place = self.place(account, &ask.issue).await?;
                 match place.number {
                     Number::Own => {}
                     Number::Elsewhere | Number::Foreign(_) => {
-                        return Err(Failed::For(EngineError::IssueIdConflict));
+                        return Err(EventFailure::For(EngineError::IssueIdConflict));
                     }
                 }
                 let event = IssueEvent::Ensure(EnsureAsk {
@@ -105,7 +105,7 @@ impl Engine {
         cause: Cause,
     ) -> Result<Commanded, EngineError> {
         let mut meant = self.find(account, sandbox).await?;
-        let mut attempts = Attempts::begin(&self.core)?;
+        let mut attempts = RetryLimit::begin(&self.core)?;
         let answered = loop {
             let attempt = async {
                 let event = IssueEvent::Command(CommandAsk {
@@ -165,7 +165,7 @@ impl Engine {
         }
         let repository_id = Some(issue_delivery.news.repository_id);
         let mut looked = Some(names);
-        let mut attempts = Attempts::begin(&self.core)?;
+        let mut attempts = RetryLimit::begin(&self.core)?;
         let answered = loop {
             if issue_delivery.formerly.is_some() && !on(Bug::TransferRekeys) {
                 break self.merge(account, &issue_delivery).await?;
@@ -263,7 +263,7 @@ impl Engine {
         at_most: Duration,
     ) -> Result<Work, EngineError> {
         let meant = self.find(account, sandbox).await?;
-        let mut attempts = Attempts::begin(&self.core)?;
+        let mut attempts = RetryLimit::begin(&self.core)?;
         let answered = loop {
             let attempt = async {
                 let sandbox = meant.id.clone();
@@ -360,7 +360,7 @@ impl Engine {
         found.ok_or(EngineError::SandboxNotFound)
     }
 
-    async fn place(&self, account: &AccountName, key: &IssueKey) -> Result<Place, EngineError> {
+    async fn place(&self, account: &AccountName, key: &IssueKey) -> Result<Route, EngineError> {
         let directory = &self.core.directory;
         let (names, _) = directory.look(&self.core, account, key, None).await?;
         directory.place(&self.core, account, key, None, names)
@@ -374,7 +374,7 @@ impl Engine {
         seed: Option<(AccountName, IssueId)>,
         event: impl Fn() -> IssueEvent,
     ) -> Result<Answered, EngineError> {
-        let mut attempts = Attempts::begin(&self.core)?;
+        let mut attempts = RetryLimit::begin(&self.core)?;
         loop {
             let activation =
                 Activation { seed: seed.clone(), brand_new: false, identity_known: false };
@@ -390,10 +390,10 @@ impl Engine {
         home: HomeId,
         activation: Activation,
         event: IssueEvent,
-    ) -> Result<Answered, Failed> {
+    ) -> Result<Answered, EventFailure> {
         let answered = self.ask_home(home, activation, event).await?;
         // Its names are another home's by now: whoever looks again finds that one.
-        if answered.moved { Err(Failed::Again) } else { Ok(answered) }
+        if answered.moved { Err(EventFailure::Again) } else { Ok(answered) }
     }
 
     /// Tells one home something.
@@ -402,40 +402,48 @@ impl Engine {
         home: HomeId,
         activation: Activation,
         event: IssueEvent,
-    ) -> Result<Answered, Failed> {
+    ) -> Result<Answered, EventFailure> {
         let event = Box::new(event);
-        let message = |reply| Message::Event { event, reply: Some(reply), held: None };
+        let message = |reply| ActorMessage::Event { event, reply: Some(reply), held: None };
         self.send(home, activation, message).await
     }
 
     /// Waits until everything that one home was told before is durable, or was refused.
-    pub(super) async fn flush(&self, home: HomeId, activation: Activation) -> Result<(), Failed> {
-        self.send(home, activation, Message::Flush).await.map(|_answered| ())
+    pub(super) async fn flush(
+        &self,
+        home: HomeId,
+        activation: Activation,
+    ) -> Result<(), EventFailure> {
+        self.send(home, activation, ActorMessage::Flush).await.map(|_answered| ())
     }
 
     async fn send(
         &self,
         home: HomeId,
         activation: Activation,
-        message: impl FnOnce(oneshot::Sender<Result<Answered, Unanswered>>) -> Message,
-    ) -> Result<Answered, Failed> {
+        message: impl FnOnce(oneshot::Sender<Result<Answered, Unanswered>>) -> ActorMessage,
+    ) -> Result<Answered, EventFailure> {
         let (reply, answer) = oneshot::channel();
         let message = message(reply);
         let activation = match self.core.registry.try_send(&self.core, home, activation, message) {
             Ok(activation) => activation,
-            Err(SendError::Full) => return Err(Failed::For(EngineError::Overloaded)),
-            Err(SendError::Closed) => return Err(Failed::Again),
+            Err(SendError::Full) => return Err(EventFailure::For(EngineError::Overloaded)),
+            Err(SendError::Closed) => return Err(EventFailure::Again),
         };
         match answer.await {
             Ok(Ok(answered)) => Ok(answered),
-            Ok(Err(Unanswered::Overloaded)) => Err(Failed::For(EngineError::Overloaded)),
-            Ok(Err(Unanswered::Failed(why))) => Err(Failed::For(EngineError::StoreFailed(why))),
-            Ok(Err(Unanswered::RecordTooSlow)) => Err(Failed::For(EngineError::RecordTooSlow)),
+            Ok(Err(Unanswered::Overloaded)) => Err(EventFailure::For(EngineError::Overloaded)),
+            Ok(Err(Unanswered::Failed(why))) => {
+                Err(EventFailure::For(EngineError::StoreFailed(why)))
+            }
+            Ok(Err(Unanswered::RecordTooSlow)) => {
+                Err(EventFailure::For(EngineError::RecordTooSlow))
+            }
             // Told so, or ended without a word: a new actor may do better.
-            Ok(Err(Unanswered::Again)) => Err(Failed::Again),
+            Ok(Err(Unanswered::Again)) => Err(EventFailure::Again),
             Err(_) => {
                 self.core.registry.give_up(home, activation);
-                Err(Failed::Again)
+                Err(EventFailure::Again)
             }
         }
     }
@@ -469,11 +477,11 @@ impl Engine {
 }
 
 /// Something is tried once, and once more where the actor had to end under it.
-pub(super) struct Attempts {
+pub(super) struct RetryLimit {
     left: u32,
 }
 
-impl Attempts {
+impl RetryLimit {
     pub fn begin(core: &Core) -> Result<Self, EngineError> {
         if core.is_stopping() { Err(EngineError::ShuttingDown) } else { Ok(Self { left: 2 }) }
     }
@@ -481,27 +489,27 @@ impl Attempts {
     /// The answer, or `None` where it is to be tried again.
     pub fn judge(
         &mut self,
-        attempt: Result<Answered, Failed>,
+        attempt: Result<Answered, EventFailure>,
     ) -> Result<Option<Answered>, EngineError> {
         self.left -= 1;
         match attempt {
             Ok(answered) => Ok(Some(answered)),
-            Err(Failed::For(error)) => Err(error),
-            Err(Failed::Again) if self.left > 0 => Ok(None),
-            Err(Failed::Again) => Err(EngineError::StoreFailed(ENDED_TWICE.into())),
+            Err(EventFailure::For(error)) => Err(error),
+            Err(EventFailure::Again) if self.left > 0 => Ok(None),
+            Err(EventFailure::Again) => Err(EngineError::StoreFailed(ENDED_TWICE.into())),
         }
     }
 }
 
 /// How one attempt failed.
-pub(super) enum Failed {
+pub(super) enum EventFailure {
     /// A new actor may do better.
     Again,
     /// For this reason.
     For(EngineError),
 }
 
-impl From<EngineError> for Failed {
+impl From<EngineError> for EventFailure {
     fn from(error: EngineError) -> Self {
         Self::For(error)
     }

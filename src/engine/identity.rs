@@ -36,18 +36,18 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Who each provider is known to be.
 #[derive(Default)]
 pub(super) struct Identities {
-    known: Mutex<BTreeMap<ProviderName, Known>>,
+    known: Mutex<BTreeMap<ProviderName, KnownIdentity>>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownIdentity {
     /// What is kept in the store.
     kept: Option<String>,
-    standing: Standing,
+    standing: IdentityState,
 }
 
 #[derive(Clone, Default)]
-enum Standing {
+enum IdentityState {
     /// It was not asked since the start, and is to be before anything else is asked of it.
     #[default]
     Unasked,
@@ -110,7 +110,8 @@ impl ChangedIdentity {
 impl Identities {
     /// With what the store has kept.
     pub fn new(kept: Vec<(ProviderName, String)>) -> Self {
-        let known = |(name, kept)| (name, Known { kept: Some(kept), ..Known::default() });
+        let known =
+            |(name, kept)| (name, KnownIdentity { kept: Some(kept), ..KnownIdentity::default() });
         Self { known: Mutex::new(kept.into_iter().map(known).collect()) }
     }
 
@@ -118,9 +119,9 @@ impl Identities {
     pub async fn confirm(&self, core: &Core, name: &ProviderName) -> Result<(), NotConfirmed> {
         let standing = self.locked().entry(name.clone()).or_default().standing.clone();
         match standing {
-            Standing::Confirmed => Ok(()),
-            Standing::Changed(changed) => Err(NotConfirmed::Changed(changed)),
-            Standing::Unasked => self.ask(core, name).await,
+            IdentityState::Confirmed => Ok(()),
+            IdentityState::Changed(changed) => Err(NotConfirmed::Changed(changed)),
+            IdentityState::Unasked => self.ask(core, name).await,
         }
     }
 
@@ -147,7 +148,7 @@ impl Identities {
         match (&health.identity, &health.trouble) {
             (None, Some(trouble)) => self.silent(name, trouble.clone()),
             (None, None) => {
-                self.locked().entry(name.clone()).or_default().standing = Standing::Confirmed;
+                self.locked().entry(name.clone()).or_default().standing = IdentityState::Confirmed;
                 Ok(())
             }
             (Some(seen), _) => self.take(core, name, seen.clone()).await,
@@ -171,15 +172,15 @@ impl Identities {
             let known = known.entry(name.clone()).or_default();
             if let Some(kept) = known.kept.clone() {
                 if kept == seen || on(Bug::IdentityIgnored) {
-                    known.standing = Standing::Confirmed;
+                    known.standing = IdentityState::Confirmed;
                     return Ok(());
                 }
                 let since = match &known.standing {
-                    Standing::Changed(changed) => changed.since,
-                    Standing::Unasked | Standing::Confirmed => core.now(),
+                    IdentityState::Changed(changed) => changed.since,
+                    IdentityState::Unasked | IdentityState::Confirmed => core.now(),
                 };
                 let changed = ChangedIdentity { kept, seen, since };
-                known.standing = Standing::Changed(changed.clone());
+                known.standing = IdentityState::Changed(changed.clone());
                 return Err(NotConfirmed::Changed(changed));
             }
         }
@@ -195,12 +196,12 @@ impl Identities {
     ) -> Result<(), NotConfirmed> {
         let stored = core.store.put_identity(name, &seen).await;
         stored.map_err(|error| NotConfirmed::StoreFailed(error.to_string()))?;
-        let known = Known { kept: Some(seen), standing: Standing::Confirmed };
+        let known = KnownIdentity { kept: Some(seen), standing: IdentityState::Confirmed };
         self.locked().insert(name.clone(), known);
         Ok(())
     }
 
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<ProviderName, Known>> {
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<ProviderName, KnownIdentity>> {
         // Whole between statements, also where a thread panicked under it.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -31,13 +31,13 @@ use crate::types::{AccountName, Alias, Cause, HomeId};
 use super::actor::{Activation, Answered};
 use super::api::{EngineError, IssueKey};
 use super::directory::{Number, store_failed};
-use super::handle::{Engine, Failed};
+use super::handle::{Engine, EventFailure};
 
 /// How often names are looked for again, where others claim them meanwhile.
 const TRIES: u32 = 8;
 
 /// An issue under the names that it has or had in one place.
-struct Side {
+struct MergeSide {
     key: IssueKey,
     repository_id: u64,
 }
@@ -95,8 +95,8 @@ impl Engine {
             let event = IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere };
             match self.ask(home, activation, event).await {
                 Ok(answered) => return Ok(answered),
-                Err(Failed::Again) => {}
-                Err(Failed::For(error)) => return Err(error),
+                Err(EventFailure::Again) => {}
+                Err(EventFailure::For(error)) => return Err(error),
             }
         }
         Err(EngineError::StoreFailed("the issue's names changed again and again".into()))
@@ -124,12 +124,12 @@ impl Engine {
         &self,
         account: &AccountName,
         issue_delivery: &IssueDelivery,
-        sides: &[Side],
+        sides: &[MergeSide],
         homes: BTreeSet<HomeId>,
         by_id: Option<HomeId>,
     ) -> Result<bool, EngineError> {
         let directory = &self.core.directory;
-        let aliases: Vec<Alias> = sides.iter().flat_map(Side::aliases).collect();
+        let aliases: Vec<Alias> = sides.iter().flat_map(MergeSide::aliases).collect();
         let mut known = Vec::new();
         for home in homes {
             match self.durable(account, issue_delivery, home).await? {
@@ -169,8 +169,8 @@ impl Engine {
                     }
                 }
                 // Looked at again by the caller.
-                Err(Failed::Again) => return Ok(asked_for),
-                Err(Failed::For(error)) => return Err(error),
+                Err(EventFailure::Again) => return Ok(asked_for),
+                Err(EventFailure::For(error)) => return Err(error),
             }
         }
         Ok(asked_for)
@@ -194,8 +194,8 @@ impl Engine {
         let event = IssueEvent::Learned { facts, asked_for, cause };
         match self.ask(stays, Activation::default(), event).await {
             Ok(_answered) => Ok(true),
-            Err(Failed::Again) => Ok(false),
-            Err(Failed::For(error)) => Err(error),
+            Err(EventFailure::Again) => Ok(false),
+            Err(EventFailure::For(error)) => Err(error),
         }
     }
 
@@ -210,14 +210,14 @@ impl Engine {
         let seed = Some((account.clone(), issue_delivery.news.issue_id.clone()));
         match self.flush(home, Activation { seed, ..Activation::default() }).await {
             // Where the actor had to end, what it left is as durable as it gets.
-            Ok(()) | Err(Failed::Again) => {}
-            Err(Failed::For(error)) => return Err(error),
+            Ok(()) | Err(EventFailure::Again) => {}
+            Err(EventFailure::For(error)) => return Err(error),
         }
         self.core.store.load(home).await.map_err(store_failed)
     }
 }
 
-impl Side {
+impl MergeSide {
     fn aliases(&self) -> Vec<Alias> {
         let id = self.key.id.clone().map(Alias::Issue);
         let numbered = self.key.numbered.clone();
@@ -227,16 +227,16 @@ impl Side {
 }
 
 /// Where the issue is, and where it was.
-fn sides(issue_delivery: &IssueDelivery) -> Vec<Side> {
+fn sides(issue_delivery: &IssueDelivery) -> Vec<MergeSide> {
     let news = &issue_delivery.news;
-    let now = Side {
+    let now = MergeSide {
         key: IssueKey {
             id: Some(news.issue_id.clone()),
             numbered: Some((news.repository.clone(), news.number)),
         },
         repository_id: news.repository_id,
     };
-    let before = issue_delivery.formerly.as_ref().map(|name| Side {
+    let before = issue_delivery.formerly.as_ref().map(|name| MergeSide {
         key: IssueKey {
             id: Some(name.issue_id.clone()),
             numbered: Some((name.repository.clone(), name.number)),

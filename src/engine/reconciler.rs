@@ -44,12 +44,12 @@ use drift::{Drift, DriftItem, DriftView};
 pub(super) struct Reconciler {
     /// The pause between two sweeps of a provider; `None` sweeps only when asked.
     period: Option<Duration>,
-    places: BTreeMap<ProviderName, Place>,
+    places: BTreeMap<ProviderName, ProviderSweep>,
     pub drift: Drift,
 }
 
 /// One provider's sweeps.
-struct Place {
+struct ProviderSweep {
     /// At most one at a time.
     turn: Semaphore,
     /// Somebody wants one before its time.
@@ -58,7 +58,7 @@ struct Place {
 
 impl Reconciler {
     pub fn new(period: Option<Duration>, providers: impl Iterator<Item = ProviderName>) -> Self {
-        let place = |name| (name, Place { turn: Semaphore::new(1), wake: Notify::new() });
+        let place = |name| (name, ProviderSweep { turn: Semaphore::new(1), wake: Notify::new() });
         Self { period, places: providers.map(place).collect(), drift: Drift::default() }
     }
 }

@@ -21,7 +21,7 @@ use tracing::Span;
 use crate::sabotage::{Bug, on};
 use crate::types::{HomeId, Timestamp};
 
-use super::actor::{self, Activation, Message};
+use super::actor::{self, Activation, ActorMessage};
 use super::core::Core;
 
 /// How many messages may wait for one actor.
@@ -30,11 +30,11 @@ pub(super) const QUEUE_LEN_MAX: usize = 1024;
 /// All activations.
 #[derive(Default)]
 pub(super) struct Registry {
-    map: DashMap<HomeId, Entry>,
+    map: DashMap<HomeId, Registration>,
     last_number: AtomicU64,
 }
 
-struct Entry {
+struct Registration {
     number: u64,
     queue: mpsc::Sender<Envelope>,
     pending: Arc<AtomicUsize>,
@@ -43,7 +43,7 @@ struct Entry {
 
 /// A message on its way, counted until the actor takes it.
 pub(super) struct Envelope {
-    pub message: Message,
+    pub message: ActorMessage,
     pub pending: Pending,
     /// Within what it was sent, for traces.
     pub span: Span,
@@ -88,7 +88,7 @@ pub(super) struct Ticket {
 impl Ticket {
     /// Gives the activation up where nobody is about to speak to it; false where somebody is.
     pub fn passivate(&self) -> bool {
-        let idle = |entry: &Entry| {
+        let idle = |entry: &Registration| {
             entry.number == self.number
                 && (entry.pending.load(Ordering::SeqCst) == 0 || on(Bug::PassivationDropsMessages))
         };
@@ -114,7 +114,7 @@ impl Registry {
         core: &Arc<Core>,
         home: HomeId,
         activation: Activation,
-        message: Message,
+        message: ActorMessage,
     ) -> Result<ActivationNumber, SendError> {
         let (queue, pending, number) = self.handle(core, home, activation);
         match queue.try_send(Envelope { message, pending, span: Span::current() }) {
@@ -128,7 +128,7 @@ impl Registry {
     }
 
     /// Sends what must not be lost: waits for room, and for a new actor where one has just ended.
-    pub async fn send(&self, core: &Arc<Core>, home: HomeId, message: impl Fn() -> Message) {
+    pub async fn send(&self, core: &Arc<Core>, home: HomeId, message: impl Fn() -> ActorMessage) {
         // An actor that ends takes its queue with it; that it does so again and again would take
         // a panic at each of its messages. The store's due time then brings the issue back.
         for _ in 0..8 {
@@ -154,7 +154,7 @@ impl Registry {
             let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
             let (queue, messages) = mpsc::channel(QUEUE_LEN_MAX);
             fresh = Some((number, messages));
-            Entry { number, queue, pending: Arc::default(), last_used: AtomicI64::new(now) }
+            Registration { number, queue, pending: Arc::default(), last_used: AtomicI64::new(now) }
         });
         entry.last_used.store(now, Ordering::Relaxed);
         let handle = (entry.queue.clone(), Pending::count(&entry.pending), entry.number);
@@ -202,7 +202,7 @@ impl Registry {
         for (_, queue, pending) in idle {
             // Full or closed: then it is not idle, or gone already.
             drop(queue.try_send(Envelope {
-                message: Message::Passivate,
+                message: ActorMessage::Passivate,
                 pending,
                 span: Span::none(),
             }));
@@ -220,7 +220,7 @@ mod tests {
         let home = HomeId(1);
         let entry = |number| {
             let (queue, _) = mpsc::channel(1);
-            Entry { number, queue, pending: Arc::default(), last_used: AtomicI64::new(0) }
+            Registration { number, queue, pending: Arc::default(), last_used: AtomicI64::new(0) }
         };
         registry.map.insert(home, entry(1));
         registry.remove(home, 1);

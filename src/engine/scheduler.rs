@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::types::Timestamp;
 
-use super::actor::{Activation, Message};
+use super::actor::{Activation, ActorMessage};
 use super::core::Core;
 
 /// How many due homes are nudged in one round; the rest follow in the next.
@@ -57,8 +57,12 @@ pub(super) async fn run(core: Arc<Core>) {
             Ok(homes) if homes.is_empty() => core.store.next_due().await,
             Ok(homes) => {
                 for home in homes {
-                    let sent =
-                        core.registry.try_send(&core, home, Activation::default(), Message::Due);
+                    let sent = core.registry.try_send(
+                        &core,
+                        home,
+                        Activation::default(),
+                        ActorMessage::Due,
+                    );
                     if let Err(why) = sent {
                         tracing::debug!(home = home.0, ?why, "due again in the next round");
                     }

@@ -5,7 +5,7 @@
 //! providers that lose answers and act late (`provider`, `objects`, `lists`), GitHub (`github`), callers
 //! (`clients`), people who lay hands on objects (`outsiders`), and somebody else at a provider's
 //! address (`impostors`). GitHub transfers issues (`transfers`), renames and archives repositories
-//! (`scope_event`). All of that is the `world`, which outlives every server; a `Life` is one server
+//! (`scope_event`). All of that is the `world`, which outlives every server; a `ServerLife` is one server
 //! process. What happens is chosen by the `driver`, how bad it is by the `weather`, both from the
 //! seed (`chance`), so that a seed is one history and can be repeated. In the end it becomes calm, and all must come to `rest`.
 //!

@@ -16,7 +16,7 @@ use crate::sandbox::SandboxProvider;
 use crate::store::Store;
 use crate::types::{Phase, ProviderName, Template, TemplateName};
 
-use super::actor::{Activation, Message};
+use super::actor::{Activation, ActorMessage};
 use super::admission::{self, Admission, Quotas};
 use super::api::{Change, EngineError, Publisher};
 use super::busy::Busy;
@@ -147,7 +147,10 @@ impl Engine {
                 if taken_up || is_due_otherwise {
                     let activation = Activation::default();
                     // A new actor's queue has room; closed means that the arbiter has ended.
-                    if core.registry.try_send(core, issue.home, activation, Message::Wake).is_err()
+                    if core
+                        .registry
+                        .try_send(core, issue.home, activation, ActorMessage::Wake)
+                        .is_err()
                     {
                         return Err(EngineError::ShuttingDown);
                     }

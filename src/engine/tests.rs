@@ -39,7 +39,7 @@ use provider::HeldProvider;
 use store::HeldStore;
 
 /// Everything an engine needs, in a test's hands.
-struct Bench {
+struct EngineBench {
     engine: Engine,
     arbiter: Arbiter,
     store: Arc<HeldStore>,
@@ -120,7 +120,7 @@ pub(in crate::engine) fn rules() -> Rules {
 
 /// What is not the same in every test's engine.
 #[derive(Default)]
-struct Setting {
+struct BenchSetup {
     /// Another provider, called `other`.
     other: Option<Arc<HeldProvider>>,
     /// How often providers are swept.
@@ -157,23 +157,23 @@ impl Clock for SetForward {
     }
 }
 
-impl Bench {
+impl EngineBench {
     async fn new() -> Self {
-        Self::new_with(Setting::default()).await
+        Self::new_with(BenchSetup::default()).await
     }
 
-    async fn new_with(setting: Setting) -> Self {
+    async fn new_with(setting: BenchSetup) -> Self {
         Self::with(Arc::default(), Arc::default(), setting).await
     }
 
     /// A server process on what an earlier one left.
     async fn on(store: Arc<HeldStore>, provider: Arc<HeldProvider>) -> Self {
-        Self::with(store, provider, Setting::default()).await
+        Self::with(store, provider, BenchSetup::default()).await
     }
 
     /// The same, set otherwise.
-    async fn with(store: Arc<HeldStore>, provider: Arc<HeldProvider>, setting: Setting) -> Self {
-        let Setting { other, reconcile, quotas, clock } = setting;
+    async fn with(store: Arc<HeldStore>, provider: Arc<HeldProvider>, setting: BenchSetup) -> Self {
+        let BenchSetup { other, reconcile, quotas, clock } = setting;
         let clock = clock.map_or(Arc::new(SystemClock) as Arc<dyn Clock>, |clock| clock as _);
         store.begin_epoch();
         let arbiter = Arbiter::new();

@@ -7,7 +7,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::types::{HomeId, Phase, Sandbox, SandboxId};
 
-use super::actor::{Activation, Message};
+use super::actor::{Activation, ActorMessage};
 use super::api::{EngineError, WaitFor, Waited};
 use super::core::Core;
 use super::directory::store_failed;
@@ -23,7 +23,7 @@ pub(super) async fn follow(
 ) -> Result<Waited, EngineError> {
     let deadline = tokio::time::Instant::now() + at_most;
     // Subscribed before the first look, so that no change falls in between.
-    let mut changes = Watch::new(core, home);
+    let mut changes = HomeSubscription::new(core, home);
     loop {
         changes.seen();
         let newest = core.store.newest_sandbox(home).await.map_err(store_failed)?;
@@ -48,7 +48,7 @@ async fn published(core: &Arc<Core>, home: HomeId) {
         return;
     }
     let (reply, told) = oneshot::channel();
-    let flush = Message::Flush(reply);
+    let flush = ActorMessage::Flush(reply);
     if core.registry.try_send(core, home, Activation::default(), flush).is_ok() {
         // Dropped where the actor ends: its successor publishes what it loads.
         drop(told.await);
@@ -70,13 +70,13 @@ fn holds(until: WaitFor, newest: Option<&Sandbox>, meant: Option<&SandboxId>) ->
 }
 
 /// A subscription to a home's changes; the last one to end clears the entry.
-struct Watch {
+struct HomeSubscription {
     core: Arc<Core>,
     home: HomeId,
     changes: Option<watch::Receiver<u64>>,
 }
 
-impl Watch {
+impl HomeSubscription {
     fn new(core: &Arc<Core>, home: HomeId) -> Self {
         let changes =
             core.watchers.entry(home).or_insert_with(|| watch::Sender::new(0)).subscribe();
@@ -100,7 +100,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for HomeSubscription {
     fn drop(&mut self) {
         self.changes = None;
         self.core.watchers.remove_if(&self.home, |_, sender| sender.receiver_count() == 0);

@@ -33,8 +33,8 @@ use crate::issue::event::News;
 use crate::issue::{FanOut, IssueDelivery, IssueName};
 use crate::types::{DeliveryId, Repository, Timestamp};
 
-use effect::{Act, Decision, Moved};
-use payload::{Envelope, Payload};
+use effect::{Decision, IssueAction, Moved};
+use payload::{Payload, PayloadHead};
 use scope_event::Happened;
 
 /// What a delivery means.
@@ -77,7 +77,7 @@ pub fn interpret(
             "the event's name must be of lower-case letters, digits and '_'".into(),
         ));
     }
-    let told = Told { delivery, received_at, event };
+    let told = DeliveryHead { delivery, received_at, event };
     match event {
         "repository" | "label" | "installation" | "installation_repositories" => {
             told.scope_event(policy, body)
@@ -87,20 +87,20 @@ pub fn interpret(
 }
 
 /// What is known of a delivery besides its body.
-struct Told<'a> {
+struct DeliveryHead<'a> {
     delivery: DeliveryId,
     received_at: Timestamp,
     event: &'a str,
 }
 
-impl Told<'_> {
+impl DeliveryHead<'_> {
     fn of_issue(self, policy: &TriggerPolicy, body: &[u8]) -> Result<Interpreted, Malformed> {
         let payload = match payload::parse::<Payload>(body) {
             Ok(payload) => payload,
             Err(error) => return without_effect(self.event, body).ok_or(error),
         };
         let action = payload.action.clone().unwrap_or_default();
-        let act = match Act::of(self.event, &action) {
+        let act = match IssueAction::of(self.event, &action) {
             Ok(act) => act,
             Err(reason) => return ignored(&action, reason),
         };
@@ -139,7 +139,7 @@ impl Told<'_> {
     }
 
     fn scope_event(self, policy: &TriggerPolicy, body: &[u8]) -> Result<Interpreted, Malformed> {
-        let payload = match payload::parse::<scope_event::Payload>(body) {
+        let payload = match payload::parse::<scope_event::ScopePayload>(body) {
             Ok(payload) => payload,
             Err(error) => return without_effect(self.event, body).ok_or(error),
         };
@@ -149,7 +149,7 @@ impl Told<'_> {
         };
         match scope_event::decide(policy, happened, &payload, self.received_at)? {
             Err(reason) => ignored(&action, reason),
-            Ok(scope_event::News { scope, scope_event }) => {
+            Ok(scope_event::ScopedEvent { scope, scope_event }) => {
                 Ok(Interpreted::FanOut(Box::new(FanOut {
                     delivery: self.delivery,
                     received_at: self.received_at,
@@ -169,11 +169,11 @@ fn ignored(action: &str, reason: String) -> Result<Interpreted, Malformed> {
 
 /// The answer to a payload of unforeseen shape whose event or action has no effect anyway.
 fn without_effect(event: &str, body: &[u8]) -> Option<Interpreted> {
-    let action = payload::parse::<Envelope>(body).ok()?.action.unwrap_or_default();
+    let action = payload::parse::<PayloadHead>(body).ok()?.action.unwrap_or_default();
     if Happened::of(event, &action).is_some() {
         return None;
     }
-    let reason = Act::of(event, &action).err()?;
+    let reason = IssueAction::of(event, &action).err()?;
     Some(Interpreted::Ignored { action: shown(&action), reason })
 }
 
@@ -193,7 +193,7 @@ fn not_covered(repository: &Repository) -> String {
 /// What the payload says of its issue, completed by what the action itself says.
 fn news(
     policy: &TriggerPolicy,
-    act: Act,
+    act: IssueAction,
     payload: &Payload,
     name: IssueName,
     received_at: Timestamp,

@@ -156,7 +156,7 @@ pub enum IssueEvent {
         ended: bool,
     },
     /// A provider call ended.
-    Answered(Answer),
+    Answered(CallAnswer),
     /// The state's due time may have come.
     Due {
         /// The attempt that the executor still holds for this home, where it holds one.
@@ -415,7 +415,7 @@ impl TriggerKind {
 
 /// How a provider call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct CallAnswer {
     /// Which sandbox was asked about: attempts count within one, and a late answer about one whose
     /// record was given up must not meet its successor's.
     pub sandbox: SandboxId,

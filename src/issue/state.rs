@@ -105,7 +105,7 @@ impl Issue {
 
 /// A fact and the `issue.updated_at` that told it: older news of it is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known<T> {
+pub struct Dated<T> {
     /// What is known.
     pub value: T,
     /// As of when.
@@ -139,15 +139,15 @@ pub struct Facts {
     /// As of when its repository and number are known.
     pub placed_as_of: Option<Timestamp>,
     /// Its title.
-    pub title: Option<Known<String>>,
+    pub title: Option<Dated<String>>,
     /// Its page.
     pub url: Option<String>,
     /// Whether it is open.
-    pub open: Option<Known<bool>>,
+    pub open: Option<Dated<bool>>,
     /// Whether it carries the trigger label.
-    pub labelled: Option<Known<bool>>,
+    pub labelled: Option<Dated<bool>>,
     /// Whether the bot is assigned to it.
-    pub assigned: Option<Known<bool>>,
+    pub assigned: Option<Dated<bool>>,
     /// Whether GitHub said that it is deleted.
     pub deleted: bool,
     /// When a person last stopped or deleted its sandbox; a trigger older than this is refused.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{Entry, News, paths, row};
+use super::{Entry, LogFollowers, paths, row};
 use crate::types::SandboxId;
 
 /// How much of a log is read at once while following, in bytes: more than the longest line.
@@ -76,7 +76,7 @@ pub struct Follower {
     last: u64,
     part: Option<Part>,
     news: watch::Receiver<u64>,
-    all_news: Arc<News>,
+    all_news: Arc<LogFollowers>,
 }
 
 /// A part of a log, open: as long as it is, no other file has its inode.
@@ -115,7 +115,12 @@ impl Part {
 }
 
 impl Follower {
-    pub(super) fn new(dir: &Path, sandbox: &SandboxId, last: u64, all_news: Arc<News>) -> Self {
+    pub(super) fn new(
+        dir: &Path,
+        sandbox: &SandboxId,
+        last: u64,
+        all_news: Arc<LogFollowers>,
+    ) -> Self {
         let news = all_news.entry(sandbox.clone()).or_default().subscribe();
         let (sandbox, paths) = (sandbox.clone(), paths(dir, sandbox));
         Self { sandbox, paths, last, part: None, news, all_news }

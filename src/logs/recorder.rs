@@ -23,12 +23,12 @@ const SHARE: usize = 8;
 
 /// How much waits for the writer.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct QueuedBytes {
     pieces: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-impl Waiting {
+impl QueuedBytes {
     fn add(&self, len: usize) {
         self.pieces.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(len, Ordering::Relaxed);
@@ -50,13 +50,13 @@ impl Waiting {
 }
 
 /// A piece's part of what waits, given back when it is taken or dropped.
-pub(super) struct Place {
+pub(super) struct QueueShare {
     len: usize,
-    all: Arc<Waiting>,
-    own: Arc<Waiting>,
+    all: Arc<QueuedBytes>,
+    own: Arc<QueuedBytes>,
 }
 
-impl Drop for Place {
+impl Drop for QueueShare {
     fn drop(&mut self) {
         self.all.remove(self.len);
         self.own.remove(self.len);
@@ -65,9 +65,9 @@ impl Drop for Place {
 
 /// The way to the writer.
 #[derive(Clone)]
-pub(super) struct Desk {
+pub(super) struct RecorderDesk {
     pub tx: SyncSender<Message>,
-    pub waiting: Arc<Waiting>,
+    pub waiting: Arc<QueuedBytes>,
     /// What must not be left out where the queue has no room: behind what was in it then.
     pub last_words: Arc<Mutex<Vec<Message>>>,
 }
@@ -76,17 +76,17 @@ pub(super) struct Desk {
 pub(super) struct Recorder {
     command: u64,
     /// `None` once the logs are closed.
-    desk: Option<Desk>,
+    desk: Option<RecorderDesk>,
     /// Its beginning, until there was room for it.
     begun: Option<Begun>,
-    own: Arc<Waiting>,
+    own: Arc<QueuedBytes>,
     /// Bytes that were left out since the last that were not.
     lost: u64,
     ended: Option<String>,
 }
 
 impl Recorder {
-    pub fn new(command: u64, desk: Option<Desk>, begun: Begun) -> Self {
+    pub fn new(command: u64, desk: Option<RecorderDesk>, begun: Begun) -> Self {
         let begun = Some(begun);
         let mut recorder = Self { command, desk, begun, own: Arc::default(), lost: 0, ended: None };
         recorder.begin();
@@ -114,7 +114,7 @@ impl Recorder {
         }
         all.add(len);
         self.own.add(len);
-        let place = Place { len, all: Arc::clone(all), own: Arc::clone(&self.own) };
+        let place = QueueShare { len, all: Arc::clone(all), own: Arc::clone(&self.own) };
         let piece = Message::Piece { command, stream, bytes: bytes.clone(), _place: place };
         if desk.tx.try_send(piece).is_err() {
             self.lost += len as u64;

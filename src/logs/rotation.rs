@@ -17,7 +17,7 @@ const PLACES_MAX: usize = 4096;
 
 /// Where a sandbox's log stands.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct LogPosition {
     /// The last number that was given; `None` where that is not known yet.
     n: Option<u64>,
     /// How long the newest part is, in bytes; `None` where the file may have changed.
@@ -30,7 +30,7 @@ struct Place {
 pub(super) struct Rotation {
     dir: PathBuf,
     bounds: LogBounds,
-    places: HashMap<SandboxId, Place>,
+    places: HashMap<SandboxId, LogPosition>,
     /// How long all of them are together, in bytes; more than that where one was turned over since
     /// it was counted.
     total_len: u64,
@@ -79,7 +79,7 @@ impl Rotation {
     fn write(
         &mut self,
         sandbox: &SandboxId,
-        place: &mut Place,
+        place: &mut LogPosition,
         entries: Vec<Entry>,
         now: Timestamp,
     ) -> io::Result<u64> {

@@ -178,9 +178,9 @@ fn begun(sandbox: &str) -> Begun {
 }
 
 /// A desk with a queue of this length, at which nobody sits.
-fn desk(len: usize) -> (Desk, mpsc::Receiver<Message>) {
+fn desk(len: usize) -> (RecorderDesk, mpsc::Receiver<Message>) {
     let (tx, rx) = mpsc::sync_channel(len);
-    (Desk { tx, waiting: Arc::default(), last_words: Arc::default() }, rx)
+    (RecorderDesk { tx, waiting: Arc::default(), last_words: Arc::default() }, rx)
 }
 
 /// What is written of these messages.
@@ -189,7 +189,8 @@ fn written(messages: impl IntoIterator<Item = Message>, sandbox: &str) -> Vec<St
     let (desk, rx) = desk(2 * MESSAGES_MAX);
     let rotation = Rotation::new(dir.path().to_owned(), BOUNDS);
     let last_words = Arc::clone(&desk.last_words);
-    let writer = writer::Writer::new(rotation, Arc::new(SystemClock), Arc::default(), last_words);
+    let writer =
+        writer::LogWriter::new(rotation, Arc::new(SystemClock), Arc::default(), last_words);
     for message in messages {
         assert!(desk.tx.try_send(message).is_ok(), "there is room");
     }
@@ -262,7 +263,7 @@ fn a_line_waits_for_its_end_only_so_long_whoever_else_writes() {
     let dir = tempfile::tempdir().expect("a directory");
     let rotation = Rotation::new(dir.path().to_owned(), BOUNDS);
     let mut writer =
-        writer::Writer::new(rotation, Arc::new(SystemClock), Arc::default(), Arc::default());
+        writer::LogWriter::new(rotation, Arc::new(SystemClock), Arc::default(), Arc::default());
     let (desk, rx) = desk(9);
     let mut recorder = Recorder::new(1, Some(desk), begun("a"));
     recorder.take(&out("what is your name? "));
@@ -306,7 +307,7 @@ async fn a_log_that_was_taken_away_goes_on_with_greater_numbers() {
 #[test]
 fn of_followers_that_go_at_once_the_last_takes_the_way_along() {
     let dir = tempfile::tempdir().expect("a directory");
-    let news = Arc::<News>::default();
+    let news = Arc::<LogFollowers>::default();
     let both = std::sync::Barrier::new(2);
     for round in 0..2_000 {
         let follower = || Follower::new(dir.path(), &id("a"), 0, Arc::clone(&news));

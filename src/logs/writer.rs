@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::recorder::MESSAGES_MAX;
 use super::rotation::Rotation;
-use super::{Begun, Entry, Message, News, Stream};
+use super::{Begun, Entry, LogFollowers, Message, Stream};
 use crate::clock::Clock;
 use crate::types::SandboxId;
 
@@ -19,7 +19,7 @@ const LINE_LEN_MAX: usize = 8 << 10;
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
 /// A command that runs.
-struct Command {
+struct LoggedCommand {
     sandbox: SandboxId,
     exec: String,
     line_wait: Duration,
@@ -29,22 +29,22 @@ struct Command {
     waits_since: Option<Instant>,
 }
 
-pub(super) struct Writer {
+pub(super) struct LogWriter {
     rotation: Rotation,
     clock: Arc<dyn Clock>,
-    news: Arc<News>,
+    news: Arc<LogFollowers>,
     last_words: Arc<Mutex<Vec<Message>>>,
-    commands: HashMap<u64, Command>,
+    commands: HashMap<u64, LoggedCommand>,
     /// What is written next.
     lines: HashMap<SandboxId, Vec<Entry>>,
     is_failing: bool,
 }
 
-impl Writer {
+impl LogWriter {
     pub fn new(
         rotation: Rotation,
         clock: Arc<dyn Clock>,
-        news: Arc<News>,
+        news: Arc<LogFollowers>,
         last_words: Arc<Mutex<Vec<Message>>>,
     ) -> Self {
         let (commands, lines) = (HashMap::new(), HashMap::new());
@@ -83,7 +83,7 @@ impl Writer {
         match message {
             Message::Begin { command, begun: Begun { sandbox, exec, text, line_wait } } => {
                 let (stdout, stderr, waits_since) = (Vec::new(), Vec::new(), None);
-                let begun = Command { sandbox, exec, line_wait, stdout, stderr, waits_since };
+                let begun = LoggedCommand { sandbox, exec, line_wait, stdout, stderr, waits_since };
                 self.commands.insert(command, begun);
                 self.add(command, Stream::Command, &text, false);
             }
@@ -173,7 +173,7 @@ impl Writer {
 
     /// The same for all that have waited for the end of a line for as long as they may, or all.
     pub fn cut_what_waits(&mut self, now: Instant, is_over: bool) {
-        let is_due = |command: &Command| {
+        let is_due = |command: &LoggedCommand| {
             let waited = command.waits_since.map(|since| now.duration_since(since));
             waited.is_some_and(|waited| is_over || waited >= command.line_wait)
         };

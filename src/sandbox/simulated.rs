@@ -175,7 +175,7 @@ impl SimulatedProvider {
     /// Brings a target to a state.
     fn change(
         &self,
-        call: &mut calls::Call<'_>,
+        call: &mut calls::LoggedCall<'_>,
         target: &Target,
         state: ObjectState,
     ) -> Result<Object, ProviderError> {
@@ -216,7 +216,7 @@ fn carries(object: &Object, target: &Target) -> bool {
 
 /// The target's object, checked to be the one that is meant, and noted in the log.
 fn checked<'a>(
-    call: &mut calls::Call<'_>,
+    call: &mut calls::LoggedCall<'_>,
     objects: &'a Objects,
     target: &Target,
 ) -> Result<&'a Object, ProviderError> {

@@ -46,7 +46,7 @@ pub use backup::{BackupError, Restored};
 pub use inspect::Inspected;
 pub use open::OpenError;
 use read::Readers;
-use writer::Writer;
+use writer::StoreWriter;
 
 use super::{
     CommitError, DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, Look, LookAsk,
@@ -69,7 +69,7 @@ pub struct SqliteStore {
     // Dropped in this order: the writer's connection is the last one, which folds the log back,
     // and only then may another server come in.
     readers: Readers,
-    writer: Writer,
+    writer: StoreWriter,
     _lock: File,
     /// Dropped last: who holds the other end sees that everything else is closed.
     _closing: mpsc::Sender<()>,
@@ -90,7 +90,7 @@ impl SqliteStore {
             instance: opened.instance,
             next_home: AtomicI64::new(opened.next_home),
             readers: Readers::new(opened.path),
-            writer: Writer::start(opened.writer, opened.epoch).map_err(OpenError::NoThread)?,
+            writer: StoreWriter::start(opened.writer, opened.epoch).map_err(OpenError::NoThread)?,
             _lock: opened.lock,
             _closing: closing,
             closed: Mutex::new(Some(closed)),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use issuebox::clock::{Clock, IdSource, SystemClock, SystemIds};
-use issuebox::issue::{Issue, IssueState, Known, Record};
+use issuebox::issue::{Dated, Issue, IssueState, Record};
 use issuebox::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
 use issuebox::sandbox::{CreateSpec, Labels, SandboxProvider};
 use issuebox::store::sqlite::SqliteStore;
@@ -95,10 +95,10 @@ fn running(store: &SqliteStore, number: u64) -> (Issue, Record) {
     facts.number = Some(IssueNumber(number));
     facts.placed_as_of = Some(now);
     let title = format!("An issue with a title of the usual length, number {number}");
-    facts.title = Some(Known { value: title, as_of: now });
+    facts.title = Some(Dated { value: title, as_of: now });
     facts.url = Some(format!("https://github.example/octo/hello/issues/{number}"));
-    facts.open = Some(Known { value: true, as_of: now });
-    facts.labelled = Some(Known { value: true, as_of: now });
+    facts.open = Some(Dated { value: true, as_of: now });
+    facts.labelled = Some(Dated { value: true, as_of: now });
     (issue, record)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use issuebox::issue::state::Goal;
 use issuebox::issue::{
-    Facts, Issue, IssueState, Known, PendingStart, Record, Step, StoppedBy, Verb,
+    Dated, Facts, Issue, IssueState, PendingStart, Record, Step, StoppedBy, Verb,
 };
 use issuebox::store::{DeliveryRow, DeliveryState, Write};
 use issuebox::types::{
@@ -66,7 +66,7 @@ pub fn creating(account: &AccountName, home: HomeId) -> Issue {
     issue.generation = Generation(1);
     issue.facts.repository = Some(Repository::trusted(REPOSITORY));
     issue.facts.number = Some(IssueNumber(home.0.unsigned_abs()));
-    issue.facts.title = Some(Known { value: format!("Title of {home}"), as_of: at(0) });
+    issue.facts.title = Some(Dated { value: format!("Title of {home}"), as_of: at(0) });
     issue.state = IssueState::Creating {
         record: record(home, 1),
         goal: Goal::Running,
@@ -177,8 +177,8 @@ fn one_of<T: Copy + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strate
 
 fn known<T: std::fmt::Debug>(
     value: impl Strategy<Value = T>,
-) -> impl Strategy<Value = Option<Known<T>>> {
-    of((value, time()).prop_map(|(value, as_of)| Known { value, as_of }))
+) -> impl Strategy<Value = Option<Dated<T>>> {
+    of((value, time()).prop_map(|(value, as_of)| Dated { value, as_of }))
 }
 
 fn any_facts() -> BoxedStrategy<Facts> {
@@ -428,6 +428,6 @@ pub fn any_issue() -> BoxedStrategy<Issue> {
         .boxed()
 }
 
-fn flipped(known: Option<Known<bool>>) -> Option<Known<bool>> {
-    known.map(|known| Known { value: !known.value, ..known })
+fn flipped(known: Option<Dated<bool>>) -> Option<Dated<bool>> {
+    known.map(|known| Dated { value: !known.value, ..known })
 }

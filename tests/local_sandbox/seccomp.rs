@@ -126,7 +126,7 @@ fn calls_from_inside() {
 }
 
 /// Whether one of the calls above is this one, with such arguments and this answer.
-fn is_tried(call: &table::Call, answer: i32, fits: impl Fn(&[u64; 4]) -> bool) -> bool {
+fn is_tried(call: &table::SystemCall, answer: i32, fits: impl Fn(&[u64; 4]) -> bool) -> bool {
     let own = table::Processor::OWN.expect("a processor that sandboxes run on");
     let Some(number) = call.number(own) else { return true };
     REFUSED.iter().any(|(_, tried, arguments, refused)| {

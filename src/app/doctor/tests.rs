@@ -13,7 +13,7 @@ fn config(data: &Path, more: &[(&str, &str)]) -> Config {
 }
 
 /// A check's state, and whether its words hold these.
-fn is(check: &Check, state: State, found: &str, remedy: &str) {
+fn is(check: &Check, state: CheckState, found: &str, remedy: &str) {
     let told = check.remedy.as_deref().unwrap_or_default();
     assert_eq!(check.state, state, "{check:?}");
     assert!(check.found.contains(found) && told.contains(remedy), "{check:?}");
@@ -27,50 +27,50 @@ fn chmod(path: &Path, mode: u32) {
 fn a_data_directory_is_there_writable_and_private() {
     let dir = tempfile::tempdir().expect("a directory");
     chmod(dir.path(), 0o700);
-    is(&data_directory(dir.path()), State::Right, "writable", "");
+    is(&data_directory(dir.path()), CheckState::Right, "writable", "");
     assert_eq!(fs::read_dir(dir.path()).expect("readable").count(), 0, "nothing is left");
     let none = dir.path().join("a/b");
-    is(&data_directory(&none), State::Broken, "does not exist", "the first `issuebox serve`");
-    is(&data_directory(Path::new("/proc")), State::Broken, "cannot be written", "--data");
-    is(&data_directory(Path::new("/dev/null")), State::Broken, "is no directory", "--data");
+    is(&data_directory(&none), CheckState::Broken, "does not exist", "the first `issuebox serve`");
+    is(&data_directory(Path::new("/proc")), CheckState::Broken, "cannot be written", "--data");
+    is(&data_directory(Path::new("/dev/null")), CheckState::Broken, "is no directory", "--data");
     chmod(dir.path(), 0o755);
-    is(&data_directory(dir.path()), State::Noted, "mode 0755", "chmod 0700");
+    is(&data_directory(dir.path()), CheckState::Noted, "mode 0755", "chmod 0700");
 }
 
 #[test]
 fn a_port_is_free_or_it_is_said_who_to_look_for() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut config = config(dir.path(), &[]);
-    is(&port(&config, false), State::Right, "is free", "");
+    is(&port(&config, false), CheckState::Right, "is free", "");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     config.server.listen = taken.local_addr().expect("bound");
     let number = config.server.listen.port().to_string();
-    is(&port(&config, false), State::Broken, "cannot listen", &format!("sport = :{number}"));
+    is(&port(&config, false), CheckState::Broken, "cannot listen", &format!("sport = :{number}"));
     config.server.listen = "192.0.2.1:80".parse().expect("an address");
-    is(&port(&config, false), State::Broken, "192.0.2.1", "no address of this machine");
-    is(&port(&config, true), State::Noted, "does not listen yet", "its log");
+    is(&port(&config, false), CheckState::Broken, "192.0.2.1", "no address of this machine");
+    is(&port(&config, true), CheckState::Noted, "does not listen yet", "its log");
     fs::write(dir.path().join("address"), "127.0.0.1:1\n").expect("written");
-    is(&port(&config, true), State::Right, "127.0.0.1:1", "");
+    is(&port(&config, true), CheckState::Right, "127.0.0.1:1", "");
 }
 
 #[test]
 fn a_store_is_whole_and_of_a_known_layout() {
     let dir = tempfile::tempdir().expect("a directory");
-    is(&store(dir.path()).0, State::Broken, "no database", "issuebox restore");
+    is(&store(dir.path()).0, CheckState::Broken, "no database", "issuebox restore");
     let open = SqliteStore::open(dir.path()).expect("opens");
-    is(&store(dir.path()).0, State::Right, "whole", "");
+    is(&store(dir.path()).0, CheckState::Right, "whole", "");
     assert!(SqliteStore::is_in_use(dir.path()).expect("told"));
     drop(open);
     assert!(!SqliteStore::is_in_use(dir.path()).expect("told"));
     let database = dir.path().join("issuebox.db");
     let conn = rusqlite::Connection::open(&database).expect("opens");
     conn.pragma_update(None, "user_version", 1).expect("written");
-    is(&store(dir.path()).0, State::Noted, "layout 1", "keeps a copy");
+    is(&store(dir.path()).0, CheckState::Noted, "layout 1", "keeps a copy");
     conn.pragma_update(None, "user_version", 99).expect("written");
-    is(&store(dir.path()).0, State::Broken, "layout 99", "run the newer version");
+    is(&store(dir.path()).0, CheckState::Broken, "layout 99", "run the newer version");
     drop(conn);
     fs::write(&database, "this is no database at all, however long").expect("written");
-    is(&store(dir.path()).0, State::Broken, "no database", "restore it from a backup");
+    is(&store(dir.path()).0, CheckState::Broken, "no database", "restore it from a backup");
 }
 
 #[test]
@@ -78,28 +78,28 @@ fn secrets_are_configured_or_kept_for_their_owner() {
     let dir = tempfile::tempdir().expect("a directory");
     let kept = dir.path().join("admin-token");
     let token = || secret("admin token", false, &kept);
-    is(&token(), State::Broken, "does not exist", "makes one");
+    is(&token(), CheckState::Broken, "does not exist", "makes one");
     fs::write(&kept, "\n").expect("written");
-    is(&token(), State::Broken, "is empty", "write a secret");
+    is(&token(), CheckState::Broken, "is empty", "write a secret");
     fs::write(&kept, "a-token\n").expect("written");
     chmod(&kept, 0o644);
-    is(&token(), State::Noted, "mode 0644", "chmod 0600");
+    is(&token(), CheckState::Noted, "mode 0644", "chmod 0600");
     chmod(&kept, 0o600);
-    is(&token(), State::Right, "kept in", "");
-    is(&secret("admin token", true, &dir.path().join("none")), State::Right, "configured", "");
+    is(&token(), CheckState::Right, "kept in", "");
+    is(&secret("admin token", true, &dir.path().join("none")), CheckState::Right, "configured", "");
     let short = config(dir.path(), &[("ISSUEBOX_WEBHOOK_SECRET", "short")]);
-    is(&webhook_secret(&short), State::Noted, "shorter than 32", "openssl rand");
-    is(&webhook_secret(&config(dir.path(), &[])), State::Broken, "there is none", "serve");
+    is(&webhook_secret(&short), CheckState::Noted, "shorter than 32", "openssl rand");
+    is(&webhook_secret(&config(dir.path(), &[])), CheckState::Broken, "there is none", "serve");
 }
 
 #[test]
 fn a_clock_that_stands_before_what_was_recorded_is_wrong() {
     let now = Timestamp::parse("2026-03-02T09:00:00Z").expect("a time");
     let minutes = |minutes: u64| Some(now.after(Duration::from_secs(minutes * 60)));
-    is(&clock(now, None), State::Right, "2026-03-02", "");
-    is(&clock(now, minutes(1)), State::Right, "", "");
-    is(&clock(now, minutes(2)), State::Broken, "recorded at 2026-03-02T09:02", "timedatectl");
-    is(&clock(Timestamp::from_unix_ms(0), None), State::Broken, "1970", "timedatectl");
+    is(&clock(now, None), CheckState::Right, "2026-03-02", "");
+    is(&clock(now, minutes(1)), CheckState::Right, "", "");
+    is(&clock(now, minutes(2)), CheckState::Broken, "recorded at 2026-03-02T09:02", "timedatectl");
+    is(&clock(Timestamp::from_unix_ms(0), None), CheckState::Broken, "1970", "timedatectl");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn the_machine_s_own_network_is_told() {
     let with = |word| config(dir.path(), &[("ISSUEBOX__TEMPLATES__DEFAULT__NETWORK", word)]);
     assert_eq!(host_networks(&with("full")), None);
     let told = host_networks(&with("host")).expect("told");
-    is(&told, State::Noted, "for default", "network = \"allow\"");
+    is(&told, CheckState::Noted, "for default", "network = \"allow\"");
 }
 
 #[test]
@@ -121,11 +121,11 @@ fn every_provider_that_a_template_names_is_tried() {
     ];
     let checks = provider::look(&config(dir.path(), &vars));
     assert_eq!(checks.len(), 1);
-    is(&checks[0], State::Noted, "nothing runs", "provider = \"local\"");
+    is(&checks[0], CheckState::Noted, "nothing runs", "provider = \"local\"");
     assert!(!simulated.exists(), "nothing is made");
     let mut gone = config(dir.path(), &vars);
     gone.providers.simulated.unavailable = true;
-    is(&provider::look(&gone)[0], State::Broken, "out of reach", "leave that key out");
+    is(&provider::look(&gone)[0], CheckState::Broken, "out of reach", "leave that key out");
 
     // A file where the directory is meant to be, or above it.
     fs::write(&simulated, "").expect("written");
@@ -134,6 +134,6 @@ fn every_provider_that_a_template_names_is_tried() {
         let vars =
             [vars[0], ("ISSUEBOX__PROVIDERS__SIMULATED__DIR", wrong.to_str().expect("UTF-8"))];
         let checks = provider::look(&config(dir.path(), &vars));
-        is(&checks[0], State::Broken, "simulated is no directory", "providers.simulated.dir");
+        is(&checks[0], CheckState::Broken, "simulated is no directory", "providers.simulated.dir");
     }
 }

@@ -12,8 +12,8 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-use super::{ANSWER_TIMEOUT, Call, Client};
-use crate::cli::failure::Failure;
+use super::{ANSWER_TIMEOUT, ApiClient, ApiRequest};
+use crate::cli::failure::CliFailure;
 
 /// A WebSocket of the API.
 pub(in crate::cli) type WebSocket = WebSocketStream<Upgraded>;
@@ -21,12 +21,16 @@ pub(in crate::cli) type WebSocket = WebSocketStream<Upgraded>;
 /// Largest message that is taken from a server, in bytes.
 const MESSAGE_LEN_MAX: usize = 1024 * 1024;
 
-impl Client {
+impl ApiClient {
     /// Makes a call that goes on as a WebSocket with this sub-protocol.
     ///
     /// # Errors
-    /// As for [`Client::call`]; [`Failure::Failed`] where the server answers something else.
-    pub async fn web_socket(&self, call: Call, protocol: &str) -> Result<WebSocket, Failure> {
+    /// As for [`ApiClient::call`]; [`CliFailure::Failed`] where the server answers something else.
+    pub async fn web_socket(
+        &self,
+        call: ApiRequest,
+        protocol: &str,
+    ) -> Result<WebSocket, CliFailure> {
         // It keeps caches from answering and has no other use, so anything that is new will do.
         let key = BASE64.encode(uuid::Uuid::now_v7().as_bytes());
         let request = self

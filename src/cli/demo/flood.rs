@@ -23,14 +23,14 @@ const SENDS: usize = 2;
 const STRIDE: usize = 37;
 
 /// One delivery to send.
-struct Delivery {
+struct SignedDelivery {
     fixture: Fixture,
     guid: String,
     signature: String,
 }
 
 /// All deliveries, in the order in which they are sent.
-pub(super) struct Flood(Vec<Delivery>);
+pub(super) struct Flood(Vec<SignedDelivery>);
 
 impl Flood {
     /// Prepares them, signed.
@@ -40,7 +40,7 @@ impl Flood {
             let signature = sign(secret, fixture.body.as_bytes());
             for _ in 0..GUIDS {
                 let guid = uuid::Uuid::now_v7().to_string();
-                in_order.extend((0..SENDS).map(|_| Delivery {
+                in_order.extend((0..SENDS).map(|_| SignedDelivery {
                     fixture: *fixture,
                     guid: guid.clone(),
                     signature: signature.clone(),
@@ -48,7 +48,7 @@ impl Flood {
             }
         }
         let len = in_order.len();
-        let mut places: Vec<Option<Delivery>> = in_order.into_iter().map(Some).collect();
+        let mut places: Vec<Option<SignedDelivery>> = in_order.into_iter().map(Some).collect();
         let spread = (0..len).filter_map(|at| places[at * STRIDE % len].take()).collect();
         Self(spread)
     }

@@ -9,24 +9,24 @@ use crate::cli::output::Screen;
 use crate::cli::wire::Sandbox;
 
 /// A sandbox and what a command said in it, where it was up.
-pub(super) struct Work {
+pub(super) struct DemoSandbox {
     pub sandbox: Sandbox,
     pub said: Option<String>,
 }
 
 /// Whether the promise held, in words.
-pub(super) struct Verdict {
+pub(super) struct PromiseCheck {
     pub holds: bool,
     pub words: String,
 }
 
 /// A row for every issue that a delivery concerned.
-pub(super) fn table(screen: &Screen, answers: &Answers, work: &[Work]) -> String {
+pub(super) fn table(screen: &Screen, answers: &Answers, work: &[DemoSandbox]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["NOW", "ISSUE", "DELIVERIES", "SANDBOXES", "WHAT IT SAYS"]);
     for (id, concerned) in &answers.issues {
-        let all: Vec<&Work> = work.iter().filter(|w| w.sandbox.issue_id == *id).collect();
+        let all: Vec<&DemoSandbox> = work.iter().filter(|w| w.sandbox.issue_id == *id).collect();
         // Newest first, as the list gives them.
         let newest = all.first();
         let says = match newest {
@@ -49,7 +49,7 @@ pub(super) fn table(screen: &Screen, answers: &Answers, work: &[Work]) -> String
 }
 
 /// Exactly one sandbox for each issue that has any.
-pub(super) fn verdict(answers: &Answers, work: &[Work]) -> Verdict {
+pub(super) fn verdict(answers: &Answers, work: &[DemoSandbox]) -> PromiseCheck {
     let mut issues: Vec<&str> = work.iter().map(|w| w.sandbox.issue_id.as_str()).collect();
     issues.sort_unstable();
     issues.dedup();
@@ -68,5 +68,5 @@ pub(super) fn verdict(answers: &Answers, work: &[Work]) -> Verdict {
             issues.len()
         )
     };
-    Verdict { holds, words }
+    PromiseCheck { holds, words }
 }

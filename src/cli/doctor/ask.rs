@@ -9,16 +9,16 @@ use crate::app::doctor::{CLOCK_SLACK, Check};
 use crate::clock::{Clock, SystemClock};
 use crate::types::Timestamp;
 
-use super::super::client::{Answer, Call, Client};
-use super::super::failure::Failure;
+use super::super::client::{ApiAnswer, ApiClient, ApiRequest};
+use super::super::failure::CliFailure;
 use super::super::table::age;
 
 /// How long another machine may take to tell the time.
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Everything that a server says.
-pub(super) async fn server(client: &Client) -> Vec<Check> {
-    let system = match client.call(Call::get(&["system"])).await {
+pub(super) async fn server(client: &ApiClient) -> Vec<Check> {
+    let system = match client.call(ApiRequest::get(&["system"])).await {
         Ok(system) => system,
         Err(failure) => return vec![failed("server", &failure.into())],
     };
@@ -26,7 +26,7 @@ pub(super) async fn server(client: &Client) -> Vec<Check> {
     if let Some(date) = &system.date {
         checks.push(compared("clock of the server", "the server", date));
     }
-    checks.push(match client.call(Call::at("/readyz")).await {
+    checks.push(match client.call(ApiRequest::at("/readyz")).await {
         Ok(_ready) => Check::right("intake", "deliveries can be stored"),
         Err(failure) => failed("intake", &failure.into()),
     });
@@ -38,11 +38,11 @@ pub(super) async fn server(client: &Client) -> Vec<Check> {
 
 /// That something could not be asked.
 pub(super) fn failed(what: &str, error: &anyhow::Error) -> Check {
-    let hint = error.downcast_ref::<Failure>().and_then(Failure::hint);
+    let hint = error.downcast_ref::<CliFailure>().and_then(CliFailure::hint);
     Check::broken(what, format!("{error:#}"), hint.unwrap_or("look at the server's log"))
 }
 
-fn version(system: &Answer) -> Check {
+fn version(system: &ApiAnswer) -> Check {
     let ours = env!("CARGO_PKG_VERSION");
     let data = system.data();
     let theirs = data["version"].as_str().unwrap_or("?");
@@ -81,10 +81,10 @@ fn providers(system: &Value) -> Vec<Check> {
 }
 
 /// Whether GitHub's deliveries come, and are signed with our secret.
-async fn deliveries(client: &Client) -> Check {
+async fn deliveries(client: &ApiClient) -> Check {
     let what = "deliveries";
     let last = async |status: Option<&str>| {
-        let call = Call::get(&["deliveries"]).query("limit", Some(1)).query("status", status);
+        let call = ApiRequest::get(&["deliveries"]).query("limit", Some(1)).query("status", status);
         client.call(call).await.map(|answer| answer.data()[0].clone())
     };
     let (newest, badly_signed) = match (last(None).await, last(Some("badly_signed")).await) {
@@ -106,9 +106,9 @@ async fn deliveries(client: &Client) -> Check {
     Check::right(what, format!("the last one came {ago} ago"))
 }
 
-async fn holds(client: &Client) -> Option<Check> {
+async fn holds(client: &ApiClient) -> Option<Check> {
     let what = "holds";
-    match client.call(Call::get(&["holds"]).query("limit", Some(1))).await {
+    match client.call(ApiRequest::get(&["holds"]).query("limit", Some(1))).await {
         Ok(answer) => match answer.body["total"].as_u64() {
             Some(0) | None => None,
             Some(count) => {
@@ -173,7 +173,7 @@ fn compared(what: &str, who: &str, date: &str) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::doctor::State;
+    use crate::app::doctor::CheckState;
 
     #[test]
     fn clocks_may_be_a_minute_apart() {
@@ -182,8 +182,8 @@ mod tests {
             let at = jiff::Timestamp::from_second(at).expect("a time");
             compared("clock", "it", &at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()).state
         };
-        assert_eq!([dated(0), dated(50), dated(-50)], [State::Right; 3]);
-        assert_eq!([dated(70), dated(-70), dated(1_000_000)], [State::Broken; 3]);
-        assert_eq!(compared("clock", "it", "soon").state, State::Noted);
+        assert_eq!([dated(0), dated(50), dated(-50)], [CheckState::Right; 3]);
+        assert_eq!([dated(70), dated(-70), dated(1_000_000)], [CheckState::Broken; 3]);
+        assert_eq!(compared("clock", "it", "soon").state, CheckState::Noted);
     }
 }

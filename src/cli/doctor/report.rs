@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::app::doctor::{Check, State};
+use crate::app::doctor::{Check, CheckState};
 use crate::types::inert;
 
 use super::super::output::{Screen, Shown};
@@ -14,7 +14,7 @@ pub(super) fn show(screen: &mut Screen, shown: Shown, checks: &[Check]) -> anyho
             return screen.data(notation, &Value::Array(all));
         }
         Shown::Ids => {
-            for check in checks.iter().filter(|check| check.state == State::Broken) {
+            for check in checks.iter().filter(|check| check.state == CheckState::Broken) {
                 screen.line(&inert(&check.what))?;
             }
         }
@@ -40,9 +40,9 @@ fn lines(screen: &Screen, check: &Check, width: usize) -> Vec<String> {
     let word = check.state.as_str();
     // In the colours of phases that mean the same.
     let word = match check.state {
-        State::Right => screen.phase("running", &format!("{word:<6}")),
-        State::Noted => screen.phase("stopping", &format!("{word:<6}")),
-        State::Broken => screen.phase("failed", &format!("{word:<6}")),
+        CheckState::Right => screen.phase("running", &format!("{word:<6}")),
+        CheckState::Noted => screen.phase("stopping", &format!("{word:<6}")),
+        CheckState::Broken => screen.phase("failed", &format!("{word:<6}")),
     };
     let mut found = check.found.lines();
     let first = inert(found.next().unwrap_or_default()).into_owned();
@@ -57,7 +57,7 @@ fn lines(screen: &Screen, check: &Check, width: usize) -> Vec<String> {
 
 fn summary(checks: &[Check]) -> String {
     let count = |state| checks.iter().filter(|check| check.state == state).count();
-    match (count(State::Broken), count(State::Noted)) {
+    match (count(CheckState::Broken), count(CheckState::Noted)) {
         (0, 0) => "all is right".to_owned(),
         (0, noted) => format!("works; {noted} to look at"),
         (broken, _) => format!("{broken} missing or broken"),

@@ -26,8 +26,8 @@ use tokio_tungstenite::tungstenite::{self, Bytes, Message};
 use super::outlet::Outlet;
 use super::{ExecArgs, ended, exit_code};
 use crate::cli::Session;
-use crate::cli::client::{Call, WebSocket};
-use crate::cli::failure::Failure;
+use crate::cli::client::{ApiRequest, WebSocket};
+use crate::cli::failure::CliFailure;
 use crate::cli::raw::{RawMode, read_keys};
 use crate::cli::wire;
 
@@ -44,7 +44,7 @@ const PING_EVERY: Duration = Duration::from_secs(15);
 const KEYS_LEN: usize = 4;
 
 /// How a terminal came to its end.
-enum End {
+enum TerminalEnd {
     Exited(i32),
     /// A signal ended this program first.
     Signalled(i32),
@@ -52,21 +52,21 @@ enum End {
 
 pub(super) async fn run(session: &mut Session<'_>, args: ExecArgs) -> anyhow::Result<ExitCode> {
     if !isatty(stdin()) {
-        return Err(Failure::Usage {
+        return Err(CliFailure::Usage {
             message: "standard input is not a terminal".to_owned(),
             hint: "leave -t out: -i alone hands over what a pipe or a file holds".to_owned(),
         }
         .into());
     }
     let sandbox = args.issue.sandbox(&session.client).await?;
-    let call = Call::get(&["sandboxes", &sandbox.id, "terminal"]);
+    let call = ApiRequest::get(&["sandboxes", &sandbox.id, "terminal"]);
     let mut socket = session.client.web_socket(call, PROTOCOL).await?;
     let with_input = args.stdin;
     let start = start_of(args, session.env.get("TERM"));
     socket.send(Message::text(start.to_string())).await.map_err(|e| broken(&e))?;
     match attend(socket, with_input).await? {
-        End::Exited(code) => Ok(ExitCode::from(exit_code(code))),
-        End::Signalled(signal) => Ok(ExitCode::from(exit_code(128 + signal))),
+        TerminalEnd::Exited(code) => Ok(ExitCode::from(exit_code(code))),
+        TerminalEnd::Signalled(signal) => Ok(ExitCode::from(exit_code(128 + signal))),
     }
 }
 
@@ -96,8 +96,8 @@ fn size() -> Option<(u16, u16)> {
 }
 
 /// Is the command's terminal until it ends.
-async fn attend(socket: WebSocket, with_input: bool) -> anyhow::Result<End> {
-    let mut signals = Signals::listen()?;
+async fn attend(socket: WebSocket, with_input: bool) -> anyhow::Result<TerminalEnd> {
+    let mut signals = TerminalSignals::listen()?;
     let (sink, stream) = socket.split();
     let (sender, keys) = mpsc::channel(KEYS_LEN);
     // Where nothing is typed into the command, Ctrl-C must stay a signal to this program.
@@ -109,8 +109,8 @@ async fn attend(socket: WebSocket, with_input: bool) -> anyhow::Result<End> {
     let (resized, is_full) = (signal(SignalKind::window_change())?, outlet.is_full());
     let end = tokio::select! {
         biased;
-        signal = signals.end() => Ok(End::Signalled(signal)),
-        end = show(stream, outlet) => end.map(End::Exited),
+        signal = signals.end() => Ok(TerminalEnd::Signalled(signal)),
+        end = show(stream, outlet) => end.map(TerminalEnd::Exited),
         error = send(sink, keys, resized, is_full) => Err(error.into()),
     };
     drop(raw);
@@ -118,9 +118,9 @@ async fn attend(socket: WebSocket, with_input: bool) -> anyhow::Result<End> {
 }
 
 /// The signals that end this program.
-struct Signals([(Signal, i32); 4]);
+struct TerminalSignals([(Signal, i32); 4]);
 
-impl Signals {
+impl TerminalSignals {
     fn listen() -> io::Result<Self> {
         let of = |kind: SignalKind| Ok::<_, io::Error>((signal(kind)?, kind.as_raw_value()));
         Ok(Self([
@@ -148,7 +148,7 @@ async fn send(
     mut keys: mpsc::Receiver<Vec<u8>>,
     mut resized: Signal,
     is_full: Rc<Cell<bool>>,
-) -> Failure {
+) -> CliFailure {
     let mut types = true;
     let mut pings = interval(PING_EVERY);
     let error = loop {
@@ -239,7 +239,7 @@ async fn hear(
     Ok(Err(failure.into()))
 }
 
-fn broken(error: &tungstenite::Error) -> Failure {
+fn broken(error: &tungstenite::Error) -> CliFailure {
     ended(&format!("the connection broke: {error}"))
 }
 

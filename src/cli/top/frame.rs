@@ -7,7 +7,7 @@ use crate::cli::table::age;
 use crate::cli::wire::Sandbox;
 use crate::types::{Timestamp, inert};
 
-use super::state::{KEPT_MAX, State};
+use super::state::{KEPT_MAX, TopView};
 
 /// How large a terminal is, in cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ const ISSUE_WIDTH_MAX: usize = 32;
 
 /// The lines of the view, as many as the terminal has rows at most, none wider than it. Everything
 /// that others wrote is inert in them; `screen` says whether there are colours.
-pub(super) fn frame(state: &State, size: Size, screen: &Screen, now: Timestamp) -> Vec<String> {
+pub(super) fn frame(state: &TopView, size: Size, screen: &Screen, now: Timestamp) -> Vec<String> {
     let mut lines = vec![first_line(state, size, screen), fitted(&counts(state), size.columns)];
     lines.extend(attention(state, size, screen));
     lines.push(String::new());
@@ -53,7 +53,7 @@ pub(super) fn frame(state: &State, size: Size, screen: &Screen, now: Timestamp) 
     lines
 }
 
-fn first_line(state: &State, size: Size, screen: &Screen) -> String {
+fn first_line(state: &TopView, size: Size, screen: &Screen) -> String {
     let version = inert(&state.system.version);
     let title = format!("issuebox {version} at {}: ", inert(&state.server));
     match &state.lost {
@@ -72,7 +72,7 @@ fn first_line(state: &State, size: Size, screen: &Screen) -> String {
     }
 }
 
-fn counts(state: &State) -> String {
+fn counts(state: &TopView) -> String {
     let counts = &state.system.counts;
     let total: u64 = counts.iter().map(|(_, count)| count).sum();
     let noun = if total == 1 { "sandbox" } else { "sandboxes" };
@@ -90,7 +90,7 @@ fn counts(state: &State) -> String {
 }
 
 /// What needs a person, in a third of the terminal at most.
-fn attention(state: &State, size: Size, screen: &Screen) -> Vec<String> {
+fn attention(state: &TopView, size: Size, screen: &Screen) -> Vec<String> {
     let failed = state.failed();
     let of_server = state.system.degraded.iter().map(|text| inert(text).into_owned());
     let of_sandboxes = failed.iter().map(|s| format!("{}: {}", inert(&s.issue()), why(s)));
@@ -160,7 +160,7 @@ fn row(
     format!("{}{rest}", screen.phase(phase, &in_front))
 }
 
-fn last_line(state: &State, size: Size, screen: &Screen) -> String {
+fn last_line(state: &TopView, size: Size, screen: &Screen) -> String {
     let filter = inert(&state.filter);
     let text = match (state.is_filter_edited, state.filter.is_empty()) {
         (true, _) => format!("/{filter}_  (Enter keeps it, Esc shows all)"),

@@ -22,7 +22,7 @@ pub(super) struct System {
 
 /// Something new from the server.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum ViewUpdate {
     /// All there is; what was known is forgotten.
     All(Vec<Sandbox>),
     Changed(Box<Changed>),
@@ -35,14 +35,14 @@ pub(super) enum News {
 
 /// What a key asks for beyond what the state does itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum KeyAction {
     Quit,
     Nothing,
 }
 
 /// The state of the view.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct TopView {
     /// Where the server is, for the first line.
     pub server: String,
     pub system: System,
@@ -55,7 +55,7 @@ pub(super) struct State {
     pub is_filter_edited: bool,
 }
 
-impl State {
+impl TopView {
     /// Nothing known yet, and nothing that comes by itself.
     pub fn new(server: &str) -> Self {
         let lost = Some("joining the stream of changes".to_owned());
@@ -63,12 +63,12 @@ impl State {
     }
 
     /// Takes news in.
-    pub fn take(&mut self, news: News) {
+    pub fn take(&mut self, news: ViewUpdate) {
         match news {
-            News::All(sandboxes) => {
+            ViewUpdate::All(sandboxes) => {
                 self.sandboxes = sandboxes.into_iter().map(|s| (s.id.clone(), s)).collect();
             }
-            News::Changed(changed) => {
+            ViewUpdate::Changed(changed) => {
                 let sandbox = changed.sandbox;
                 if sandbox.phase.is_none() {
                     self.sandboxes.remove(&sandbox.id);
@@ -76,9 +76,9 @@ impl State {
                     self.sandboxes.insert(sandbox.id.clone(), sandbox);
                 }
             }
-            News::System(system) => self.system = system,
-            News::Live => self.lost = None,
-            News::Lost(why) => self.lost = Some(why),
+            ViewUpdate::System(system) => self.system = system,
+            ViewUpdate::Live => self.lost = None,
+            ViewUpdate::Lost(why) => self.lost = Some(why),
         }
         self.bound();
     }
@@ -123,9 +123,9 @@ impl State {
     }
 
     /// Does what a key says.
-    pub fn press(&mut self, key: Key) -> Asked {
+    pub fn press(&mut self, key: Key) -> KeyAction {
         match (key, self.is_filter_edited) {
-            (Key::Interrupt, _) | (Key::Char('q'), false) => return Asked::Quit,
+            (Key::Interrupt, _) | (Key::Char('q'), false) => return KeyAction::Quit,
             (Key::Char(c), true) => self.filter.push(c),
             (Key::Backspace, true) => drop(self.filter.pop()),
             (Key::Enter, true) => self.is_filter_edited = false,
@@ -138,7 +138,7 @@ impl State {
             (Key::Down, _) | (Key::Char('j'), false) => self.go(|at| at + 1),
             (Key::Char(_) | Key::Enter | Key::Backspace, false) => {}
         }
-        Asked::Nothing
+        KeyAction::Nothing
     }
 
     /// Goes from the row the person is at to another; to the first where they are at none.
@@ -167,17 +167,17 @@ mod tests {
     use super::*;
     use crate::cli::top::frame::tests::{changed, sandbox};
 
-    fn shown(state: &State) -> Vec<&str> {
+    fn shown(state: &TopView) -> Vec<&str> {
         state.shown().into_iter().map(|s| s.issue_id.as_str()).collect()
     }
 
     #[test]
     fn changes_are_taken_in_and_the_person_stays_where_they_are() {
-        let mut state = State::new("s");
+        let mut state = TopView::new("s");
         let all = [("a", "running", 1), ("b", "creating", 2), ("c", "failed", 3)];
-        state.take(News::All(all.map(|(id, phase, at)| sandbox(id, phase, at)).into()));
+        state.take(ViewUpdate::All(all.map(|(id, phase, at)| sandbox(id, phase, at)).into()));
         assert_eq!(shown(&state), ["c", "b", "a"]);
-        let press = |state: &mut State, text: &str| {
+        let press = |state: &mut TopView, text: &str| {
             text.chars().map(|c| state.press(Key::Char(c))).collect::<Vec<_>>().pop()
         };
         press(&mut state, "jjkjjj");
@@ -197,17 +197,17 @@ mod tests {
         assert_eq!((shown(&state), state.is_filter_edited), (vec!["b"], false));
         state.press(Key::Escape);
         assert_eq!(shown(&state), ["a", "b"]);
-        assert_eq!(press(&mut state, "q"), Some(Asked::Quit));
-        assert_eq!(State::new("s").press(Key::Interrupt), Asked::Quit);
+        assert_eq!(press(&mut state, "q"), Some(KeyAction::Quit));
+        assert_eq!(TopView::new("s").press(Key::Interrupt), KeyAction::Quit);
     }
 
     #[test]
     fn what_is_kept_is_bounded_and_failures_go_last() {
-        let mut state = State::new("s");
+        let mut state = TopView::new("s");
         let mut all: Vec<_> =
             (0..KEPT_MAX).map(|n| sandbox(&n.to_string(), "running", n)).collect();
         all[0] = sandbox("0", "failed", 0);
-        state.take(News::All(all));
+        state.take(ViewUpdate::All(all));
         state.take(changed(sandbox("more", "running", KEPT_MAX)));
         assert_eq!(state.kept(), KEPT_MAX);
         assert_eq!(state.failed().len(), 1);

@@ -17,12 +17,12 @@ const LEAVE: &str = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 const SIZE_DEFAULT: Size = Size { columns: 80, rows: 24 };
 
 /// A terminal in our hands. Dropping it gives it back as it was; so does a panic.
-pub(super) struct Terminal {
+pub(super) struct RawScreen {
     _raw: RawMode,
     drawn: Vec<String>,
 }
 
-impl Terminal {
+impl RawScreen {
     /// Takes the terminal.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use super::{Answered, Unanswered};
 use crate::engine::api::Change;
 
 /// What a step led to, waiting for its commit to become durable.
-pub(super) struct Output {
+pub(super) struct StepOutput {
     /// Given by [`IssueActor::push`].
     pub number: u64,
     pub durable: bool,
@@ -35,7 +35,7 @@ pub(super) struct Output {
     pub span: Span,
 }
 
-impl Output {
+impl StepOutput {
     /// What leads to nothing: an answer that leaves once everything before it is durable.
     pub fn of_nothing(
         issue: &Issue,
@@ -125,7 +125,7 @@ pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryR
 }
 
 /// The names that outputs which never leave had claimed.
-pub(super) fn names_left(outbox: VecDeque<Box<Output>>) -> Vec<(AccountName, Vec<Alias>)> {
+pub(super) fn names_left(outbox: VecDeque<Box<StepOutput>>) -> Vec<(AccountName, Vec<Alias>)> {
     outbox.into_iter().map(|output| (output.account, output.durable_aliases)).collect()
 }
 

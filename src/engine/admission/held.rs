@@ -11,13 +11,13 @@ use crate::types::{AccountName, Alias, Hold, HoldScope, HomeId, IssueId, Reposit
 
 /// Every hold in force.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct HoldIndex {
     holds: HashMap<HoldScope, Hold>,
     /// The homes of issues that are held, and the ids that they are held by.
     homes: HashMap<HomeId, Vec<IssueId>>,
 }
 
-impl Held {
+impl HoldIndex {
     /// Every hold, the widest first, then by what is held.
     pub fn all(&self) -> Vec<Hold> {
         let mut all: Vec<Hold> = self.holds.values().cloned().collect();

@@ -33,13 +33,13 @@ pub(super) struct Slots {
 }
 
 struct Slot {
-    held: Held,
+    held: SlotState,
     /// Leaves once what is held has ended; never there while an answer is on its way.
-    next: Option<Box<Asked>>,
+    next: Option<Box<QueuedCall>>,
 }
 
 /// A call that was handed in.
-pub(super) struct Asked {
+pub(super) struct QueuedCall {
     pub call: ProviderCall,
     /// In fast mode: its record, which is still being written.
     pub record: Option<PendingRecord>,
@@ -49,7 +49,7 @@ pub(super) struct Asked {
 
 /// What holds a slot.
 #[derive(Debug, PartialEq, Eq)]
-enum Held {
+enum SlotState {
     /// A call of the lifecycle is under way.
     Calling(CallId),
     /// Something beside the lifecycle: a stray is being put away, or a sweep looks.
@@ -60,19 +60,19 @@ enum Held {
 
 impl Slots {
     /// The call that has the slot now and may leave; `None` where it waits behind another.
-    pub fn enter(&self, home: HomeId, asked: Asked) -> Option<Asked> {
-        let held = Held::Calling(CallId::of(&asked.call));
+    pub fn enter(&self, home: HomeId, asked: QueuedCall) -> Option<QueuedCall> {
+        let held = SlotState::Calling(CallId::of(&asked.call));
         match self.map.entry(home) {
             Entry::Vacant(slot) => {
                 slot.insert(Slot { held, next: None });
                 Some(asked)
             }
             Entry::Occupied(mut slot) => match slot.get().held {
-                Held::Answering(_) => {
+                SlotState::Answering(_) => {
                     slot.get_mut().held = held;
                     Some(asked)
                 }
-                Held::Calling(_) | Held::Lease => {
+                SlotState::Calling(_) | SlotState::Lease => {
                     slot.get_mut().next = Some(Box::new(asked));
                     None
                 }
@@ -84,7 +84,7 @@ impl Slots {
     pub fn lease(&self, home: HomeId) -> bool {
         match self.map.entry(home) {
             Entry::Vacant(slot) => {
-                slot.insert(Slot { held: Held::Lease, next: None });
+                slot.insert(Slot { held: SlotState::Lease, next: None });
                 true
             }
             Entry::Occupied(_) => false,
@@ -97,8 +97,8 @@ impl Slots {
         let slot = self.map.get(&home)?;
         let waits = slot.next.as_deref().map(|asked| CallId::of(&asked.call));
         let held = match &slot.held {
-            Held::Calling(id) | Held::Answering(id) => Some(id.clone()),
-            Held::Lease => None,
+            SlotState::Calling(id) | SlotState::Answering(id) => Some(id.clone()),
+            SlotState::Lease => None,
         };
         let id = waits.or(held).filter(|id| id.sandbox == *sandbox)?;
         Some(id.attempt)
@@ -107,14 +107,14 @@ impl Slots {
     /// What was under way has really ended. The call that waited has the slot now and may leave;
     /// where none did, the slot is kept for the answer that is on its way, or free where nothing
     /// answers.
-    pub fn ended(&self, home: HomeId, answering: Option<CallId>) -> Option<Asked> {
+    pub fn ended(&self, home: HomeId, answering: Option<CallId>) -> Option<QueuedCall> {
         let Entry::Occupied(mut slot) = self.map.entry(home) else { return None };
         if let Some(asked) = slot.get_mut().next.take() {
-            slot.get_mut().held = Held::Calling(CallId::of(&asked.call));
+            slot.get_mut().held = SlotState::Calling(CallId::of(&asked.call));
             return Some(*asked);
         }
         match answering {
-            Some(id) => slot.get_mut().held = Held::Answering(id),
+            Some(id) => slot.get_mut().held = SlotState::Answering(id),
             None => {
                 slot.remove();
             }
@@ -131,8 +131,8 @@ impl Slots {
     /// The answer was taken, or nobody is left to take it.
     pub fn answered(&self, home: HomeId, id: &CallId) {
         self.map.remove_if(&home, |_, slot| match &slot.held {
-            Held::Answering(answering) => answering == id,
-            Held::Calling(_) | Held::Lease => false,
+            SlotState::Answering(answering) => answering == id,
+            SlotState::Calling(_) | SlotState::Lease => false,
         });
     }
 }
@@ -152,11 +152,11 @@ mod tests {
         slots.in_flight(HOME, &SandboxId::trusted(sandbox)).map(|attempt| attempt.0)
     }
 
-    fn asked(sandbox: &str, attempt: u32) -> Asked {
-        Asked { call: call(sandbox, attempt), record: None, span: Span::none() }
+    fn asked(sandbox: &str, attempt: u32) -> QueuedCall {
+        QueuedCall { call: call(sandbox, attempt), record: None, span: Span::none() }
     }
 
-    fn left(asked: Option<Asked>) -> Option<u32> {
+    fn left(asked: Option<QueuedCall>) -> Option<u32> {
         asked.map(|asked| asked.call.attempt.0)
     }
 

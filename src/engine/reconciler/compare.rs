@@ -21,7 +21,7 @@ const TOO_MUCH_MIN: usize = 3;
 
 /// A home as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::engine) struct Known {
+pub(in crate::engine) struct Dated {
     pub home: HomeId,
     pub account: AccountName,
     pub issue: IssueId,
@@ -44,7 +44,7 @@ pub(in crate::engine) struct Recorded {
     pub since: Timestamp,
 }
 
-impl Known {
+impl Dated {
     /// What matters here of a stored issue.
     pub fn of(issue: &Issue) -> Self {
         let recorded = |phase| {
@@ -160,7 +160,7 @@ pub(in crate::engine) enum OrphanKind {
 /// What disagrees about a home. `objects` are all of its objects at this provider.
 pub(in crate::engine) fn compare(
     provider: &ProviderName,
-    known: &Known,
+    known: &Dated,
     objects: &[Ours],
     is_deleted: impl Fn(&SandboxId) -> bool,
 ) -> Vec<Finding> {
@@ -221,7 +221,7 @@ impl OrphanKind {
 
 /// What one sweep counted at one provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::engine) struct Tally {
+pub(in crate::engine) struct SweepTally {
     /// Live sandboxes on record.
     pub records: usize,
     /// Objects of ours.
@@ -241,7 +241,7 @@ pub(in crate::engine) enum TooMuch {
     Removals,
 }
 
-impl Tally {
+impl SweepTally {
     /// What is too much to be acted on without a person: more than three and more than a tenth. A
     /// list that is so far from the records is rather wrong than true.
     pub fn too_much(&self) -> Vec<TooMuch> {

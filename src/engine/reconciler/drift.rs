@@ -11,7 +11,7 @@ use crate::types::{
     SandboxId, Timestamp,
 };
 
-use super::compare::{Known, Ours, TooMuch};
+use super::compare::{Dated, Ours, TooMuch};
 
 /// How many items of a provider are kept. More than a person reads; what is beyond is counted.
 pub const ITEMS_MAX: usize = 1_000;
@@ -182,7 +182,7 @@ pub struct ObjectSide {
 }
 
 impl RecordSide {
-    pub(super) fn of(known: &Known, provider: &ProviderName) -> Option<Self> {
+    pub(super) fn of(known: &Dated, provider: &ProviderName) -> Option<Self> {
         let recorded = known.at(provider)?;
         Some(Self {
             sandbox: recorded.id.clone(),

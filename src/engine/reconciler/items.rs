@@ -4,7 +4,7 @@ use crate::issue::event::QUARANTINE;
 use crate::types::{ObjectState, ProviderName, Timestamp};
 
 use super::super::identity::{ChangedIdentity, NotConfirmed};
-use super::compare::{Finding, Known, OrphanKind, Ours, Tally, TooMuch};
+use super::compare::{Dated, Finding, OrphanKind, Ours, SweepTally, TooMuch};
 use super::drift::{DriftItem, DriftKind, Drifted, ObjectSide, RecordSide, Remedy, Subject};
 
 /// How far a finding came.
@@ -34,7 +34,7 @@ impl Outlook {
 /// A finding about a home. `first_seen_at` is when a sweep first saw a stray.
 pub(super) fn of_home(
     provider: &ProviderName,
-    known: &Known,
+    known: &Dated,
     finding: &Finding,
     first_seen_at: Timestamp,
     outlook: &Outlook,
@@ -89,7 +89,7 @@ pub(super) fn of_home(
 
 fn of_orphan(
     provider: &ProviderName,
-    known: &Known,
+    known: &Dated,
     object: &Ours,
     orphan: OrphanKind,
     first_seen_at: Timestamp,
@@ -150,10 +150,10 @@ fn of_orphan(
 pub(super) fn of_mass(
     provider: &ProviderName,
     too_much: TooMuch,
-    tally: &Tally,
+    tally: &SweepTally,
     at: Timestamp,
 ) -> Drifted {
-    let Tally { records, objects, lost, removals } = tally;
+    let SweepTally { records, objects, lost, removals } = tally;
     let (kind, reason, remedy) = match too_much {
         TooMuch::Lost => (
             DriftKind::MassLoss,

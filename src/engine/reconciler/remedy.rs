@@ -9,7 +9,7 @@ use super::super::actor::Answered;
 use super::super::api::EngineError;
 use super::super::directory::store_failed;
 use super::super::handle::{Engine, unfitting};
-use super::compare::{Known, Ours};
+use super::compare::{Dated, Ours};
 use super::drift::{DriftItem, Drifted, Remedy, Subject};
 use super::sweep;
 
@@ -122,7 +122,7 @@ impl Engine {
         let provider = core.executor.provider(name).ok_or(EngineError::ProviderUnknown)?;
         let busy = || EngineError::ProviderBusy(name.clone());
         let _slot = core.executor.lease(core, shown.labels.home).ok_or_else(busy)?;
-        let known = Known::unheard_of(&shown.labels);
+        let known = Dated::unheard_of(&shown.labels);
         let shown_alone = std::slice::from_ref(shown);
         let found = sweep::find(core, provider.as_ref(), name, &known, shown_alone);
         let late = core.clock.sleep_until(core.now().after(sweep::LOOK_TIME_MAX));

@@ -23,7 +23,7 @@ use crate::types::{ExternalId, HomeId, InstanceId, ProviderName, SandboxId, Time
 use super::super::core::Core;
 use super::super::executor::Lease;
 use super::super::handle::Engine;
-use super::compare::{Finding, Known, OrphanKind, Ours, Tally, compare};
+use super::compare::{Dated, Finding, OrphanKind, Ours, SweepTally, compare};
 use super::drift::{Drifted, SweepResult, Swept};
 use super::items::{self, NotMade, Outlook};
 
@@ -58,12 +58,12 @@ struct Sides {
     first_seen: HashMap<ExternalId, Timestamp>,
     /// When the list had been read.
     at: Timestamp,
-    tally: Tally,
+    tally: SweepTally,
     again_at: Option<Timestamp>,
 }
 
 struct Home {
-    known: Known,
+    known: Dated,
     objects: Vec<Ours>,
     findings: Vec<Finding>,
 }
@@ -102,7 +102,7 @@ async fn look(core: &Core, name: &ProviderName) -> Result<Sides, NotMade> {
             there.objects.push(object);
         } else {
             let known =
-                read(core, home).await?.unwrap_or_else(|| Known::unheard_of(&object.labels));
+                read(core, home).await?.unwrap_or_else(|| Dated::unheard_of(&object.labels));
             homes.insert(home, Home { known, objects: vec![object], findings: Vec::new() });
         }
     }
@@ -120,7 +120,7 @@ async fn look(core: &Core, name: &ProviderName) -> Result<Sides, NotMade> {
     }
     let first_seen = orphans(core, name, &homes, at).await?;
     let mut sides = Sides {
-        tally: Tally { records, objects, ..Tally::default() },
+        tally: SweepTally { records, objects, ..SweepTally::default() },
         homes,
         deleted,
         first_seen,
@@ -266,7 +266,7 @@ async fn look_and_tell(
     // Read first, then look: what is seen is newer than what is known.
     let stored = core.store.load(home).await.map_err(|error| error.to_string())?;
     let seed = stored.is_none().then(|| (first.known.account.clone(), first.known.issue.clone()));
-    let known = stored.as_ref().map_or_else(|| first.known.clone(), Known::of);
+    let known = stored.as_ref().map_or_else(|| first.known.clone(), Dated::of);
     let objects = if on(Bug::StaleList) {
         first.objects.clone()
     } else {
@@ -304,7 +304,7 @@ pub(super) async fn find(
     core: &Core,
     provider: &dyn SandboxProvider,
     name: &ProviderName,
-    known: &Known,
+    known: &Dated,
     listed: &[Ours],
 ) -> Result<Vec<Ours>, String> {
     let instance = core.store.instance();
@@ -329,7 +329,7 @@ async fn records(core: &Core, name: &ProviderName) -> Result<BTreeMap<HomeId, Ho
         let page = core.store.live(after, PAGE_LEN).await.map_err(unread)?;
         let Some(last) = page.last() else { return Ok(homes) };
         after = Some(last.home);
-        let known = page.iter().map(Known::of).filter(|known| known.at(name).is_some());
+        let known = page.iter().map(Dated::of).filter(|known| known.at(name).is_some());
         homes.extend(
             known.map(|known| {
                 (known.home, Home { known, objects: Vec::new(), findings: Vec::new() })
@@ -352,9 +352,9 @@ async fn list(core: &Core, provider: &dyn SandboxProvider) -> Result<Vec<Ours>, 
     Ok(listed.into_iter().filter_map(|object| Ours::of(object, &instance)).collect())
 }
 
-async fn read(core: &Core, home: HomeId) -> Result<Option<Known>, NotMade> {
+async fn read(core: &Core, home: HomeId) -> Result<Option<Dated>, NotMade> {
     let stored = core.store.load(home).await.map_err(unread)?;
-    Ok(stored.as_ref().map(Known::of))
+    Ok(stored.as_ref().map(Dated::of))
 }
 
 /// Homes whose number this store has not given (it may be a restored backup) are never given to

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::provider::{Op, is_ours};
-use super::world::{Effect, Inner};
+use super::world::{SimEffect, WorldState};
 use crate::engine::Change;
 use crate::engine::handle::ENDED_TWICE;
 use crate::issue::Issue;
@@ -94,7 +94,7 @@ impl Ledger {
     }
 }
 
-impl Inner {
+impl WorldState {
     /// Something happened that excuses waiting.
     pub fn disturb(&mut self, what: &'static str) {
         self.note(None, || what.into());
@@ -407,7 +407,7 @@ impl Inner {
             let (home, phase) = (*home, *phase);
             self.violate(Some(home), format!("{phase:?} lasts too long"));
         }
-        self.after(PHASES_EVERY_MS, Effect::CheckPhases);
+        self.after(PHASES_EVERY_MS, SimEffect::CheckPhases);
     }
 
     /// What is told to the world is durable, and in order.

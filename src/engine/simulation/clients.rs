@@ -6,36 +6,36 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::driver::{Server, account, cause};
-use super::github::Told;
-use super::world::Inner;
-use crate::engine::actor::Message;
+use super::driver::{SimServer, account, cause};
+use super::github::DeliveryContent;
+use super::world::WorldState;
+use crate::engine::actor::ActorMessage;
 use crate::engine::{EngineError, EnsureIssue, SandboxRef, WaitFor};
-use crate::issue::event::{Answer, CallError, Done, Observation};
+use crate::issue::event::{CallAnswer, CallError, Done, Observation};
 use crate::issue::{Command, IssueEvent};
 use crate::types::{Attempt, HomeId, Mode, Outcome, Phase, Sandbox, TemplateName};
 
 /// The one that waits for a change.
-struct Waiting(Rc<Cell<bool>>);
+struct ChangeWait(Rc<Cell<bool>>);
 
-impl Waiting {
+impl ChangeWait {
     fn alone(somebody_waits: &Rc<Cell<bool>>) -> Option<Self> {
         (!somebody_waits.replace(true)).then(|| Self(Rc::clone(somebody_waits)))
     }
 }
 
-impl Drop for Waiting {
+impl Drop for ChangeWait {
     fn drop(&mut self) {
         self.0.set(false);
     }
 }
 
-impl Server {
+impl SimServer {
     /// A client speaks, and its answer is judged, unless the server is dead by then.
     pub fn client<T: 'static>(
         &self,
         ask: impl Future<Output = Result<T, EngineError>> + 'static,
-        judge: impl FnOnce(&mut Inner, &Result<T, EngineError>) + 'static,
+        judge: impl FnOnce(&mut WorldState, &Result<T, EngineError>) + 'static,
     ) {
         let life = Arc::clone(&self.life);
         let began = self.with(|inner| inner.elapsed_ms());
@@ -70,8 +70,10 @@ impl Server {
         let ask = async move {
             life.pause().await;
             match what {
-                Told::Issue(issue_delivery) => engine.deliver(&account(), *issue_delivery).await,
-                Told::ScopeEvent(fan_out) => engine.deliver_scope_event(*fan_out).await,
+                DeliveryContent::Issue(issue_delivery) => {
+                    engine.deliver(&account(), *issue_delivery).await
+                }
+                DeliveryContent::ScopeEvent(fan_out) => engine.deliver_scope_event(*fan_out).await,
             }
         };
         self.client(ask, move |inner, answer| {
@@ -179,7 +181,7 @@ impl Server {
 
     pub fn work(&self) {
         let Some(sandbox) = self.any_sandbox() else { return };
-        let Some(waiting) = Waiting::alone(&self.somebody_waits) else { return };
+        let Some(waiting) = ChangeWait::alone(&self.somebody_waits) else { return };
         let engine = self.engine.clone();
         let meant = SandboxRef::Id(sandbox.id.clone());
         let ask = async move {
@@ -195,7 +197,7 @@ impl Server {
 
     pub fn wait(&self) {
         let Some(sandbox) = self.any_sandbox() else { return };
-        let Some(waiting) = Waiting::alone(&self.somebody_waits) else { return };
+        let Some(waiting) = ChangeWait::alone(&self.somebody_waits) else { return };
         let engine = self.engine.clone();
         let until = self.with(|inner| {
             *inner.chance.pick(&[WaitFor::Settled, WaitFor::Absent, WaitFor::Phase(Phase::Running)])
@@ -230,7 +232,7 @@ impl Server {
                 _ => Err(CallError::Broken("long ago".into())),
             };
             inner.note(Some(home), || format!("a stale answer to attempt {}", attempt.0));
-            Some((home, Answer { sandbox, attempt, result }))
+            Some((home, CallAnswer { sandbox, attempt, result }))
         });
         let Some((home, answer)) = stale else { return };
         self.tell(home, IssueEvent::Answered(answer));
@@ -270,7 +272,7 @@ impl Server {
         let core = self.engine.core_arc();
         self.life.spawn(async move {
             let message =
-                || Message::Event { event: Box::new(event.clone()), reply: None, held: None };
+                || ActorMessage::Event { event: Box::new(event.clone()), reply: None, held: None };
             core.registry.send(&core, home, message).await;
         });
     }

@@ -10,12 +10,12 @@ use super::provider::SimProvider;
 use super::spawner::SimSpawner;
 use super::store::SimStore;
 use super::time::{SimClock, SimIds};
-use super::world::{Inner, Life};
+use super::world::{ServerLife, WorldState};
 use crate::engine::registry::Registry;
 use crate::engine::{Change, Engine, EngineParts, Publisher, Retention};
 use crate::types::{AccountName, Cause, Timestamp};
 
-struct Listener(Arc<Life>);
+struct Listener(Arc<ServerLife>);
 
 impl Publisher for Listener {
     fn publish(&self, change: Arc<Change>) {
@@ -38,7 +38,7 @@ pub fn cause() -> Cause {
 pub const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
 /// One life of the server. Returns whether the history is at its end.
-pub async fn live(life: Arc<Life>) -> bool {
+pub async fn live(life: Arc<ServerLife>) -> bool {
     let (weather, clouds) = life.world().with(|inner| (inner.weather.clone(), inner.clouds.len()));
     let providers = (0..clouds).map(|cloud| {
         let provider = SimProvider { life: Arc::clone(&life), cloud };
@@ -64,11 +64,11 @@ pub async fn live(life: Arc<Life>) -> bool {
         tokio::time::sleep(Duration::from_secs(1)).await;
         return false;
     };
-    let server = Server { life, somebody_waits: Rc::default(), engine };
+    let server = SimServer { life, somebody_waits: Rc::default(), engine };
     if weather.passivation {
         server.passivate_all_the_time();
     }
-    while let Some(act) = server.life.world().with(Inner::next_act) {
+    while let Some(act) = server.life.world().with(WorldState::next_act) {
         if let Some(pause) = act.pause {
             tokio::time::sleep(pause).await;
         }
@@ -111,7 +111,7 @@ enum Act {
     Restart,
 }
 
-impl Inner {
+impl WorldState {
     /// Chooses what happens next; `None` once it is to become calm.
     fn next_act(&mut self) -> Option<Next> {
         self.actions_left = self.actions_left.checked_sub(1)?;
@@ -161,16 +161,16 @@ impl Inner {
 }
 
 /// A running server and what is done to it.
-pub struct Server {
-    pub life: Arc<Life>,
+pub struct SimServer {
+    pub life: Arc<ServerLife>,
     /// Whether somebody waits for a change. One at a time: the order in which several are woken is
     /// not ours to choose.
     pub somebody_waits: Rc<Cell<bool>>,
     pub engine: Engine,
 }
 
-impl Server {
-    pub fn with<T>(&self, f: impl FnOnce(&mut Inner) -> T) -> T {
+impl SimServer {
+    pub fn with<T>(&self, f: impl FnOnce(&mut WorldState) -> T) -> T {
         self.life.world().with(f)
     }
 
@@ -178,7 +178,7 @@ impl Server {
     async fn act(&self, act: Act) -> bool {
         match act {
             Act::GitHub => {
-                for delivery in self.with(Inner::github_acts) {
+                for delivery in self.with(WorldState::github_acts) {
                     let copies = self.with(|inner| match inner.chance.below(10) {
                         // Lost on its way.
                         0 => 0,
@@ -222,10 +222,10 @@ impl Server {
                 };
                 inner.jump(by);
             }),
-            Act::Outage => self.with(Inner::outage),
-            Act::Forget => self.with(Inner::forget),
-            Act::Impersonate => self.with(Inner::impersonate),
-            Act::Outsider => self.with(Inner::outsider),
+            Act::Outage => self.with(WorldState::outage),
+            Act::Forget => self.with(WorldState::forget),
+            Act::Impersonate => self.with(WorldState::impersonate),
+            Act::Outsider => self.with(WorldState::outsider),
             Act::StaleAnswer => self.stale_answer(),
             Act::StaleSight => self.stale_sight(),
             Act::Hold => self.hold(),

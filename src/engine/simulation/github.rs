@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::chance::Chance;
 use super::scope_event::SimRepository;
-use super::world::Inner;
+use super::world::WorldState;
 use crate::engine::IssueKey;
 use crate::issue::event::{Effect, News, TriggerKind};
 use crate::issue::{FanOut, IssueDelivery};
@@ -19,7 +19,7 @@ pub const MOVED: u64 = 100;
 pub const INSTALLATION: u64 = 7;
 
 /// All issues, and every delivery that was ever made about them.
-pub struct GitHub {
+pub struct SimGitHub {
     pub repositories: Vec<SimRepository>,
     pub issues: Vec<SimIssue>,
     pub deliveries: Vec<SimDelivery>,
@@ -49,14 +49,14 @@ pub struct SimName {
 
 /// One delivery.
 pub struct SimDelivery {
-    pub what: Told,
+    pub what: DeliveryContent,
     /// The server said that it has it.
     pub acknowledged: bool,
 }
 
 /// What a delivery tells of.
 #[derive(Clone)]
-pub enum Told {
+pub enum DeliveryContent {
     Issue(Box<IssueDelivery>),
     ScopeEvent(Box<FanOut>),
 }
@@ -64,13 +64,13 @@ pub enum Told {
 impl SimDelivery {
     pub fn guid(&self) -> &DeliveryId {
         match &self.what {
-            Told::Issue(issue_delivery) => &issue_delivery.delivery,
-            Told::ScopeEvent(fan_out) => &fan_out.delivery,
+            DeliveryContent::Issue(issue_delivery) => &issue_delivery.delivery,
+            DeliveryContent::ScopeEvent(fan_out) => &fan_out.delivery,
         }
     }
 }
 
-impl GitHub {
+impl SimGitHub {
     pub fn new(issues: u64) -> Self {
         let issue = |number| SimIssue {
             names: vec![SimName { id: FIRST_ID + number, repository: 0, number, is_told: true }],
@@ -144,7 +144,7 @@ impl GitHub {
     }
 }
 
-impl Inner {
+impl WorldState {
     /// Something happens on GitHub; the numbers of the deliveries that tell of it.
     pub fn github_acts(&mut self) -> Vec<usize> {
         if self.weather.scope_events && self.chance.permille(150) {
@@ -230,7 +230,7 @@ impl Inner {
             installation: self.weather.scope_events.then_some(INSTALLATION),
             effect,
         };
-        self.sends(Told::Issue(Box::new(issue_delivery)))
+        self.sends(DeliveryContent::Issue(Box::new(issue_delivery)))
     }
 
     pub fn fresh_guid(&mut self) -> DeliveryId {
@@ -238,9 +238,9 @@ impl Inner {
     }
 
     /// A delivery is on its way; its number.
-    pub fn sends(&mut self, what: Told) -> usize {
+    pub fn sends(&mut self, what: DeliveryContent) -> usize {
         self.note(None, || match &what {
-            Told::Issue(issue_delivery) => {
+            DeliveryContent::Issue(issue_delivery) => {
                 let IssueDelivery { delivery, action, news, formerly, .. } =
                     issue_delivery.as_ref();
                 let formerly = formerly.as_ref().map_or_else(String::new, |name| {
@@ -251,7 +251,7 @@ impl Inner {
                     "GitHub: {repository}#{number} {action} ({delivery}, as of {as_of}){formerly}"
                 )
             }
-            Told::ScopeEvent(fan_out) => {
+            DeliveryContent::ScopeEvent(fan_out) => {
                 format!("GitHub: {:?}: {:?} ({})", fan_out.scope, fan_out.news, fan_out.delivery)
             }
         });
@@ -265,7 +265,7 @@ impl Inner {
         it.acknowledged = true;
         let (guid, what) = (it.guid().clone(), it.what.clone());
         self.check_acknowledged(&guid);
-        if let Told::Issue(issue_delivery) = what {
+        if let DeliveryContent::Issue(issue_delivery) = what {
             self.transfer_is_told(&issue_delivery);
         }
     }

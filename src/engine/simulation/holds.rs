@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::driver::{Server, account};
-use super::world::Inner;
+use super::driver::{SimServer, account};
+use super::world::WorldState;
 use crate::issue::Issue;
 use crate::issue::state::IssueState;
 use crate::types::{HoldScope, HomeId, Phase, Repository, Timestamp};
 
-impl Server {
+impl SimServer {
     /// Somebody puts a hold on. From when that is answered nothing that it covers may begin.
     pub fn hold(&self) {
         let (life, engine) = (Arc::clone(&self.life), self.engine.clone());
-        let scope = self.with(Inner::any_scope);
+        let scope = self.with(WorldState::any_scope);
         self.life.spawn(async move {
             let account = account();
             let hold = engine.hold(&account, scope.clone(), "repairs".into(), "somebody".into());
@@ -33,7 +33,7 @@ impl Server {
     /// Somebody releases a hold, which may be there.
     pub fn release(&self) {
         let (life, engine) = (Arc::clone(&self.life), self.engine.clone());
-        let scope = self.with(Inner::any_scope);
+        let scope = self.with(WorldState::any_scope);
         // From now on nobody can tell whether it is still on.
         self.with(|inner| inner.ledger.held.remove(&scope.folded()));
         self.life.spawn(async move {
@@ -59,7 +59,7 @@ impl Server {
     }
 }
 
-impl Inner {
+impl WorldState {
     fn any_scope(&mut self) -> HoldScope {
         match self.chance.below(5) {
             0 | 1 => HoldScope::Server,

@@ -4,9 +4,9 @@
 //!
 //! What no contract excludes is left out: that it answers a call before anybody asked who it is.
 
-use super::world::Inner;
+use super::world::WorldState;
 
-impl Inner {
+impl WorldState {
     /// Somebody else answers in place of the first provider, for a while. Whoever is seen first is
     /// taken for the right one, so that this comes later.
     pub fn impersonate(&mut self) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::world::Inner;
+use super::world::WorldState;
 use crate::issue::Issue;
 use crate::issue::state::IssueState;
 use crate::sandbox::{Object, ProviderError};
@@ -16,7 +16,7 @@ const RECORDS_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a start takes at most to take up all that it finds, in milliseconds.
 const TAKING_UP_MAX_MS: u64 = 120_000;
 
-impl Inner {
+impl WorldState {
     pub fn is_down(&self, cloud: usize) -> bool {
         self.elapsed_ms() < self.clouds[cloud].down_until_ms && !self.weather.calm
     }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::provider::{Op, is_ours};
 use super::weather::{LOOK_TIME_MAX, RETRY_AFTER_MAX};
-use super::world::{Effect, Inner};
+use super::world::{SimEffect, WorldState};
 use crate::issue::state::IssueState;
 use crate::sandbox::{CreateSpec, Labels, Object, ProviderError, Target};
 use crate::types::{Attempt, ExternalId, HomeId, Mode, ObjectState, SandboxId, Timestamp};
@@ -38,7 +38,7 @@ pub enum Reply {
 
 /// How a call is going to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum CallFate {
     /// It takes effect and is answered.
     Answered,
     /// It takes effect at any time that it may; its answer is lost.
@@ -64,13 +64,13 @@ enum Checked {
 }
 
 /// A call that a server made.
-pub struct Call {
+pub struct SimCall {
     cloud: usize,
     home: Option<HomeId>,
     op: Op,
     /// The lifecycle may have asked, and takes the answer; else a sweep did, or a create is undone.
     asked_by: Option<(SandboxId, Attempt)>,
-    fate: Fate,
+    fate: CallFate,
     /// When it can no longer take effect.
     until: Timestamp,
     checked: Option<Checked>,
@@ -78,7 +78,7 @@ pub struct Call {
     answer: Option<oneshot::Sender<Result<Reply, ProviderError>>>,
 }
 
-impl Call {
+impl SimCall {
     /// The labels of what it makes, where it makes something.
     pub fn makes(&self) -> Option<&Labels> {
         match &self.op {
@@ -100,7 +100,7 @@ fn ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Inner {
+impl WorldState {
     /// A server calls. From here on the call's life is the world's.
     pub fn begin_call(&mut self, cloud: usize, op: Op, deadline: Option<Timestamp>) -> Began {
         let number = self.fresh();
@@ -117,7 +117,7 @@ impl Inner {
         let asked_by = self.check_call(number, home, cloud, &op);
         self.check_asked_of_impostor(cloud, &op.describe());
         let fate = if self.is_down(cloud) || self.is_impostor(cloud) {
-            Fate::Unreached
+            CallFate::Unreached
         } else if self.forgets(cloud) {
             self.fate_while_forgetting(cloud, &op)
         } else {
@@ -130,7 +130,7 @@ impl Inner {
         let usual = self.call_pause(waits_ms);
         let late = if self.weather.losing { lands_ms / 2 } else { 0 };
         let any = late + self.chance.below(lands_ms - late);
-        let mut call = Call {
+        let mut call = SimCall {
             cloud,
             home,
             asked_by,
@@ -143,27 +143,27 @@ impl Inner {
         };
         let mut error = None;
         let applies = match fate {
-            Fate::Answered => Some(usual),
-            Fate::Broken => self.chance.permille(600).then_some(usual),
-            Fate::Lost => {
+            CallFate::Answered => Some(usual),
+            CallFate::Broken => self.chance.permille(600).then_some(usual),
+            CallFate::Lost => {
                 error = Some("the connection was lost");
                 Some(any)
             }
-            Fate::Unreached => {
+            CallFate::Unreached => {
                 error = Some("nobody answers");
                 None
             }
-            Fate::Panics => self.chance.permille(500).then_some(any),
-            Fate::Refused | Fate::Busy | Fate::Forgotten => None,
+            CallFate::Panics => self.chance.permille(500).then_some(any),
+            CallFate::Refused | CallFate::Busy | CallFate::Forgotten => None,
         };
         if let Some(applies) = applies.filter(|applies| *applies < lands_ms) {
             if let Op::Create(_) = call.op
                 && !self.clouds[cloud].rules.names_enforced
             {
                 let checks = self.chance.between(0, applies);
-                self.after(checks, Effect::Check(number));
+                self.after(checks, SimEffect::Check(number));
             }
-            self.after(applies, Effect::Apply(number));
+            self.after(applies, SimEffect::Apply(number));
         }
         // A lost answer is an error at any time, or nothing is ever heard of it.
         if let Some(message) = error
@@ -171,77 +171,83 @@ impl Inner {
         {
             call.result = Some(Err(ProviderError::unavailable(message)));
             let told = self.chance.below(waits_ms + 1);
-            self.after(told, Effect::Answer(number));
+            self.after(told, SimEffect::Answer(number));
         }
         let said = match fate {
-            Fate::Refused => Some(ProviderError::Refused("not with us".into())),
-            Fate::Broken => Some(ProviderError::Broken("something snapped".into())),
-            Fate::Busy => Some(ProviderError::Unavailable {
+            CallFate::Refused => Some(ProviderError::Refused("not with us".into())),
+            CallFate::Broken => Some(ProviderError::Broken("something snapped".into())),
+            CallFate::Busy => Some(ProviderError::Unavailable {
                 message: "too many requests".into(),
                 retry_after: Some(Duration::from_millis(
                     self.chance.between(100, ms(RETRY_AFTER_MAX)),
                 )),
             }),
-            Fate::Answered | Fate::Lost | Fate::Unreached | Fate::Panics | Fate::Forgotten => None,
+            CallFate::Answered
+            | CallFate::Lost
+            | CallFate::Unreached
+            | CallFate::Panics
+            | CallFate::Forgotten => None,
         };
         let said = match fate {
-            Fate::Forgotten => Some(Ok(Reply::Objects(Vec::new()))),
-            Fate::Answered
-            | Fate::Lost
-            | Fate::Unreached
-            | Fate::Refused
-            | Fate::Broken
-            | Fate::Busy
-            | Fate::Panics => said.map(Err),
+            CallFate::Forgotten => Some(Ok(Reply::Objects(Vec::new()))),
+            CallFate::Answered
+            | CallFate::Lost
+            | CallFate::Unreached
+            | CallFate::Refused
+            | CallFate::Broken
+            | CallFate::Busy
+            | CallFate::Panics => said.map(Err),
         };
         if let Some(said) = said {
             call.result = Some(said);
             // Behind what it may have done.
             let pause = self.chance.between(0, 20);
-            self.after(usual + pause, Effect::Answer(number));
+            self.after(usual + pause, SimEffect::Answer(number));
         }
-        let panics = fate == Fate::Panics;
+        let panics = fate == CallFate::Panics;
         let panics_after = panics.then(|| self.chance.below(2_000));
         self.calls.insert(number, call);
         Began { number, answer, panics_after }
     }
 
     /// Sweeps alone are shown nothing; all else does not get there.
-    fn fate_while_forgetting(&mut self, cloud: usize, op: &Op) -> Fate {
-        let Op::Find(key) = op else { return Fate::Unreached };
-        let Some(issue) = self.rows.issues.get(&key.home) else { return Fate::Unreached };
+    fn fate_while_forgetting(&mut self, cloud: usize, op: &Op) -> CallFate {
+        let Op::Find(key) = op else { return CallFate::Unreached };
+        let Some(issue) = self.rows.issues.get(&key.home) else { return CallFate::Unreached };
         let (IssueState::Running { external_id, .. } | IssueState::Stopped { external_id, .. }) =
             &issue.state
         else {
-            return Fate::Unreached;
+            return CallFate::Unreached;
         };
         if !self.clouds[cloud].list_is_absurd {
             // So few that they may be lost.
             self.ledger.handled.insert(external_id.clone());
         }
-        Fate::Forgotten
+        CallFate::Forgotten
     }
 
-    fn fate(&mut self, op: &Op) -> Fate {
+    fn fate(&mut self, op: &Op) -> CallFate {
         let rate = self.weather.provider_faults;
         if !self.weather.strikes(&mut self.chance, rate) {
-            return Fate::Answered;
+            return CallFate::Answered;
         }
         let fate = *self.chance.pick(&[
-            Fate::Lost,
-            Fate::Lost,
-            Fate::Lost,
-            Fate::Unreached,
-            Fate::Unreached,
-            Fate::Refused,
-            Fate::Broken,
-            Fate::Busy,
-            Fate::Panics,
+            CallFate::Lost,
+            CallFate::Lost,
+            CallFate::Lost,
+            CallFate::Unreached,
+            CallFate::Unreached,
+            CallFate::Refused,
+            CallFate::Broken,
+            CallFate::Busy,
+            CallFate::Panics,
         ]);
         match (fate, op) {
-            (_, Op::Create(_)) if self.weather.losing && self.chance.permille(800) => Fate::Lost,
+            (_, Op::Create(_)) if self.weather.losing && self.chance.permille(800) => {
+                CallFate::Lost
+            }
             // A look is never refused.
-            (Fate::Refused, Op::Find(_)) => Fate::Unreached,
+            (CallFate::Refused, Op::Find(_)) => CallFate::Unreached,
             (fate, _) => fate,
         }
     }
@@ -299,13 +305,13 @@ impl Inner {
         let (cloud, home, op, fate) = (call.cloud, call.home, call.op.clone(), call.fate);
         let checked = call.checked.take();
         if let Op::Delete(target) = &op
-            && (fate != Fate::Answered || call.answer.is_none())
+            && (fate != CallFate::Answered || call.answer.is_none())
         {
             self.ledger.doomed.insert(target.external_id.clone());
         }
         if let Op::Create(spec) = &op
             && spec.labels.mode == Mode::Fast
-            && fate != Fate::Answered
+            && fate != CallFate::Answered
         {
             self.ledger.hasty.insert(spec.labels.sandbox.clone());
         }
@@ -324,7 +330,7 @@ impl Inner {
             };
             format!("call {number} takes effect: {came}")
         });
-        if fate == Fate::Answered {
+        if fate == CallFate::Answered {
             let waits_ms = ms(self.calls[&number].until.since(self.now()));
             let slow = self.weather.slow_providers;
             let pause = match self.chance.below(if slow { 15 } else { 10 }) {
@@ -333,7 +339,7 @@ impl Inner {
                 _ => self.chance.below(waits_ms + 1),
             };
             self.calls.get_mut(&number).expect("it is there").result = Some(result);
-            self.after(pause, Effect::Answer(number));
+            self.after(pause, SimEffect::Answer(number));
         }
     }
 
@@ -351,7 +357,7 @@ impl Inner {
         self.note(home, || format!("call {number} is answered"));
         self.stir();
         if is_asked {
-            self.after(TAKING_TIME_MAX_MS, Effect::Taken(number));
+            self.after(TAKING_TIME_MAX_MS, SimEffect::Taken(number));
         }
     }
 
@@ -381,16 +387,16 @@ impl Inner {
         for effect in self.take_calls(dies) {
             // Also what was under way: it has landed now or never will.
             match effect {
-                Effect::Check(number) => self.check_name(number),
-                Effect::Apply(number) if self.chance.permille(500) => self.apply_call(number),
-                Effect::Apply(_)
-                | Effect::Begin
-                | Effect::Land
-                | Effect::Tell(_)
-                | Effect::Answer(_)
-                | Effect::Vanish(..)
-                | Effect::Taken(..)
-                | Effect::CheckPhases => {}
+                SimEffect::Check(number) => self.check_name(number),
+                SimEffect::Apply(number) if self.chance.permille(500) => self.apply_call(number),
+                SimEffect::Apply(_)
+                | SimEffect::Begin
+                | SimEffect::Land
+                | SimEffect::Tell(_)
+                | SimEffect::Answer(_)
+                | SimEffect::Vanish(..)
+                | SimEffect::Taken(..)
+                | SimEffect::CheckPhases => {}
             }
         }
         for cloud in self.clouds.iter_mut().filter(|cloud| cloud.rules.dies_with_server) {
@@ -407,7 +413,7 @@ impl Inner {
         cloud: usize,
         home: Option<HomeId>,
         op: &Op,
-        fate: Fate,
+        fate: CallFate,
         checked: Option<Checked>,
     ) -> Result<Reply, ProviderError> {
         match op {
@@ -431,7 +437,7 @@ impl Inner {
         &mut self,
         cloud: usize,
         spec: &CreateSpec,
-        fate: Fate,
+        fate: CallFate,
         checked: Option<Checked>,
     ) -> Result<Object, ProviderError> {
         let gone = || ProviderError::Broken("it is being removed".into());
@@ -447,7 +453,8 @@ impl Inner {
                 }
             }
         };
-        let state = if fate == Fate::Broken { ObjectState::Partial } else { ObjectState::Running };
+        let state =
+            if fate == CallFate::Broken { ObjectState::Partial } else { ObjectState::Running };
         match checked {
             Checked::Other(object) => Err(ProviderError::Present(Box::new(object))),
             Checked::Same => {
@@ -455,7 +462,7 @@ impl Inner {
                 let there = objects.iter_mut().find(|o| carries(&o.object, spec));
                 let there = there.filter(|o| o.object.state != ObjectState::Destroying);
                 let there = there.ok_or_else(gone)?;
-                if fate != Fate::Broken {
+                if fate != CallFate::Broken {
                     there.object.state = ObjectState::Running;
                 }
                 Ok(there.object.clone())
@@ -528,7 +535,7 @@ impl Inner {
         self.undo_fails(home);
         if self.chance.permille(700) {
             let pause = self.chance.between(10, 20_000);
-            self.after(pause, Effect::Vanish(cloud, target.external_id.clone()));
+            self.after(pause, SimEffect::Vanish(cloud, target.external_id.clone()));
         }
         if again && self.chance.permille(500) {
             return Err(ProviderError::Broken("409: it is being removed already".into()));

@@ -4,13 +4,13 @@ use super::driver::account;
 use super::objects::SimObject;
 use super::provider::is_ours;
 use super::store::instance;
-use super::world::Inner;
+use super::world::WorldState;
 use crate::sandbox::{Labels, Object};
 use crate::types::{
     ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName, ObjectState, SandboxId,
 };
 
-impl Inner {
+impl WorldState {
     /// Somebody lays hands on objects, or makes some.
     pub fn outsider(&mut self) {
         let cloud = usize::try_from(self.chance.below(self.clouds.len() as u64)).expect("an index");

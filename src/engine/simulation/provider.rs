@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use super::objects::{Began, Reply, SimObject};
 use super::store::instance;
 use super::weather::ProviderWeather;
-use super::world::Life;
+use super::world::ServerLife;
 use crate::issue::event::ProviderRules;
 use crate::sandbox::{
     ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, FilePart, Health,
@@ -92,13 +92,13 @@ impl Op {
 
 /// A client of one of the world's providers.
 pub struct SimProvider {
-    pub life: Arc<Life>,
+    pub life: Arc<ServerLife>,
     pub cloud: usize,
 }
 
 /// Told to the world when the client goes away: answered, or given up.
 struct OpenCall<'a> {
-    life: &'a Life,
+    life: &'a ServerLife,
     number: u64,
 }
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::driver::{SWEEP_PERIOD, Server, account, cause};
-use super::world::Inner;
+use super::driver::{SWEEP_PERIOD, SimServer, account, cause};
+use super::world::WorldState;
 use crate::engine::{DriftItem, SandboxRef};
 use crate::issue::Command;
 use crate::sandbox::Object;
@@ -17,7 +17,7 @@ const SWEEPS_MAX: u32 = 4;
 /// How often it is looked whether everything is at rest.
 const REST_PAUSE: Duration = Duration::from_secs(10);
 
-impl Server {
+impl SimServer {
     /// No fault strikes any more: what was acknowledged must be done, and nothing left over.
     pub async fn come_to_rest(&self) {
         self.with(|inner| {
@@ -27,12 +27,12 @@ impl Server {
         });
         self.rest("everything comes to rest").await;
         self.agree().await;
-        self.with(Inner::check_rest);
+        self.with(WorldState::check_rest);
         // What was deleted makes room for what waits.
         while self.delete_all().await {
             self.rest("everything is deleted").await;
         }
-        self.with(Inner::check_nothing_left);
+        self.with(WorldState::check_nothing_left);
     }
 
     /// Deletes what lives; false where nothing does.
@@ -104,7 +104,7 @@ impl Server {
     }
 }
 
-impl Inner {
+impl WorldState {
     /// What is not at rest, where something is not.
     fn unrest(&self) -> Option<(Option<HomeId>, String)> {
         if let Some(at) = self.missing().first() {

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::github::{INSTALLATION, Told};
-use super::world::Inner;
+use super::github::{DeliveryContent, INSTALLATION};
+use super::world::WorldState;
 use crate::issue::{FanOut, Issue, Scope, ScopeEvent};
 use crate::store::DeliveryState;
 use crate::types::{DeliveryId, HomeId, Repository, Timestamp};
@@ -43,7 +43,7 @@ pub struct FanningOut {
 /// All of them.
 pub type FanOuts = BTreeMap<DeliveryId, FanningOut>;
 
-impl Inner {
+impl WorldState {
     /// Something happens around issues; the numbers of the deliveries that tell of it.
     pub fn happens_in_scope(&mut self) -> Vec<usize> {
         let as_of = self.github.clock(self.now());
@@ -85,7 +85,7 @@ impl Inner {
             scope,
             news,
         };
-        vec![self.sends(Told::ScopeEvent(Box::new(fan_out)))]
+        vec![self.sends(DeliveryContent::ScopeEvent(Box::new(fan_out)))]
     }
 
     /// Such a delivery is stored: from now on each issue that it concerns is to be told.

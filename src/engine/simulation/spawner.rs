@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 
-use super::world::Life;
+use super::world::ServerLife;
 use crate::engine::Spawner;
 
 /// Runs everything on the [`LocalSet`](tokio::task::LocalSet) of one life.
-pub struct SimSpawner(pub Arc<Life>);
+pub struct SimSpawner(pub Arc<ServerLife>);
 
 impl Spawner for SimSpawner {
     fn actor(&self, start: Box<dyn FnOnce() + Send>) {
@@ -35,7 +35,7 @@ impl Spawner for SimSpawner {
     }
 }
 
-impl Life {
+impl ServerLife {
     /// Runs a task of this life; what a dead server would still begin is dropped.
     pub fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + 'static) {
         if self.is_alive() {
@@ -52,7 +52,7 @@ impl Life {
 /// A task that sometimes lets others go first: a local set polls in the order of wakes, threads
 /// do not.
 struct Jittered<F> {
-    life: Arc<Life>,
+    life: Arc<ServerLife>,
     task: Pin<Box<F>>,
 }
 

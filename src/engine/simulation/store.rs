@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::world::{Effect, Inner, Life};
+use super::world::{ServerLife, SimEffect, WorldState};
 use crate::issue::{FanOut, Issue, Scope};
 use crate::store::{
     CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk,
@@ -31,21 +31,21 @@ pub fn instance() -> InstanceId {
     InstanceId::trusted("simulation")
 }
 
-type Told = oneshot::Sender<Result<(), CommitError>>;
+type CommitReply = oneshot::Sender<Result<(), CommitError>>;
 
 /// What is handed in: a write, or a question that is answered behind what was handed in before.
-type Work = Option<Box<Write>>;
+type QueuedWrite = Option<Box<Write>>;
 
 /// The writes of one life that are not told yet.
 #[derive(Default)]
-pub struct Writer {
-    waiting: Vec<(Work, Told)>,
-    under_way: Option<Vec<(Work, Told)>>,
-    to_tell: BTreeMap<u64, (Told, Result<(), CommitError>)>,
+pub struct SimWriter {
+    waiting: Vec<(QueuedWrite, CommitReply)>,
+    under_way: Option<Vec<(QueuedWrite, CommitReply)>>,
+    to_tell: BTreeMap<u64, (CommitReply, Result<(), CommitError>)>,
 }
 
-impl Inner {
-    fn hand_in(&mut self, work: Work) -> oneshot::Receiver<Result<(), CommitError>> {
+impl WorldState {
+    fn hand_in(&mut self, work: QueuedWrite) -> oneshot::Receiver<Result<(), CommitError>> {
         let (told, answer) = oneshot::channel();
         let rate = self.weather.overload;
         if self.weather.strikes(&mut self.chance, rate) {
@@ -58,7 +58,7 @@ impl Inner {
         self.writer.waiting.push((work, told));
         if self.writer.under_way.is_none() && self.writer.waiting.len() == 1 {
             let pause = self.commit_pause();
-            self.after(pause, Effect::Begin);
+            self.after(pause, SimEffect::Begin);
         }
         answer
     }
@@ -80,7 +80,7 @@ impl Inner {
     pub fn begin_group(&mut self) {
         self.writer.under_way = Some(std::mem::take(&mut self.writer.waiting));
         let pause = self.commit_pause();
-        self.after(pause, Effect::Land);
+        self.after(pause, SimEffect::Land);
     }
 
     /// The group lands: each write is applied or refused by itself, or all fail together.
@@ -104,11 +104,11 @@ impl Inner {
             let number = self.fresh();
             self.writer.to_tell.insert(number, (told, result));
             let pause = self.chance.below(5);
-            self.after(pause, Effect::Tell(number));
+            self.after(pause, SimEffect::Tell(number));
         }
         if !self.writer.waiting.is_empty() {
             let pause = self.commit_pause();
-            self.after(pause, Effect::Begin);
+            self.after(pause, SimEffect::Begin);
         }
     }
 
@@ -139,28 +139,28 @@ impl Inner {
                 }
             }
         }
-        self.writer = Writer::default();
+        self.writer = SimWriter::default();
     }
 }
 
-fn home_of(work: &Work) -> Option<HomeId> {
+fn home_of(work: &QueuedWrite) -> Option<HomeId> {
     Some(work.as_ref()?.issue.as_ref()?.home)
 }
 
 /// The store of one life. After that life it does nothing any more.
 pub struct SimStore {
-    life: Arc<Life>,
+    life: Arc<ServerLife>,
 }
 
 impl SimStore {
     /// Opens the store, which begins an epoch.
-    pub fn open(life: Arc<Life>) -> Self {
+    pub fn open(life: Arc<ServerLife>) -> Self {
         life.world().with(|inner| inner.rows.epoch += 1);
         Self { life }
     }
 
     /// Reads once the seed lets it.
-    async fn read<T>(&self, read: impl FnOnce(&Inner) -> T) -> Result<T, StoreError> {
+    async fn read<T>(&self, read: impl FnOnce(&WorldState) -> T) -> Result<T, StoreError> {
         self.life.pause().await;
         if !self.life.step() {
             return std::future::pending().await;
@@ -172,7 +172,7 @@ impl SimStore {
             }
             Ok(read(inner))
         });
-        let slow = self.life.world().with(Inner::read_pause);
+        let slow = self.life.world().with(WorldState::read_pause);
         tokio::time::sleep(slow).await;
         self.life.pause().await;
         if found.is_err() {
@@ -185,7 +185,7 @@ impl SimStore {
 
 impl SimStore {
     /// Writes something that is no step of an issue, once the seed lets it.
-    async fn write<T>(&self, write: impl FnOnce(&mut Inner) -> T) -> Result<T, CommitError> {
+    async fn write<T>(&self, write: impl FnOnce(&mut WorldState) -> T) -> Result<T, CommitError> {
         self.life.pause().await;
         if !self.life.step() {
             return std::future::pending().await;
@@ -322,7 +322,7 @@ impl Store for SimStore {
     }
 
     async fn put_pending(&self, fan_out: FanOut) -> Result<(), CommitError> {
-        let put = |inner: &mut Inner| {
+        let put = |inner: &mut WorldState| {
             inner.rows.put_pending(fan_out.clone())?;
             inner.fan_out_begins(fan_out);
             Ok(())
@@ -340,7 +340,7 @@ impl Store for SimStore {
         applied: bool,
         reason: String,
     ) -> Result<(), CommitError> {
-        let finish_delivery = |inner: &mut Inner| {
+        let finish_delivery = |inner: &mut WorldState| {
             inner.rows.finish_delivery(id, DeliveryState::Done, applied, reason);
             inner.fan_out_ends(id);
         };
@@ -348,7 +348,7 @@ impl Store for SimStore {
     }
 
     async fn fail_pending(&self, id: &DeliveryId, error: String) -> Result<(), CommitError> {
-        let fail = |inner: &mut Inner| {
+        let fail = |inner: &mut WorldState| {
             inner.rows.fail_pending(id, error);
             inner.fan_out_fails(id);
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::world::Life;
+use super::world::ServerLife;
 use crate::clock::{Clock, IdSource};
 use crate::types::{SandboxId, Timestamp};
 
@@ -12,7 +12,7 @@ use crate::types::{SandboxId, Timestamp};
 pub const BEGIN: Timestamp = Timestamp::from_unix_ms(1_800_000_000_000);
 
 /// The wall clock of one life of the server.
-pub struct SimClock(pub Arc<Life>);
+pub struct SimClock(pub Arc<ServerLife>);
 
 #[async_trait]
 impl Clock for SimClock {
@@ -38,7 +38,7 @@ impl Clock for SimClock {
 }
 
 /// Ids of the world. Asking for one is where an actor may panic: it does so at every event.
-pub struct SimIds(pub Arc<Life>);
+pub struct SimIds(pub Arc<ServerLife>);
 
 impl IdSource for SimIds {
     fn sandbox_id(&self) -> SandboxId {

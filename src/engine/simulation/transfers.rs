@@ -1,9 +1,9 @@
 //! Issues that are transferred: another id, another number, told by either repository, both or
 //! one, in any order. Once it is told, all of the names are one home's.
 
-use super::github::Told;
+use super::github::DeliveryContent;
 use super::github::{MOVED, SimName};
-use super::world::Inner;
+use super::world::WorldState;
 use crate::issue::event::{Effect, IssueName};
 use crate::issue::{Issue, IssueDelivery, IssueState};
 use crate::types::{Alias, HomeId, IssueId, IssueNumber};
@@ -13,7 +13,7 @@ use super::driver::account;
 /// How often one issue is transferred at most.
 const TRANSFERS_MAX: usize = 2;
 
-impl Inner {
+impl WorldState {
     /// An issue is transferred to the other repository; the numbers of the deliveries that tell.
     pub fn transfer(&mut self, at: usize) -> Vec<usize> {
         let issue = &mut self.github.issues[at];
@@ -53,7 +53,7 @@ impl Inner {
                 installation: None,
                 effect: Effect::Update,
             };
-            sent.push(self.sends(Told::Issue(Box::new(issue_delivery))));
+            sent.push(self.sends(DeliveryContent::Issue(Box::new(issue_delivery))));
         }
         sent
     }
@@ -91,8 +91,8 @@ impl Inner {
     /// At rest all that was told of transfers is still so.
     pub fn check_all_merged(&mut self) {
         let told = self.github.deliveries.iter().filter_map(|delivery| match &delivery.what {
-            Told::Issue(issue_delivery) => Some(issue_delivery.clone()),
-            Told::ScopeEvent(_) => None,
+            DeliveryContent::Issue(issue_delivery) => Some(issue_delivery.clone()),
+            DeliveryContent::ScopeEvent(_) => None,
         });
         for issue_delivery in told.collect::<Vec<_>>() {
             self.check_merged(&issue_delivery);

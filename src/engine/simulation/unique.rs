@@ -1,14 +1,14 @@
 //! Never two objects: which of them count, and which two may be there at once.
 
-use super::objects::{Call, SimObject};
-use super::world::Inner;
+use super::objects::{SimCall, SimObject};
+use super::world::WorldState;
 use crate::sandbox::{Labels, Object};
 use crate::types::{HomeId, Mode, SandboxId};
 
 /// How often the removal of what a fast create made is tried.
 const UNDO_TRIES: u32 = 5;
 
-impl Inner {
+impl WorldState {
     /// A call made an object: it must be the only one of its home and of its issue.
     pub fn check_made(&mut self, cloud: usize, object: &Object) {
         let labels = object.labels.as_ref().expect("what a call makes has labels");
@@ -102,7 +102,7 @@ impl Inner {
     pub fn leave_in_haste(&mut self) {
         let made = self.clouds.iter().flat_map(|cloud| &cloud.objects).map(|o| &o.object);
         let made = made.filter_map(|object| object.labels.as_ref());
-        let asked = self.calls.values().filter_map(Call::makes);
+        let asked = self.calls.values().filter_map(SimCall::makes);
         let hasty = made.chain(asked).filter(|labels| labels.mode == Mode::Fast);
         let hasty: Vec<_> = hasty.map(|labels| labels.sandbox.clone()).collect();
         self.ledger.hasty.extend(hasty);

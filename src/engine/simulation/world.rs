@@ -1,7 +1,7 @@
 //! The world: everything that a crash of the server does not touch, and the queue of what is
 //! going to happen in it.
 //!
-//! A [`Life`] is one server process. All that the engine does to the world goes through it, and
+//! A [`ServerLife`] is one server process. All that the engine does to the world goes through it, and
 //! once it is over the world ignores it: dropping a dead engine runs `Drop` where SIGKILL would
 //! not, and what that does must have no effect.
 
@@ -15,14 +15,14 @@ use tokio::time::Instant;
 
 use super::chance::Chance;
 use super::checks::Ledger;
-use super::github::GitHub;
-use super::objects::Call;
+use super::github::SimGitHub;
+use super::objects::SimCall;
 use super::provider::Cloud;
 use super::scope_event::FanOuts;
-use super::store::Writer;
+use super::store::SimWriter;
 use super::time::BEGIN;
 use super::weather::Weather;
-use crate::engine::tests::rows::Rows;
+use crate::engine::tests::rows::TestRows;
 use crate::types::{ExternalId, HomeId, Timestamp};
 
 /// How many lines of the trace are kept.
@@ -31,7 +31,7 @@ const TRACE_LEN_MAX: usize = 20_000;
 const STEPS_MAX: u64 = 500_000;
 
 /// Something that is going to happen in the world.
-pub enum Effect {
+pub enum SimEffect {
     /// The store begins a group of writes.
     Begin,
     /// The group lands.
@@ -59,21 +59,21 @@ pub struct Violation {
     pub what: String,
 }
 
-struct Line {
+struct TraceLine {
     at_ms: u64,
     home: Option<HomeId>,
     what: String,
 }
 
 /// All that is in the world.
-pub struct Inner {
+pub struct WorldState {
     pub chance: Chance,
     pub weather: Weather,
-    pub rows: Rows,
-    pub writer: Writer,
+    pub rows: TestRows,
+    pub writer: SimWriter,
     pub clouds: Vec<Cloud>,
-    pub calls: BTreeMap<u64, Call>,
-    pub github: GitHub,
+    pub calls: BTreeMap<u64, SimCall>,
+    pub github: SimGitHub,
     pub fan_outs: FanOuts,
     pub ledger: Ledger,
     /// How many things happen yet before it becomes calm.
@@ -95,9 +95,9 @@ pub struct Inner {
     /// The latest that the wall clock showed before it stepped back.
     latest: Timestamp,
     started: Instant,
-    queue: BTreeMap<(u64, u64), Effect>,
+    queue: BTreeMap<(u64, u64), SimEffect>,
     numbers: u64,
-    trace: Option<VecDeque<Line>>,
+    trace: Option<VecDeque<TraceLine>>,
     changed: Arc<Notify>,
     over: Arc<Notify>,
     stirred: Arc<Notify>,
@@ -106,7 +106,7 @@ pub struct Inner {
 
 /// The world, shared.
 pub struct World {
-    inner: Mutex<Inner>,
+    inner: Mutex<WorldState>,
     changed: Arc<Notify>,
     over: Arc<Notify>,
     stirred: Arc<Notify>,
@@ -119,12 +119,12 @@ impl World {
         let mut chance = Chance::new(seed);
         let weather = Weather::new(&mut chance);
         let [changed, over, stirred, jumped] = std::array::from_fn(|_| Arc::new(Notify::new()));
-        let inner = Inner {
-            rows: Rows::default(),
-            writer: Writer::default(),
+        let inner = WorldState {
+            rows: TestRows::default(),
+            writer: SimWriter::default(),
             clouds: weather.providers.iter().map(Cloud::new).collect(),
             calls: BTreeMap::new(),
-            github: GitHub::new(weather.issues),
+            github: SimGitHub::new(weather.issues),
             fan_outs: FanOuts::new(),
             ledger: Ledger::default(),
             actions_left: weather.actions,
@@ -152,12 +152,12 @@ impl World {
         Arc::new(Self { inner: Mutex::new(inner), changed, over, stirred, jumped })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, WorldState> {
         self.inner.lock().expect("no panic happens in here")
     }
 
     /// Looks at the world or changes it.
-    pub fn with<T>(&self, f: impl FnOnce(&mut Inner) -> T) -> T {
+    pub fn with<T>(&self, f: impl FnOnce(&mut WorldState) -> T) -> T {
         f(&mut self.lock())
     }
 
@@ -178,7 +178,7 @@ impl World {
     }
 
     /// A server process begins.
-    pub fn begin_life(self: &Arc<Self>) -> Arc<Life> {
+    pub fn begin_life(self: &Arc<Self>) -> Arc<ServerLife> {
         let number = self.with(|inner| {
             inner.lives += 1;
             inner.alive = Some(inner.lives);
@@ -187,7 +187,7 @@ impl World {
             inner.disturb("a server began");
             inner.lives
         });
-        Arc::new(Life { world: Arc::clone(self), number })
+        Arc::new(ServerLife { world: Arc::clone(self), number })
     }
 
     /// Returns once the life that was begun last is over.
@@ -215,12 +215,12 @@ impl World {
                 () = tokio::time::sleep_until(next.unwrap_or(far)) => {}
                 () = self.changed.notified() => continue,
             }
-            self.with(Inner::happen);
+            self.with(WorldState::happen);
         }
     }
 }
 
-impl Inner {
+impl WorldState {
     /// How long the history has lasted, in milliseconds; steps of the wall clock do not count.
     pub fn elapsed_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
@@ -243,7 +243,7 @@ impl Inner {
     }
 
     /// Something happens so many milliseconds from now.
-    pub fn after(&mut self, pause_ms: u64, effect: Effect) {
+    pub fn after(&mut self, pause_ms: u64, effect: SimEffect) {
         let at_ms = self.elapsed_ms() + pause_ms;
         let number = self.fresh();
         self.queue.insert((at_ms, number), effect);
@@ -252,7 +252,7 @@ impl Inner {
 
     /// Whether anything but looking at the phases is going to happen.
     pub fn is_quiet(&self) -> bool {
-        self.queue.values().all(|effect| matches!(effect, Effect::CheckPhases))
+        self.queue.values().all(|effect| matches!(effect, SimEffect::CheckPhases))
     }
 
     fn happen(&mut self) {
@@ -266,41 +266,41 @@ impl Inner {
         }
     }
 
-    fn take_effect(&mut self, effect: Effect) {
+    fn take_effect(&mut self, effect: SimEffect) {
         let seen_by_server = match effect {
-            Effect::Begin => {
+            SimEffect::Begin => {
                 self.begin_group();
                 true
             }
-            Effect::Land => {
+            SimEffect::Land => {
                 self.land_group();
                 true
             }
-            Effect::Tell(number) => {
+            SimEffect::Tell(number) => {
                 self.tell(number);
                 true
             }
-            Effect::Check(call) => {
+            SimEffect::Check(call) => {
                 self.check_name(call);
                 true
             }
-            Effect::Apply(call) => {
+            SimEffect::Apply(call) => {
                 self.apply_call(call);
                 true
             }
-            Effect::Answer(call) => {
+            SimEffect::Answer(call) => {
                 self.answer_call(call);
                 true
             }
-            Effect::Vanish(cloud, id) => {
+            SimEffect::Vanish(cloud, id) => {
                 self.vanish(cloud, &id);
                 true
             }
-            Effect::Taken(call) => {
+            SimEffect::Taken(call) => {
                 self.must_be_taken(call);
                 false
             }
-            Effect::CheckPhases => {
+            SimEffect::CheckPhases => {
                 self.check_phases();
                 false
             }
@@ -333,12 +333,12 @@ impl Inner {
         self.crash_in = None;
         self.panic_in = None;
         self.queue.retain(|_, effect| match effect {
-            Effect::Begin | Effect::Land | Effect::Tell(_) | Effect::Taken(..) => false,
-            Effect::Check(_)
-            | Effect::Apply(_)
-            | Effect::Answer(_)
-            | Effect::Vanish(..)
-            | Effect::CheckPhases => true,
+            SimEffect::Begin | SimEffect::Land | SimEffect::Tell(_) | SimEffect::Taken(..) => false,
+            SimEffect::Check(_)
+            | SimEffect::Apply(_)
+            | SimEffect::Answer(_)
+            | SimEffect::Vanish(..)
+            | SimEffect::CheckPhases => true,
         });
         self.crash_writer();
         self.crash_calls();
@@ -353,16 +353,16 @@ impl Inner {
     }
 
     /// The effects of calls, taken out of the queue where `which` says so.
-    pub fn take_calls(&mut self, which: impl Fn(&Inner, u64) -> bool) -> Vec<Effect> {
-        let of_call = |effect: &Effect| match effect {
-            Effect::Check(call) | Effect::Apply(call) => Some(*call),
-            Effect::Begin
-            | Effect::Land
-            | Effect::Tell(_)
-            | Effect::Answer(_)
-            | Effect::Vanish(..)
-            | Effect::Taken(..)
-            | Effect::CheckPhases => None,
+    pub fn take_calls(&mut self, which: impl Fn(&WorldState, u64) -> bool) -> Vec<SimEffect> {
+        let of_call = |effect: &SimEffect| match effect {
+            SimEffect::Check(call) | SimEffect::Apply(call) => Some(*call),
+            SimEffect::Begin
+            | SimEffect::Land
+            | SimEffect::Tell(_)
+            | SimEffect::Answer(_)
+            | SimEffect::Vanish(..)
+            | SimEffect::Taken(..)
+            | SimEffect::CheckPhases => None,
         };
         let calls = self.queue.iter().filter_map(|(key, effect)| Some((*key, of_call(effect)?)));
         let keys: Vec<_> =
@@ -425,14 +425,15 @@ impl Inner {
             if trace.len() == TRACE_LEN_MAX {
                 trace.pop_front();
             }
-            trace.push_back(Line { at_ms, home, what: what() });
+            trace.push_back(TraceLine { at_ms, home, what: what() });
         }
     }
 
     /// The last lines of the trace that concern this home or the whole world.
     pub fn trace_of(&self, home: Option<HomeId>, lines_max: usize) -> String {
         let Some(trace) = &self.trace else { return String::new() };
-        let concerns = |line: &&Line| home.is_none() || line.home.is_none() || line.home == home;
+        let concerns =
+            |line: &&TraceLine| home.is_none() || line.home.is_none() || line.home == home;
         let lines: Vec<String> = trace
             .iter()
             .filter(concerns)
@@ -447,12 +448,12 @@ impl Inner {
 }
 
 /// One server process, as the world sees it.
-pub struct Life {
+pub struct ServerLife {
     world: Arc<World>,
     number: u64,
 }
 
-impl Life {
+impl ServerLife {
     pub fn world(&self) -> &Arc<World> {
         &self.world
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::serial::{issue_delivery, running};
-use super::{Bench, Setting, account, ensure, eventually, named};
+use super::{BenchSetup, EngineBench, account, ensure, eventually, named};
 use crate::engine::{DeliveredStatus, EngineError, Quotas, WaitFor};
 use crate::issue::{Command, DenialKind, FanOut, IssueDelivery, Scope, ScopeEvent};
 use crate::store::Store;
@@ -15,9 +15,9 @@ use crate::types::{Cause, DeliveryId, HoldScope, IssueId, Phase, Repository, Tim
 
 const TWO: Quotas = Quotas { account: 2, repository: 0, server: 0 };
 
-async fn with(quotas: Quotas) -> Bench {
-    let setting = Setting { quotas, ..Setting::default() };
-    Bench::with(Arc::default(), Arc::default(), setting).await
+async fn with(quotas: Quotas) -> EngineBench {
+    let setting = BenchSetup { quotas, ..BenchSetup::default() };
+    EngineBench::with(Arc::default(), Arc::default(), setting).await
 }
 
 fn kind<T>(result: &Result<T, EngineError>) -> Option<DenialKind> {
@@ -27,14 +27,14 @@ fn kind<T>(result: &Result<T, EngineError>) -> Option<DenialKind> {
     }
 }
 
-async fn absent(bench: &Bench, issue: &str) {
+async fn absent(bench: &EngineBench, issue: &str) {
     let until = WaitFor::Absent;
     let waited = bench.engine.wait(&account(), &named(issue), until, Duration::from_secs(10)).await;
     assert!(waited.expect("it is known").settled);
 }
 
 /// Waits until an issue whose wish waited has a sandbox that runs.
-async fn granted(bench: &Bench, issue: &str) {
+async fn granted(bench: &EngineBench, issue: &str) {
     let known = async || {
         let (account, named) = (account(), named(issue));
         bench.engine.wait(&account, &named, WaitFor::Settled, Duration::ZERO).await.is_ok()
@@ -43,7 +43,7 @@ async fn granted(bench: &Bench, issue: &str) {
     running(bench, issue).await;
 }
 
-async fn delete(bench: &Bench, issue: &str) {
+async fn delete(bench: &EngineBench, issue: &str) {
     let cause = Cause::Service("test");
     let deleted = bench.engine.command(&account(), &named(issue), Command::Delete, cause).await;
     deleted.expect("accepted");
@@ -95,7 +95,7 @@ async fn a_hold_stops_what_would_begin_until_it_is_released_also_over_a_restart(
     assert_eq!(bench.provider.count("create"), 1);
 
     let (store, provider) = bench.crash();
-    let bench = Bench::on(store, provider).await;
+    let bench = EngineBench::on(store, provider).await;
     let engine = &bench.engine;
     assert_eq!(engine.holds().len(), 1, "a hold survives");
     assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(DenialKind::Held));
@@ -184,7 +184,7 @@ async fn a_repository_stays_held_under_a_new_name_also_over_a_restart() {
         })
         .await;
         let (store, provider) = bench.crash();
-        let bench = Bench::on(store, provider).await;
+        let bench = EngineBench::on(store, provider).await;
         let told = bench.engine.deliver(&account(), renamed_since("new", 6)).await;
         let reason = told.expect("durable").reason;
         assert!(reason.contains("octo/renamed is held by me"), "{reason}");

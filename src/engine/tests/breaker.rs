@@ -1,13 +1,13 @@
 //! A provider that cannot be reached costs no issue its tries, and is used again once it is well.
 
-use super::provider::Outage;
-use super::{Bench, account, ensure, eventually};
+use super::provider::TestOutage;
+use super::{EngineBench, account, ensure, eventually};
 use crate::engine::BreakerState;
 use crate::issue::IssueState;
 use crate::issue::state::Step;
 use crate::types::Phase;
 
-impl Bench {
+impl EngineBench {
     fn breaker(&self) -> BreakerState {
         self.engine.figures().breakers[0].1.state
     }
@@ -29,8 +29,8 @@ impl Bench {
 
 #[actix::test]
 async fn an_outage_costs_one_try_and_heals_by_itself() {
-    let bench = Bench::new().await;
-    bench.provider.outage(Some(Outage::Says));
+    let bench = EngineBench::new().await;
+    bench.provider.outage(Some(TestOutage::Says));
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     eventually("it is found to be unreachable", async || bench.breaker() == BreakerState::Open)
         .await;
@@ -52,8 +52,8 @@ async fn an_outage_costs_one_try_and_heals_by_itself() {
 
 #[actix::test]
 async fn a_provider_that_says_nothing_is_unreachable_and_calls_wait_for_the_verdict() {
-    let bench = Bench::new().await;
-    bench.provider.outage(Some(Outage::Hangs));
+    let bench = EngineBench::new().await;
+    bench.provider.outage(Some(TestOutage::Hangs));
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     eventually("it is found to be unreachable", async || bench.breaker() == BreakerState::Open)
         .await;
@@ -64,7 +64,7 @@ async fn a_provider_that_says_nothing_is_unreachable_and_calls_wait_for_the_verd
 
 #[actix::test]
 async fn a_lost_answer_of_a_provider_that_is_well_opens_nothing() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.provider.lose_next();
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     // Once who it is, before the first call, and once because of the lost answer.

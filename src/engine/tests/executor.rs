@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Bench, account, ensure, eventually, named, template};
+use super::{EngineBench, account, ensure, eventually, named, template};
 use crate::engine::WaitFor;
 use crate::issue::{Cleanup, CleanupAction, Command, ProviderCall, Record, Verb};
 use crate::types::{
@@ -45,7 +45,7 @@ pub(in crate::engine) fn call(sandbox: &str, attempt: u32) -> ProviderCall {
 
 const HOME: HomeId = HomeId(1);
 
-async fn settled(bench: &Bench, phase: Phase) {
+async fn settled(bench: &EngineBench, phase: Phase) {
     let until = WaitFor::Phase(phase);
     let waited = bench.engine.wait(&account(), &named("1"), until, Duration::from_secs(10)).await;
     let sandbox = waited.expect("it is known").sandbox.expect("a sandbox");
@@ -54,7 +54,7 @@ async fn settled(bench: &Bench, phase: Phase) {
 
 #[actix::test]
 async fn a_newer_call_waits_until_the_held_one_has_really_ended() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.provider.hold();
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     eventually("the create is asked", async || bench.provider.count("create") == 1).await;
@@ -76,7 +76,7 @@ async fn a_newer_call_waits_until_the_held_one_has_really_ended() {
 
 #[actix::test]
 async fn an_answer_about_a_sandbox_that_was_given_up_is_nothing_to_its_successor() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let core = bench.engine.core_arc();
     bench.provider.hold();
     core.executor.submit(&core, HOME, call("given-up", 1));
@@ -93,7 +93,7 @@ async fn an_answer_about_a_sandbox_that_was_given_up_is_nothing_to_its_successor
 
 #[actix::test]
 async fn a_call_that_waited_too_long_is_not_made() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let core = bench.engine.core_arc();
     bench.provider.hold();
     core.executor.submit(&core, HOME, call("held", 1));
@@ -110,7 +110,7 @@ async fn a_call_that_waited_too_long_is_not_made() {
 
 #[actix::test]
 async fn what_no_record_knows_is_put_away_and_never_beside_a_call() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let core = bench.engine.core_arc();
     let orphan = bench.provider.put("stray", "unknown");
     let cleanup = |action| Cleanup {
@@ -152,7 +152,7 @@ async fn what_no_record_knows_is_put_away_and_never_beside_a_call() {
 
 #[actix::test]
 async fn no_more_creates_are_under_way_at_once_than_are_allowed() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.provider.hold();
     let issues = ["1", "2", "3", "4", "5"];
     for issue in issues {

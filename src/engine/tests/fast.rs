@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::executor::call;
-use super::{Bench, SetForward, Setting, account, ensure, eventually};
+use super::{BenchSetup, EngineBench, SetForward, account, ensure, eventually};
 use crate::engine::executor::fast_create::{PendingRecord, RECORD_TIME_MAX, fast_create};
 use crate::engine::{EngineError, EnsureIssue, IssueKey};
 use crate::issue::event::CallError;
@@ -19,7 +19,7 @@ fn fast(issue: &str) -> EnsureIssue {
     EnsureIssue { mode: Some(Mode::Fast), ..ensure(issue) }
 }
 
-impl Bench {
+impl EngineBench {
     /// A fast ensure whose record is refused once the provider has been asked.
     async fn refuse_late(&self, ask: EnsureIssue, error: CommitError) -> EngineError {
         self.store.fail_next(error);
@@ -34,7 +34,7 @@ impl Bench {
 
 #[actix::test]
 async fn the_provider_is_asked_beside_the_record_and_the_answer_waits_for_both() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     for first in ["store", "provider"] {
         bench.store.hold();
         bench.provider.hold();
@@ -65,7 +65,7 @@ async fn the_provider_is_asked_beside_the_record_and_the_answer_waits_for_both()
 
 #[actix::test]
 async fn a_known_issue_is_fast_too_and_nobody_else_waits_for_the_provider() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let first = bench.engine.ensure(&account(), fast("1")).await.expect("it is answered");
     let by_id = crate::engine::SandboxRef::Id(first.sandbox.id);
     let cause = crate::types::Cause::Service("test");
@@ -95,7 +95,7 @@ async fn a_known_issue_is_fast_too_and_nobody_else_waits_for_the_provider() {
 
 #[actix::test]
 async fn what_a_refused_record_left_is_destroyed_before_the_home_asks_again() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.provider.hold();
     let full = CommitError::Failed("the disk is full".into());
     let refused = bench.refuse_late(fast("1"), full).await;
@@ -115,7 +115,7 @@ async fn what_a_refused_record_left_is_destroyed_before_the_home_asks_again() {
 
 #[actix::test]
 async fn what_nobody_asks_for_again_is_destroyed_too_and_its_name_is_free() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let refused = bench.refuse_late(fast("1"), CommitError::Overloaded).await;
     assert_eq!(refused, EngineError::Overloaded);
     eventually("its object is gone", async || {
@@ -132,7 +132,7 @@ async fn what_nobody_asks_for_again_is_destroyed_too_and_its_name_is_free() {
 
 #[actix::test]
 async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_is_told() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let core = bench.engine.core_arc();
     let record = PendingRecord {
         end: futures_util::future::pending().boxed().shared(),
@@ -150,7 +150,9 @@ async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_is_told() {
 #[actix::test]
 async fn who_asked_is_told_that_it_failed_though_the_record_is_still_being_written() {
     let clock = Arc::new(SetForward::default());
-    let bench = Bench::new_with(Setting { clock: Some(clock.clone()), ..Setting::default() }).await;
+    let bench =
+        EngineBench::new_with(BenchSetup { clock: Some(clock.clone()), ..BenchSetup::default() })
+            .await;
     bench.store.hold();
     let engine = bench.engine.clone();
     let asked = tokio::spawn(async move { engine.ensure(&account(), fast("1")).await });
@@ -170,7 +172,7 @@ async fn who_asked_is_told_that_it_failed_though_the_record_is_still_being_writt
 
 #[actix::test]
 async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let core = bench.engine.core_arc();
     let key = |id: &str| IssueKey { id: Some(IssueId::parse(id).expect("valid")), numbered: None };
     let look = async |id: &str| {
@@ -198,7 +200,7 @@ async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
 
 #[actix::test]
 async fn the_names_of_a_create_stay_whatever_becomes_of_a_successors_claims() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.provider.hold();
     let core = bench.engine.core();
     let place = (Repository::trusted("garden/orchard"), IssueNumber(6));
@@ -224,7 +226,7 @@ async fn the_names_of_a_create_stay_whatever_becomes_of_a_successors_claims() {
 
 #[actix::test]
 async fn what_a_crash_left_of_an_issue_that_was_never_recorded_makes_room_for_it() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.provider.hold();
     bench.store.hold();
     let engine = bench.engine.clone();
@@ -237,7 +239,7 @@ async fn what_a_crash_left_of_an_issue_that_was_never_recorded_makes_room_for_it
     let store = std::sync::Arc::new(super::store::HeldStore::default());
     // Its number was handed out once.
     crate::store::Store::next_home(store.as_ref());
-    let bench = Bench::on(store, provider).await;
+    let bench = EngineBench::on(store, provider).await;
     let again = bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     assert_eq!(again.sandbox.home, HomeId(2));
     eventually("it is running", async || {

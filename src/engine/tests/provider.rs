@@ -17,30 +17,30 @@ use crate::types::{
 };
 
 pub struct HeldProvider {
-    world: Mutex<World>,
+    world: Mutex<TestWorld>,
     open: watch::Sender<bool>,
 }
 
 #[derive(Default)]
-struct World {
+struct TestWorld {
     objects: Vec<Object>,
     calls: Vec<&'static str>,
     made: u32,
     panic_next: bool,
     lose_next: bool,
     break_slowly: bool,
-    outage: Option<Outage>,
+    outage: Option<TestOutage>,
     creating: usize,
     creating_most: usize,
     identity: Option<String>,
-    listing: Listing,
+    listing: TestListing,
     broken_home: Option<HomeId>,
     shortage: Option<String>,
 }
 
 /// What a list answers.
 #[derive(Clone, Default)]
-pub enum Listing {
+pub enum TestListing {
     /// What is there.
     #[default]
     True,
@@ -56,7 +56,7 @@ pub enum Listing {
 
 /// How a provider that cannot be reached shows it when asked how it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outage {
+pub enum TestOutage {
     Says,
     Hangs,
 }
@@ -136,7 +136,7 @@ impl HeldProvider {
     }
 
     /// What lists answer from now on.
-    pub fn list_as(&self, listing: Listing) {
+    pub fn list_as(&self, listing: TestListing) {
         self.world.lock().expect("not poisoned").listing = listing;
     }
 
@@ -161,7 +161,7 @@ impl HeldProvider {
     }
 
     /// From now on every call errors, until it ends with `None`.
-    pub fn outage(&self, outage: Option<Outage>) {
+    pub fn outage(&self, outage: Option<TestOutage>) {
         self.world.lock().expect("not poisoned").outage = outage;
     }
 
@@ -214,8 +214,8 @@ impl SandboxProvider for HeldProvider {
         let outage = self.world.lock().expect("not poisoned").outage;
         let trouble = match outage {
             None => None,
-            Some(Outage::Says) => Some("connection refused".into()),
-            Some(Outage::Hangs) => std::future::pending().await,
+            Some(TestOutage::Says) => Some("connection refused".into()),
+            Some(TestOutage::Hangs) => std::future::pending().await,
         };
         let identity = self.world.lock().expect("not poisoned").identity.clone();
         Health { identity, trouble, isolation }
@@ -280,11 +280,11 @@ impl SandboxProvider for HeldProvider {
             world.listing.clone()
         };
         match listing {
-            Listing::True => Ok(self.all()),
-            Listing::Told(objects) => Ok(objects),
-            Listing::Fails => Err(ProviderError::unavailable("it is set to fail")),
-            Listing::Hangs => std::future::pending().await,
-            Listing::Panics => panic!("armed by the test"),
+            TestListing::True => Ok(self.all()),
+            TestListing::Told(objects) => Ok(objects),
+            TestListing::Fails => Err(ProviderError::unavailable("it is set to fail")),
+            TestListing::Hangs => std::future::pending().await,
+            TestListing::Panics => panic!("armed by the test"),
         }
     }
 

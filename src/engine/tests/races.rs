@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::{Bench, account, ensure, eventually, named};
+use super::{EngineBench, account, ensure, eventually, named};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::WaitFor;
 use crate::issue::{Command, Issue};
 use crate::types::{Cause, Generation, Outcome, Phase};
 
-impl Bench {
+impl EngineBench {
     /// Asks every actor that nobody speaks to right now to end.
     fn passivate_all(&self) {
         let soon = SystemClock.now().after(Duration::from_secs(60));
@@ -46,7 +46,7 @@ impl Bench {
 
 #[actix::test]
 async fn a_hundred_and_fifty_at_once_to_a_new_actor_are_all_answered() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let account = account();
     let all = join_all((0..150).map(|_| bench.engine.ensure(&account, ensure("1")))).await;
     let created = all
@@ -61,7 +61,7 @@ async fn a_hundred_and_fifty_at_once_to_a_new_actor_are_all_answered() {
 
 #[actix::test]
 async fn no_message_is_lost_at_the_moment_of_passivation() {
-    let bench = Arc::new(Bench::new().await);
+    let bench = Arc::new(EngineBench::new().await);
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     bench.until_running("1").await;
     let done = Arc::new(AtomicBool::new(false));
@@ -93,7 +93,7 @@ async fn no_message_is_lost_at_the_moment_of_passivation() {
 
 #[actix::test]
 async fn a_panic_in_a_handler_costs_one_retry_and_never_a_second_create() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.hold_a_create().await;
     bench.ids.armed.store(true, Ordering::SeqCst);
     let answer = bench.engine.ensure(&account(), ensure("1")).await.expect("the retry does it");
@@ -107,7 +107,7 @@ async fn a_panic_in_a_handler_costs_one_retry_and_never_a_second_create() {
 
 #[actix::test]
 async fn a_panic_with_a_commit_on_its_way_is_taken_up_at_once() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.store.hold();
     let engine = bench.engine.clone();
     let first = tokio::spawn(async move { engine.ensure(&account(), ensure("1")).await });
@@ -125,7 +125,7 @@ async fn a_panic_with_a_commit_on_its_way_is_taken_up_at_once() {
 
 #[actix::test]
 async fn an_answer_that_a_panic_swallowed_is_looked_for_soon() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.hold_a_create().await;
     bench.ids.armed.store(true, Ordering::SeqCst);
     bench.provider.release();
@@ -137,7 +137,7 @@ async fn an_answer_that_a_panic_swallowed_is_looked_for_soon() {
 
 #[actix::test]
 async fn a_panic_in_a_provider_is_a_failed_call() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.provider.panic_next();
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     bench.until_running("1").await;
@@ -147,7 +147,7 @@ async fn a_panic_in_a_provider_is_a_failed_call() {
 
 #[actix::test]
 async fn a_caller_that_goes_away_leaves_its_wish() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.store.hold();
     let engine = bench.engine.clone();
     let call = tokio::spawn(async move { engine.ensure(&account(), ensure("1")).await });
@@ -159,7 +159,7 @@ async fn a_caller_that_goes_away_leaves_its_wish() {
 
 #[actix::test]
 async fn an_actor_that_ends_during_a_call_is_built_again_by_the_answer() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.hold_a_create().await;
     bench.end_all_actors().await;
     let answer = bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
@@ -171,7 +171,7 @@ async fn an_actor_that_ends_during_a_call_is_built_again_by_the_answer() {
 
 #[actix::test]
 async fn a_delete_by_name_means_the_next_generation_where_the_last_one_went_meanwhile() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let (account, name) = (account(), named("1"));
     let delete = || bench.engine.command(&account, &name, Command::Delete, Cause::Service("test"));
     bench.engine.ensure(&account, ensure("1")).await.expect("it is answered");
@@ -197,7 +197,7 @@ async fn a_delete_by_name_means_the_next_generation_where_the_last_one_went_mean
 
 #[actix::test]
 async fn work_starts_what_no_person_stopped() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     bench.until_running("1").await;
     let at_most = Duration::from_secs(5);
@@ -209,7 +209,7 @@ async fn work_starts_what_no_person_stopped() {
 #[actix::test]
 async fn the_answer_to_a_passivated_actor_counts() {
     for _ in 0..20 {
-        let bench = Bench::new().await;
+        let bench = EngineBench::new().await;
         bench.hold_a_create().await;
         bench.end_all_actors().await;
         bench.provider.release();
@@ -220,7 +220,7 @@ async fn the_answer_to_a_passivated_actor_counts() {
 
 #[actix::test]
 async fn creating_ends_in_failed_also_when_actors_are_passivated() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.provider.break_slowly();
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     eventually("it has failed", async || {
@@ -233,7 +233,7 @@ async fn creating_ends_in_failed_also_when_actors_are_passivated() {
 
 #[actix::test]
 async fn an_issue_that_cannot_be_stored_is_taken_up_more_and_more_seldom() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.hold_a_create().await;
     let home = bench.store.issue(1).expect("it is stored").home;
     bench.store.break_home(Some(home));

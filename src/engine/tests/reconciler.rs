@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::provider::{HeldProvider, Listing, Outage};
+use super::provider::{HeldProvider, TestListing, TestOutage};
 use super::store::HeldStore;
-use super::{Bench, Setting, account, ensure, eventually, named, template};
+use super::{BenchSetup, EngineBench, account, ensure, eventually, named, template};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{BreakerState, DriftKind, EngineError, EnsureIssue, Remedy, WaitFor};
 use crate::issue::Command;
@@ -21,12 +21,12 @@ use crate::types::{
 
 const PERSON: Cause = Cause::Service("test");
 
-async fn running(bench: &Bench, issue: &str) -> Sandbox {
+async fn running(bench: &EngineBench, issue: &str) -> Sandbox {
     bench.engine.ensure(&account(), ensure(issue)).await.expect("it is answered");
     reaches(bench, issue, Phase::Running).await
 }
 
-async fn reaches(bench: &Bench, issue: &str, phase: Phase) -> Sandbox {
+async fn reaches(bench: &EngineBench, issue: &str, phase: Phase) -> Sandbox {
     let until = WaitFor::Phase(phase);
     let at_most = Duration::from_secs(10);
     let waited = bench.engine.wait(&account(), &named(issue), until, at_most).await;
@@ -35,7 +35,7 @@ async fn reaches(bench: &Bench, issue: &str, phase: Phase) -> Sandbox {
     sandbox
 }
 
-async fn now(bench: &Bench, issue: &str) -> Sandbox {
+async fn now(bench: &EngineBench, issue: &str) -> Sandbox {
     let at_most = Duration::ZERO;
     let waited = bench.engine.wait(&account(), &named(issue), WaitFor::Settled, at_most).await;
     waited.expect("it is known").sandbox.expect("a sandbox")
@@ -46,13 +46,13 @@ fn failure(sandbox: &Sandbox) -> Option<FailureCode> {
 }
 
 /// Sweeps, and shows what is left as `kind id`.
-async fn swept(bench: &Bench) -> Vec<String> {
+async fn swept(bench: &EngineBench) -> Vec<String> {
     bench.engine.sweep_now().await;
     let item = |item: crate::engine::DriftItem| format!("{} {}", item.kind.as_str(), item.id);
     bench.engine.drift().items.into_iter().map(item).collect()
 }
 
-async fn remedy(bench: &Bench, id: &str, remedy: Remedy) -> Result<(), EngineError> {
+async fn remedy(bench: &EngineBench, id: &str, remedy: Remedy) -> Result<(), EngineError> {
     bench.engine.remedy(id, remedy, PERSON).await.map(drop)
 }
 
@@ -75,13 +75,13 @@ fn object(external_id: &str, home: i64, generation: u32, mode: Mode) -> Object {
     }
 }
 
-fn state_of(bench: &Bench, external_id: &str) -> Option<ObjectState> {
+fn state_of(bench: &EngineBench, external_id: &str) -> Option<ObjectState> {
     let all = bench.provider.all();
     all.iter().find(|o| o.external_id.as_str() == external_id).map(|o| o.state)
 }
 
 /// As if a sweep had first seen this object so long ago.
-async fn seen_ago(bench: &Bench, object: &Object, ago: Duration) {
+async fn seen_ago(bench: &EngineBench, object: &Object, ago: Duration) {
     let labels = object.labels.clone().expect("it is labelled");
     let now = SystemClock.now().unix_ms();
     let ago = i64::try_from(ago.as_millis()).expect("a short time");
@@ -101,7 +101,7 @@ async fn seen_ago(bench: &Bench, object: &Object, ago: Duration) {
 
 #[actix::test]
 async fn what_is_killed_or_removed_from_outside_fails_and_what_we_stopped_does_not() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let killed = running(&bench, "1").await.external_id.expect("it is up");
     let removed = running(&bench, "2").await.external_id.expect("it is up");
     running(&bench, "3").await;
@@ -126,7 +126,7 @@ async fn what_is_killed_or_removed_from_outside_fails_and_what_we_stopped_does_n
 
 #[actix::test]
 async fn a_stale_or_partial_list_decides_nothing() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     for issue in ["1", "2", "3"] {
         running(&bench, issue).await;
     }
@@ -137,7 +137,7 @@ async fn a_stale_or_partial_list_decides_nothing() {
     gone.external_id = ExternalId::trusted("gone-meanwhile");
     stale.push(gone);
     for list in [Vec::new(), stale] {
-        bench.provider.list_as(Listing::Told(list));
+        bench.provider.list_as(TestListing::Told(list));
         assert_eq!(swept(&bench).await, Vec::<String>::new());
         for issue in ["1", "2", "3"] {
             assert_eq!(now(&bench, issue).await.phase, Some(Phase::Running), "issue {issue}");
@@ -149,7 +149,7 @@ async fn a_stale_or_partial_list_decides_nothing() {
 
 #[actix::test]
 async fn too_much_at_once_is_not_believed_until_a_person_says_so() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     for issue in ["1", "2", "3", "4"] {
         running(&bench, issue).await;
     }
@@ -178,7 +178,7 @@ async fn too_much_at_once_is_not_believed_until_a_person_says_so() {
 
 #[actix::test]
 async fn what_no_record_ever_knew_is_stopped_and_kept_for_a_day() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let orphan = object("stray", 70, 3, Mode::Strong);
     bench.provider.outside(|objects| objects.push(orphan.clone()));
     assert_eq!(swept(&bench).await, ["quarantined held:stray"]);
@@ -203,7 +203,7 @@ async fn what_no_record_ever_knew_is_stopped_and_kept_for_a_day() {
 
 #[actix::test]
 async fn a_person_adopts_or_removes_what_no_record_knew() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let mut wanted = object("wanted", 70, 3, Mode::Strong);
     wanted.state = ObjectState::Stopped;
     let unwanted = object("unwanted", 71, 1, Mode::Strong);
@@ -231,7 +231,7 @@ async fn a_person_adopts_or_removes_what_no_record_knew() {
 
 #[actix::test]
 async fn what_the_store_knows_as_deleted_is_removed() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     running(&bench, "1").await;
     let copy = bench.provider.all();
     let delete = bench.engine.command(&account(), &named("1"), Command::Delete, PERSON).await;
@@ -252,7 +252,7 @@ async fn what_the_store_knows_as_deleted_is_removed() {
 
 #[actix::test]
 async fn one_of_fast_mode_without_a_record_has_its_minute() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let fast = object("fast", 70, 1, Mode::Fast);
     bench.provider.outside(|objects| objects.push(fast.clone()));
     seen_ago(&bench, &fast, FAST_ORPHAN_MAX / 2).await;
@@ -268,7 +268,7 @@ async fn one_of_fast_mode_without_a_record_has_its_minute() {
 
 #[actix::test]
 async fn two_objects_for_one_issue_fail_closed_and_both_stay() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     running(&bench, "1").await;
     bench.provider.outside(|objects| {
         let mut twin = objects[0].clone();
@@ -288,7 +288,7 @@ async fn two_objects_for_one_issue_fail_closed_and_both_stay() {
 
 #[actix::test]
 async fn another_installations_objects_are_never_touched_nor_shown() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     running(&bench, "1").await;
     bench.provider.outside(|objects| {
         let mut theirs = object("theirs", 1, 9, Mode::Strong);
@@ -307,7 +307,7 @@ async fn another_installations_objects_are_never_touched_nor_shown() {
 
 #[actix::test]
 async fn one_broken_issue_does_not_hold_up_the_rest() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     for issue in ["1", "2"] {
         running(&bench, issue).await;
     }
@@ -325,15 +325,15 @@ async fn one_broken_issue_does_not_hold_up_the_rest() {
 async fn one_providers_trouble_does_not_hold_up_another() {
     let store = Arc::new(HeldStore::default());
     let (provider, other) = (Arc::<HeldProvider>::default(), Arc::<HeldProvider>::default());
-    for listing in [Listing::Hangs, Listing::Panics, Listing::Fails] {
+    for listing in [TestListing::Hangs, TestListing::Panics, TestListing::Fails] {
         provider.list_as(listing);
         let before = other.count("list");
-        let setting = Setting {
+        let setting = BenchSetup {
             other: Some(Arc::clone(&other)),
             reconcile: Some(Duration::from_millis(20)),
-            ..Setting::default()
+            ..BenchSetup::default()
         };
-        let bench = Bench::with(Arc::clone(&store), Arc::clone(&provider), setting).await;
+        let bench = EngineBench::with(Arc::clone(&store), Arc::clone(&provider), setting).await;
         eventually("the other is swept again and again", async || {
             other.count("list") >= before + 3
         })
@@ -353,13 +353,13 @@ async fn one_providers_trouble_does_not_hold_up_another() {
 
 #[actix::test]
 async fn a_provider_that_cannot_be_looked_at_has_lost_nothing() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     running(&bench, "1").await;
     bench.provider.outside(Vec::clear);
-    bench.provider.list_as(Listing::Fails);
+    bench.provider.list_as(TestListing::Fails);
     assert_eq!(swept(&bench).await, ["provider_unreachable provider_unreachable:held"]);
     assert_eq!(now(&bench, "1").await.phase, Some(Phase::Running));
-    bench.provider.list_as(Listing::True);
+    bench.provider.list_as(TestListing::True);
     assert_eq!(swept(&bench).await, Vec::<String>::new());
     assert_eq!(failure(&now(&bench, "1").await), Some(FailureCode::ObjectLost));
 }
@@ -368,14 +368,14 @@ async fn a_provider_that_cannot_be_looked_at_has_lost_nothing() {
 async fn a_provider_that_is_somebody_else_is_neither_believed_nor_asked() {
     let (store, provider) = (Arc::<HeldStore>::default(), Arc::<HeldProvider>::default());
     provider.identify("first");
-    let bench = Bench::on(Arc::clone(&store), Arc::clone(&provider)).await;
+    let bench = EngineBench::on(Arc::clone(&store), Arc::clone(&provider)).await;
     running(&bench, "1").await;
     let (store, provider) = bench.crash();
     // The server starts anew, and another engine answers at the same address.
     provider.identify("second");
     let theirs = provider.all();
     provider.outside(Vec::clear);
-    let bench = Bench::on(store, provider).await;
+    let bench = EngineBench::on(store, provider).await;
     assert_eq!(swept(&bench).await, ["identity_changed identity:held"]);
     assert_eq!(bench.engine.drift().items[0].kind, DriftKind::IdentityChanged);
     assert_eq!(now(&bench, "1").await.phase, Some(Phase::Running));
@@ -403,13 +403,13 @@ async fn a_provider_that_is_somebody_else_is_neither_believed_nor_asked() {
 async fn a_known_provider_that_does_not_say_who_it_is_is_not_asked() {
     let (store, provider) = (Arc::<HeldStore>::default(), Arc::<HeldProvider>::default());
     provider.identify("first");
-    let bench = Bench::on(store, provider).await;
+    let bench = EngineBench::on(store, provider).await;
     running(&bench, "1").await;
     let (store, provider) = bench.crash();
     provider.forget_identity();
-    provider.outage(Some(Outage::Says));
+    provider.outage(Some(TestOutage::Says));
     provider.outside(Vec::clear);
-    let bench = Bench::on(store, provider).await;
+    let bench = EngineBench::on(store, provider).await;
     let before = (bench.provider.count("find"), bench.provider.count("list"));
     let stop = bench.engine.command(&account(), &named("1"), Command::Stop, PERSON).await;
     stop.expect("it is accepted");
@@ -425,7 +425,7 @@ async fn a_known_provider_that_does_not_say_who_it_is_is_not_asked() {
 
 #[actix::test]
 async fn who_answers_behind_a_lost_answer_is_asked_who_it_is() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.provider.identify("first");
     running(&bench, "1").await;
     // Another one takes its place while the server runs, and a connection breaks over it.
@@ -444,7 +444,7 @@ async fn who_answers_behind_a_lost_answer_is_asked_who_it_is() {
 
 #[actix::test]
 async fn what_runs_although_it_is_stopped_is_stopped_again() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     running(&bench, "1").await;
     let stop = bench.engine.command(&account(), &named("1"), Command::Stop, PERSON).await;
     stop.expect("it is accepted");
@@ -461,7 +461,7 @@ async fn what_runs_although_it_is_stopped_is_stopped_again() {
 
 #[actix::test]
 async fn a_look_is_never_beside_a_call_and_a_call_waits_for_it() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     running(&bench, "1").await;
     let core = bench.engine.core_arc();
     let home = now(&bench, "1").await.home;

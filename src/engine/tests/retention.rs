@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Bench;
+use super::EngineBench;
 use crate::engine::Retention;
 use crate::engine::retention::round;
 use crate::store::CommitError;
@@ -11,7 +11,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 #[actix::test]
 async fn a_round_goes_on_until_nothing_is_left_to_remove() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.store.set_prunable(2_500);
     let retention = Retention { deliveries: Some(DAY * 30), timeline: None };
     assert_eq!(round(bench.engine.core(), retention).await, Ok(2_500));
@@ -27,14 +27,14 @@ async fn a_round_goes_on_until_nothing_is_left_to_remove() {
 
 #[actix::test]
 async fn a_round_ends_with_the_server_and_with_a_store_that_fails() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.store.set_prunable(u64::MAX);
     bench.engine.core().begin_stop();
     let retention = Retention { deliveries: None, timeline: Some(DAY) };
     assert!(round(bench.engine.core(), retention).await.is_ok_and(|rows| rows < 5_000));
     assert_eq!(bench.store.prunes().len(), 1);
 
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.store.fail_next(CommitError::Overloaded);
     assert_eq!(round(bench.engine.core(), retention).await, Err(CommitError::Overloaded));
 }

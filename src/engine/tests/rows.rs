@@ -15,7 +15,7 @@ use crate::types::{
 
 /// The rows of a store in memory.
 #[derive(Default)]
-pub struct Rows {
+pub struct TestRows {
     pub epoch: u64,
     pub issues: BTreeMap<HomeId, Issue>,
     pub deliveries: BTreeMap<DeliveryId, DeliveryRow>,
@@ -41,7 +41,7 @@ fn orphan_key(provider: &ProviderName, external_id: &ExternalId) -> (String, Str
     (provider.to_string(), external_id.to_string())
 }
 
-impl Rows {
+impl TestRows {
     /// Applies a write whole, or says why not.
     pub fn apply(&mut self, epoch: Epoch, write: &Write) -> Result<(), CommitError> {
         if let Some(delivery) = &write.delivery

@@ -30,7 +30,7 @@ fn stop() -> ScopeEvent {
     ScopeEvent::Stop("the repository was archived".into())
 }
 
-impl Bench {
+impl EngineBench {
     async fn scope_delivery(&self, fan_out: FanOut) -> Delivered {
         self.engine.deliver_scope_event(fan_out).await.expect("it is taken in")
     }
@@ -67,7 +67,7 @@ impl Bench {
 
 #[actix::test]
 async fn an_archived_repository_stops_each_of_its_sandboxes_and_no_other() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.garden(3).await;
     let other = (5, "garden/press", 8, 1);
     bench.told(labelled("other", other, 1)).await;
@@ -87,7 +87,7 @@ async fn an_archived_repository_stops_each_of_its_sandboxes_and_no_other() {
 
 #[actix::test]
 async fn what_only_is_noted_is_done_at_once() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.garden(1).await;
     let noted = || scope_event("noted", ScopeEvent::Noted("the App was installed".into()));
     assert_eq!(bench.scope_delivery(noted()).await.status, DeliveredStatus::Accepted);
@@ -98,7 +98,7 @@ async fn what_only_is_noted_is_done_at_once() {
 
 #[actix::test]
 async fn a_delivery_that_is_pending_is_accepted_again_and_taken_up_after_a_crash() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.garden(2).await;
     // Issues are told, and their commits never end.
     bench.store.hold();
@@ -108,7 +108,7 @@ async fn a_delivery_that_is_pending_is_accepted_again_and_taken_up_after_a_crash
     assert_eq!(bench.row("archived").await.state, DeliveryState::Pending);
     let (store, provider) = bench.crash();
     store.release();
-    let bench = Bench::on(store, provider).await;
+    let bench = EngineBench::on(store, provider).await;
     assert_eq!(bench.outcome("archived").await.state, DeliveryState::Done);
     for number in 1..=2 {
         assert_eq!(bench.settled(issue(number)).await.phase, Some(Phase::Stopped));
@@ -117,7 +117,7 @@ async fn a_delivery_that_is_pending_is_accepted_again_and_taken_up_after_a_crash
 
 #[actix::test]
 async fn a_broken_issue_holds_up_neither_the_rest_nor_other_deliveries() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     // More than are told at once.
     bench.garden(34).await;
     let broken = bench.settled(issue(2)).await.home;
@@ -138,7 +138,7 @@ async fn a_broken_issue_holds_up_neither_the_rest_nor_other_deliveries() {
 
 #[actix::test]
 async fn after_three_tries_a_delivery_is_set_aside_with_its_error() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.garden(2).await;
     let broken = bench.settled(issue(1)).await.home;
     bench.store.break_home(Some(broken));
@@ -153,7 +153,7 @@ async fn after_three_tries_a_delivery_is_set_aside_with_its_error() {
 
 #[actix::test]
 async fn a_renamed_repository_s_issues_are_found_under_its_new_name() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.garden(1).await;
     // Another repository had the name before, and an issue of the same number.
     let squatter = (5, "garden/meadow", 8, 1);
@@ -175,7 +175,7 @@ async fn a_renamed_repository_s_issues_are_found_under_its_new_name() {
 
 #[actix::test]
 async fn an_overloaded_store_is_told_before_anything_is_stored() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.store.fail_next(CommitError::Overloaded);
     let noted = scope_event("noted", ScopeEvent::Noted("the App was installed".into()));
     let refused = bench.engine.deliver_scope_event(noted).await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::{Bench, account, ensure, eventually, named};
-use crate::engine::actor::Message;
+use super::{EngineBench, account, ensure, eventually, named};
+use crate::engine::actor::ActorMessage;
 use crate::engine::{DeliveredStatus, EngineError, IssueKey, WaitFor};
 use crate::issue::event::{Effect, IssueDelivery, News, TriggerKind};
 use crate::issue::{Command, IssueEvent, IssueState};
@@ -40,7 +40,7 @@ pub(in crate::engine) fn issue_delivery(guid: &str, issue: u64) -> IssueDelivery
     }
 }
 
-pub(super) async fn running(bench: &Bench, issue: &str) -> crate::types::Sandbox {
+pub(super) async fn running(bench: &EngineBench, issue: &str) -> crate::types::Sandbox {
     let until = WaitFor::Phase(Phase::Running);
     let waited = bench.engine.wait(&account(), &named(issue), until, Duration::from_secs(10)).await;
     let waited = waited.expect("it is known");
@@ -51,7 +51,7 @@ pub(super) async fn running(bench: &Bench, issue: &str) -> crate::types::Sandbox
 
 #[actix::test]
 async fn deliveries_and_callers_at_once_get_one_sandbox_and_one_create() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.provider.hold();
     let account = account();
     let calls = join_all((0..50).map(|_| bench.engine.ensure(&account, ensure("7"))));
@@ -76,7 +76,7 @@ async fn deliveries_and_callers_at_once_get_one_sandbox_and_one_create() {
 
 #[actix::test]
 async fn nothing_is_said_or_asked_before_it_is_durable() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.store.hold();
     let engine = bench.engine.clone();
     let mut call = Box::pin(async move { engine.ensure(&account(), ensure("1")).await });
@@ -97,7 +97,7 @@ async fn nothing_is_said_or_asked_before_it_is_durable() {
 
 #[actix::test]
 async fn a_failed_commit_answers_so_and_leaves_nothing_behind() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.store.fail_next(CommitError::Failed("the disk is full".into()));
     let answer = bench.engine.ensure(&account(), ensure("1")).await;
     assert!(matches!(answer, Err(EngineError::StoreFailed(_))), "{answer:?}");
@@ -108,7 +108,7 @@ async fn a_failed_commit_answers_so_and_leaves_nothing_behind() {
 
 #[actix::test]
 async fn a_fenced_commit_builds_the_actor_again_from_the_store() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     let before = running(&bench, "1").await;
     bench.store.fail_next(CommitError::Fenced);
@@ -126,7 +126,7 @@ async fn a_fenced_commit_builds_the_actor_again_from_the_store() {
 
 #[actix::test]
 async fn a_delivery_counts_once_in_flight_and_afterwards() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.store.hold();
     let account = account();
     let twice = join_all((0..2).map(|_| bench.engine.deliver(&account, issue_delivery("same", 7))));
@@ -148,7 +148,7 @@ async fn a_delivery_counts_once_in_flight_and_afterwards() {
 
 #[actix::test]
 async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let core = bench.engine.core_arc();
     let key = IssueKey {
         id: Some(IssueId::from_github(7)),
@@ -170,7 +170,7 @@ async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
             takes: Vec::new(),
             place_elsewhere: false,
         });
-        let message = Message::Event { event, reply: Some(reply), held: None };
+        let message = ActorMessage::Event { event, reply: Some(reply), held: None };
         let sent = core.registry.try_send(&core, place.home, place.activation, message);
         assert!(sent.is_ok());
         assert!(answer.await.expect("it is answered").is_ok());
@@ -183,7 +183,7 @@ async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
 
 #[actix::test]
 async fn a_caller_by_number_and_a_webhook_meet_in_one_home() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let mut ask = ensure("my-own-word");
     ask.issue.numbered = Some((Repository::trusted("Octo/Hello"), IssueNumber(7)));
     let first = bench.engine.ensure(&account(), ask).await.expect("it is answered");
@@ -207,7 +207,7 @@ async fn a_caller_by_number_and_a_webhook_meet_in_one_home() {
 
 #[actix::test]
 async fn delete_then_ensure_at_once_is_generation_two_and_never_two_objects() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     let first = running(&bench, "1").await;
     let deleted = bench
@@ -226,7 +226,7 @@ async fn delete_then_ensure_at_once_is_generation_two_and_never_two_objects() {
 
 #[actix::test]
 async fn a_lost_answer_is_looked_for_by_the_scheduler() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.provider.lose_next();
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     running(&bench, "1").await;
@@ -236,13 +236,13 @@ async fn a_lost_answer_is_looked_for_by_the_scheduler() {
 
 #[actix::test]
 async fn a_crash_in_the_middle_of_a_create_is_followed_by_a_look() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.provider.hold();
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     eventually("the create is asked", async || bench.provider.count("create") == 1).await;
     let (store, provider) = bench.crash();
     provider.release();
-    let bench = Bench::on(store, provider).await;
+    let bench = EngineBench::on(store, provider).await;
     running(&bench, "1").await;
     assert!(bench.provider.count("find") >= 1, "it looks first");
     assert_eq!(bench.provider.objects(), 1);
@@ -252,7 +252,7 @@ async fn a_crash_in_the_middle_of_a_create_is_followed_by_a_look() {
 
 #[actix::test]
 async fn a_delivery_behind_a_failed_commit_is_judged_again() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.engine.deliver(&account(), issue_delivery("guid-0", 7)).await.expect("taken in");
     running(&bench, "7").await;
     let cause = Cause::Service("test");

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use super::rows::Rows;
+use super::rows::TestRows;
 use crate::issue::{FanOut, Issue, Scope};
 use crate::store::{
     CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk,
@@ -22,7 +22,7 @@ use crate::types::{
 };
 
 pub struct HeldStore {
-    rows: Mutex<Rows>,
+    rows: Mutex<TestRows>,
     fail_next: Mutex<Option<(u32, CommitError)>>,
     /// A home whose commits all fail.
     broken: Mutex<Option<HomeId>>,
@@ -56,7 +56,7 @@ impl Default for HeldStore {
 }
 
 impl HeldStore {
-    fn rows(&self) -> MutexGuard<'_, Rows> {
+    fn rows(&self) -> MutexGuard<'_, TestRows> {
         self.rows.lock().expect("no panic holds it")
     }
 

@@ -70,7 +70,7 @@ async fn time_passes(older: &Sandbox) {
     eventually("time passes", async || SystemClock.now() > older.created_at).await;
 }
 
-impl Bench {
+impl EngineBench {
     pub(super) async fn told(&self, issue_delivery: IssueDelivery) -> Delivered {
         self.engine.deliver(&account(), issue_delivery).await.expect("it is taken in")
     }
@@ -114,7 +114,7 @@ impl Bench {
 #[actix::test]
 async fn a_transfer_is_followed_from_either_side_or_both() {
     for sides in [vec!["left"], vec!["left", "came"]] {
-        let bench = Bench::new().await;
+        let bench = EngineBench::new().await;
         bench.told(labelled("first", HERE, 1)).await;
         let before = bench.settled(HERE).await;
         for side in &sides {
@@ -135,7 +135,7 @@ async fn a_transfer_is_followed_from_either_side_or_both() {
 
 #[actix::test]
 async fn a_transfer_that_comes_before_all_else_brings_both_names_together() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.told(transfer("left")).await;
     let home = bench.home_of(THERE).await.expect("it is known");
     assert_eq!(bench.home_of(HERE).await, Some(home));
@@ -150,7 +150,7 @@ async fn a_transfer_that_comes_before_all_else_brings_both_names_together() {
 #[actix::test]
 async fn both_sides_and_triggers_of_both_names_at_once_come_to_one_sandbox() {
     for round in 0..20 {
-        let bench = Bench::new().await;
+        let bench = EngineBench::new().await;
         let mut all = vec![
             transfer("left"),
             labelled("here", HERE, 1),
@@ -178,7 +178,7 @@ async fn both_sides_and_triggers_of_both_names_at_once_come_to_one_sandbox() {
 async fn where_both_names_triggered_the_older_sandbox_stays() {
     for first in [HERE, THERE] {
         let second = if first == HERE { THERE } else { HERE };
-        let bench = Bench::new().await;
+        let bench = EngineBench::new().await;
         bench.told(labelled("first", first, 1)).await;
         let older = bench.settled(first).await;
         time_passes(&older).await;
@@ -197,7 +197,7 @@ async fn where_both_names_triggered_the_older_sandbox_stays() {
 
 #[actix::test]
 async fn what_was_asked_for_under_the_name_that_gives_way_is_not_lost() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.told(labelled("first", HERE, 1)).await;
     let older = bench.settled(HERE).await;
     time_passes(&older).await;
@@ -213,7 +213,7 @@ async fn what_was_asked_for_under_the_name_that_gives_way_is_not_lost() {
 
 #[actix::test]
 async fn what_was_told_under_the_name_that_gives_way_is_known_afterwards() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.told(labelled("first", HERE, 1)).await;
     let older = bench.settled(HERE).await;
     time_passes(&older).await;
@@ -232,7 +232,7 @@ async fn what_was_told_under_the_name_that_gives_way_is_known_afterwards() {
 
 #[actix::test]
 async fn who_found_a_home_that_then_gave_way_is_told_to_look_again() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.told(labelled("first", HERE, 1)).await;
     let older = bench.settled(HERE).await;
     time_passes(&older).await;
@@ -258,7 +258,7 @@ async fn who_found_a_home_that_then_gave_way_is_told_to_look_again() {
 
 #[actix::test]
 async fn an_id_and_a_number_that_callers_gave_apart_become_one_issue() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     let mut by_number = ensure("my-own-word");
     let IssueName { repository, number, .. } = name(HERE);
     by_number.issue.numbered = Some((repository, number));
@@ -279,7 +279,7 @@ async fn an_id_and_a_number_that_callers_gave_apart_become_one_issue() {
 async fn a_repository_made_again_under_its_name_has_issues_of_its_own() {
     const OLD: Called = (16, "garden/orchard", 1, 6);
     const NEW: Called = (70, "garden/orchard", 9, 6);
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.told(labelled("first", OLD, 1)).await;
     let old = bench.settled(OLD).await;
     let account = account();
@@ -305,7 +305,7 @@ async fn a_repository_made_again_under_its_name_has_issues_of_its_own() {
 async fn a_transfer_into_a_repository_made_again_takes_the_number_from_the_one_before() {
     // What had the place before, in a repository that is gone.
     const GONE: Called = (70, "garden/press", 9, 8);
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.told(labelled("gone", GONE, 1)).await;
     let gone = bench.settled(GONE).await;
     bench.told(labelled("first", HERE, 2)).await;
@@ -323,7 +323,7 @@ async fn a_transfer_into_a_repository_made_again_takes_the_number_from_the_one_b
 async fn a_transfer_survives_a_crash_at_each_of_its_commits() {
     // How many commits the store takes before the server is killed: the merge, then the delivery.
     for failing in 0..2 {
-        let bench = Bench::new().await;
+        let bench = EngineBench::new().await;
         bench.told(labelled("first", HERE, 1)).await;
         let older = bench.settled(HERE).await;
         time_passes(&older).await;
@@ -335,7 +335,7 @@ async fn a_transfer_survives_a_crash_at_each_of_its_commits() {
         assert!(matches!(failed, Err(EngineError::StoreFailed(_))), "{failing}: {failed:?}");
         let (store, provider) = bench.crash();
         provider.release();
-        let bench = Bench::on(store, provider).await;
+        let bench = EngineBench::on(store, provider).await;
         bench.told(transfer("left")).await;
         bench.is_one_issue(&older).await;
     }
@@ -343,7 +343,7 @@ async fn a_transfer_survives_a_crash_at_each_of_its_commits() {
 
 #[actix::test]
 async fn commands_to_the_sandbox_that_gave_way_are_refused_or_done() {
-    let bench = Bench::new().await;
+    let bench = EngineBench::new().await;
     bench.told(labelled("first", HERE, 1)).await;
     let older = bench.settled(HERE).await;
     time_passes(&older).await;

@@ -14,7 +14,7 @@ use super::sender::{self, Right};
 
 /// The acts that can have an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum IssueAction {
     Opened,
     Labeled,
     Unlabeled,
@@ -40,7 +40,7 @@ pub(super) enum Decision {
     Ignore(String),
 }
 
-impl Act {
+impl IssueAction {
     /// The act of an event and its action.
     ///
     /// # Errors
@@ -132,25 +132,29 @@ pub(super) enum Moved {
 
 /// Whether the issue carries the trigger label, where the delivery says so. What this very event
 /// put on or took off counts more than the list beside it.
-pub(super) fn labelled(policy: &TriggerPolicy, act: Act, payload: &Payload) -> Option<bool> {
+pub(super) fn labelled(
+    policy: &TriggerPolicy,
+    act: IssueAction,
+    payload: &Payload,
+) -> Option<bool> {
     if policy.label.is_empty() {
         return None;
     }
     match act {
-        Act::Labeled if is_trigger(policy, payload.label.as_ref()) => Some(true),
-        Act::Unlabeled if is_trigger(policy, payload.label.as_ref()) => Some(false),
-        Act::Opened
-        | Act::Labeled
-        | Act::Unlabeled
-        | Act::Assigned
-        | Act::Unassigned
-        | Act::Reopened
-        | Act::Closed
-        | Act::Deleted
-        | Act::Edited
-        | Act::Transferred
-        | Act::Commented
-        | Act::CommentEdited => {
+        IssueAction::Labeled if is_trigger(policy, payload.label.as_ref()) => Some(true),
+        IssueAction::Unlabeled if is_trigger(policy, payload.label.as_ref()) => Some(false),
+        IssueAction::Opened
+        | IssueAction::Labeled
+        | IssueAction::Unlabeled
+        | IssueAction::Assigned
+        | IssueAction::Unassigned
+        | IssueAction::Reopened
+        | IssueAction::Closed
+        | IssueAction::Deleted
+        | IssueAction::Edited
+        | IssueAction::Transferred
+        | IssueAction::Commented
+        | IssueAction::CommentEdited => {
             let labels = act.subject(payload)?.labels.as_ref()?;
             Some(labels.iter().any(|label| is_trigger(policy, label.as_ref())))
         }
@@ -158,61 +162,69 @@ pub(super) fn labelled(policy: &TriggerPolicy, act: Act, payload: &Payload) -> O
 }
 
 /// Whether the bot is assigned, where the delivery is about that.
-pub(super) fn assigned(policy: &TriggerPolicy, act: Act, payload: &Payload) -> Option<bool> {
+pub(super) fn assigned(
+    policy: &TriggerPolicy,
+    act: IssueAction,
+    payload: &Payload,
+) -> Option<bool> {
     match act {
-        Act::Assigned => is_bot(policy, payload).then_some(true),
-        Act::Unassigned => is_bot(policy, payload).then_some(false),
-        Act::Opened
-        | Act::Labeled
-        | Act::Unlabeled
-        | Act::Reopened
-        | Act::Closed
-        | Act::Deleted
-        | Act::Edited
-        | Act::Transferred
-        | Act::Commented
-        | Act::CommentEdited => None,
+        IssueAction::Assigned => is_bot(policy, payload).then_some(true),
+        IssueAction::Unassigned => is_bot(policy, payload).then_some(false),
+        IssueAction::Opened
+        | IssueAction::Labeled
+        | IssueAction::Unlabeled
+        | IssueAction::Reopened
+        | IssueAction::Closed
+        | IssueAction::Deleted
+        | IssueAction::Edited
+        | IssueAction::Transferred
+        | IssueAction::Commented
+        | IssueAction::CommentEdited => None,
     }
 }
 
 /// Decides what an act may do. The payload has an issue.
-pub(super) fn decide(policy: &TriggerPolicy, act: Act, payload: &Payload) -> Decision {
+pub(super) fn decide(policy: &TriggerPolicy, act: IssueAction, payload: &Payload) -> Decision {
     let Some(issue) = payload.issue.as_ref() else { return ignore("there is no issue") };
     if issue.pull_request.is_some() {
         return ignore("it concerns a pull request");
     }
     match act {
-        Act::Opened => opened(policy, payload, issue),
-        Act::Labeled if is_trigger(policy, payload.label.as_ref()) => {
+        IssueAction::Opened => opened(policy, payload, issue),
+        IssueAction::Labeled if is_trigger(policy, payload.label.as_ref()) => {
             triage(policy, payload, issue, TriggerKind::Label)
         }
-        Act::Labeled => ignore("another label than the trigger label was put on"),
-        Act::Unlabeled if !is_trigger(policy, payload.label.as_ref()) => {
+        IssueAction::Labeled => ignore("another label than the trigger label was put on"),
+        IssueAction::Unlabeled if !is_trigger(policy, payload.label.as_ref()) => {
             ignore("another label than the trigger label was taken off")
         }
-        Act::Unlabeled if policy.unlabel_stops => {
+        IssueAction::Unlabeled if policy.unlabel_stops => {
             apply(Effect::Stop("the trigger label was taken off"))
         }
-        Act::Unlabeled => apply(Effect::Update),
-        Act::Assigned if is_bot(policy, payload) => {
+        IssueAction::Unlabeled => apply(Effect::Update),
+        IssueAction::Assigned if is_bot(policy, payload) => {
             triage(policy, payload, issue, TriggerKind::Assigned)
         }
-        Act::Unassigned if is_bot(policy, payload) => apply(Effect::Stop("the bot was unassigned")),
-        Act::Assigned | Act::Unassigned => ignore("the assignee is not the configured bot"),
-        Act::Reopened => triage(policy, payload, issue, TriggerKind::Reopened),
-        Act::Closed => apply(Effect::Stop("the issue was closed")),
-        Act::Deleted => apply(Effect::Delete),
-        Act::Edited => edited(policy, payload, issue),
-        Act::Transferred => apply(Effect::Update),
-        Act::Commented => commented(policy, payload),
-        Act::CommentEdited => comment_edited(policy, payload),
+        IssueAction::Unassigned if is_bot(policy, payload) => {
+            apply(Effect::Stop("the bot was unassigned"))
+        }
+        IssueAction::Assigned | IssueAction::Unassigned => {
+            ignore("the assignee is not the configured bot")
+        }
+        IssueAction::Reopened => triage(policy, payload, issue, TriggerKind::Reopened),
+        IssueAction::Closed => apply(Effect::Stop("the issue was closed")),
+        IssueAction::Deleted => apply(Effect::Delete),
+        IssueAction::Edited => edited(policy, payload, issue),
+        IssueAction::Transferred => apply(Effect::Update),
+        IssueAction::Commented => commented(policy, payload),
+        IssueAction::CommentEdited => comment_edited(policy, payload),
     }
 }
 
 fn opened(policy: &TriggerPolicy, payload: &Payload, issue: &Issue) -> Decision {
     // The other half of a transfer is no trigger: the issue may have its sandbox already. Where
     // opening does not trigger, what it says (number, title, labels) is worth knowing all the same.
-    if Act::Opened.moved(payload) == Moved::Here || !policy.opened {
+    if IssueAction::Opened.moved(payload) == Moved::Here || !policy.opened {
         return apply(Effect::Update);
     }
     permitted(policy, payload, Right::of_author(issue), Effect::Trigger(TriggerKind::Opened))

@@ -14,7 +14,7 @@ use super::Malformed;
 
 /// What every delivery may have.
 #[derive(Debug, Deserialize)]
-pub(super) struct Envelope {
+pub(super) struct PayloadHead {
     #[serde(default)]
     pub action: Option<String>,
 }
@@ -29,7 +29,7 @@ pub(super) struct Payload {
     pub label: Option<Label>,
     /// The user that this event assigned or unassigned.
     pub assignee: Option<User>,
-    pub changes: Option<Changes>,
+    pub changes: Option<IssueChanges>,
     pub repository: Option<RepositoryPart>,
     pub installation: Option<Installation>,
     pub sender: Option<User>,
@@ -78,7 +78,7 @@ pub(super) struct User {
 
 /// What an event about an issue or a comment changed.
 #[derive(Debug, Deserialize)]
-pub(super) struct Changes {
+pub(super) struct IssueChanges {
     /// There where the text was edited.
     pub body: Option<Before>,
     /// Where a transferred issue was before.
@@ -111,7 +111,7 @@ pub(super) struct Installation {
 
 /// An issue in its repository, as one part of a payload shows it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Side<'a> {
+pub(super) struct TransferSide<'a> {
     issue: Option<&'a Issue>,
     repository: Option<&'a RepositoryPart>,
     /// The fields of the two, for errors.
@@ -120,8 +120,8 @@ pub(super) struct Side<'a> {
 
 impl Payload {
     /// The issue that the event happened to, where it was before a transfer moved it away.
-    pub fn here(&self) -> Side<'_> {
-        Side {
+    pub fn here(&self) -> TransferSide<'_> {
+        TransferSide {
             issue: self.issue.as_ref(),
             repository: self.repository.as_ref(),
             fields: ("issue", "repository"),
@@ -129,9 +129,9 @@ impl Payload {
     }
 
     /// The issue that was transferred here.
-    pub fn before(&self) -> Side<'_> {
+    pub fn before(&self) -> TransferSide<'_> {
         let changes = self.changes.as_ref();
-        Side {
+        TransferSide {
             issue: changes.and_then(|changes| changes.old_issue.as_ref()),
             repository: changes.and_then(|changes| changes.old_repository.as_ref()),
             fields: ("changes.old_issue", "changes.old_repository"),
@@ -139,9 +139,9 @@ impl Payload {
     }
 
     /// The issue that this one was transferred to.
-    pub fn after(&self) -> Side<'_> {
+    pub fn after(&self) -> TransferSide<'_> {
         let changes = self.changes.as_ref();
-        Side {
+        TransferSide {
             issue: changes.and_then(|changes| changes.new_issue.as_ref()),
             repository: changes.and_then(|changes| changes.new_repository.as_ref()),
             fields: ("changes.new_issue", "changes.new_repository"),
@@ -149,7 +149,7 @@ impl Payload {
     }
 }
 
-impl<'a> Side<'a> {
+impl<'a> TransferSide<'a> {
     /// The issue, where the payload has it.
     pub const fn issue(self) -> Option<&'a Issue> {
         self.issue

@@ -56,12 +56,12 @@ pub(super) enum ToInstallation {
 
 /// The payload of such a delivery.
 #[derive(Debug, Deserialize)]
-pub(super) struct Payload {
+pub(super) struct ScopePayload {
     pub action: Option<String>,
     repository: Option<RepositoryPart>,
     /// The label as it is now.
     label: Option<Label>,
-    changes: Option<Changes>,
+    changes: Option<ScopeChanges>,
     installation: Option<Installation>,
     /// All repositories of the installation.
     repositories: Option<Vec<Option<RepositoryPart>>>,
@@ -70,7 +70,7 @@ pub(super) struct Payload {
 }
 
 #[derive(Debug, Deserialize)]
-struct Changes {
+struct ScopeChanges {
     /// What a label was called before.
     name: Option<Before>,
     /// What a repository was called before.
@@ -86,11 +86,11 @@ struct RepositoryChanges {
 
 #[derive(Debug, Deserialize)]
 struct OwnerBefore {
-    from: Option<Owner>,
+    from: Option<OwnerJson>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Owner {
+struct OwnerJson {
     user: Option<Login>,
     organization: Option<Login>,
 }
@@ -161,7 +161,7 @@ impl ToInstallation {
 }
 
 /// What happened, to which issues, and what it means for each.
-pub(super) struct News {
+pub(super) struct ScopedEvent {
     pub scope: Scope,
     pub scope_event: ScopeEvent,
 }
@@ -173,9 +173,9 @@ pub(super) struct News {
 pub(super) fn decide(
     policy: &TriggerPolicy,
     happened: Happened,
-    payload: &Payload,
+    payload: &ScopePayload,
     received_at: Timestamp,
-) -> Result<Result<News, String>, Malformed> {
+) -> Result<Result<ScopedEvent, String>, Malformed> {
     match happened {
         Happened::Repository(what) => to_repository(policy, what, payload, received_at),
         Happened::LabelEdited => label_edited(policy, payload),
@@ -195,9 +195,9 @@ pub(super) fn decide(
 fn to_repository(
     policy: &TriggerPolicy,
     what: ToRepository,
-    payload: &Payload,
+    payload: &ScopePayload,
     received_at: Timestamp,
-) -> Result<Result<News, String>, Malformed> {
+) -> Result<Result<ScopedEvent, String>, Malformed> {
     let repository = payload.repository.as_ref().ok_or_else(|| missing("repository"))?;
     let (name, id) = identified(repository, "repository")?;
     let before = payload.name_before(name.as_str());
@@ -225,10 +225,10 @@ fn to_repository(
             ScopeEvent::Noted(format!("the repository was {}", what.describe()))
         }
     };
-    Ok(Ok(News { scope: Scope::Repositories(vec![id]), scope_event }))
+    Ok(Ok(ScopedEvent { scope: Scope::Repositories(vec![id]), scope_event }))
 }
 
-impl Payload {
+impl ScopePayload {
     /// The repository's `owner/name` before it was renamed or given to another owner.
     fn name_before(&self, now: &str) -> Option<String> {
         let (owner_now, name_now) = now.split_once('/')?;
@@ -245,8 +245,8 @@ impl Payload {
 
 fn label_edited(
     policy: &TriggerPolicy,
-    payload: &Payload,
-) -> Result<Result<News, String>, Malformed> {
+    payload: &ScopePayload,
+) -> Result<Result<ScopedEvent, String>, Malformed> {
     let before = payload.changes.as_ref().and_then(|it| it.name.as_ref()?.from.as_deref());
     let now = payload.label.as_ref().and_then(|label| label.name.as_deref());
     let was_trigger = before.is_some_and(|name| policy.is_trigger_label(name));
@@ -259,14 +259,14 @@ fn label_edited(
     if !policy.covers(name.as_str()) {
         return Ok(Err(super::not_covered(&name)));
     }
-    Ok(Ok(News { scope: Scope::Repositories(vec![id]), scope_event: ScopeEvent::LabelGone }))
+    Ok(Ok(ScopedEvent { scope: Scope::Repositories(vec![id]), scope_event: ScopeEvent::LabelGone }))
 }
 
 fn to_installation(
     policy: &TriggerPolicy,
     what: ToInstallation,
-    payload: &Payload,
-) -> Result<News, String> {
+    payload: &ScopePayload,
+) -> Result<ScopedEvent, String> {
     let id = payload.installation.as_ref().and_then(|installation| installation.id);
     let id = id.ok_or("it names no installation")?;
     let scope_event = match what {
@@ -288,7 +288,7 @@ fn to_installation(
             | ScopeEvent::LabelGone
             | ScopeEvent::Noted(_),
             _,
-        ) => Ok(News { scope: Scope::Installation(id), scope_event }),
+        ) => Ok(ScopedEvent { scope: Scope::Installation(id), scope_event }),
     }
 }
 
@@ -297,7 +297,7 @@ fn listed(
     policy: &TriggerPolicy,
     list: Option<&[Option<RepositoryPart>]>,
     scope_event: ScopeEvent,
-) -> Result<News, String> {
+) -> Result<ScopedEvent, String> {
     let mut any = false;
     let mut ids = Vec::new();
     for repository in list.unwrap_or_default().iter().flatten() {
@@ -309,7 +309,7 @@ fn listed(
         }
     }
     match (ids.is_empty(), any) {
-        (false, _) => Ok(News { scope: Scope::Repositories(ids), scope_event }),
+        (false, _) => Ok(ScopedEvent { scope: Scope::Repositories(ids), scope_event }),
         (true, true) => Err("none of the repositories matches the configured ones".into()),
         (true, false) => Err("it names no repository".into()),
     }

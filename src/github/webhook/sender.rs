@@ -11,14 +11,14 @@ use super::payload::{Comment, Issue, User};
 
 /// Why a sender may not trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum SenderRefusal {
     /// It is our own account.
     Ourselves,
     /// It is someone without the right.
     Stranger,
 }
 
-impl Refusal {
+impl SenderRefusal {
     /// The same in words, for the delivery's record.
     pub const fn reason(self) -> &'static str {
         match self {
@@ -61,16 +61,16 @@ impl<'a> Right<'a> {
 /// Checks whether the sender may trigger.
 ///
 /// # Errors
-/// [`Refusal`] says why not.
+/// [`SenderRefusal`] says why not.
 pub(super) fn check(
     policy: &TriggerPolicy,
     sender: Option<&User>,
     right: Right<'_>,
-) -> Result<(), Refusal> {
-    let Some(sender) = sender else { return Err(Refusal::Stranger) };
-    let Some(id) = sender.id else { return Err(Refusal::Stranger) };
+) -> Result<(), SenderRefusal> {
+    let Some(sender) = sender else { return Err(SenderRefusal::Stranger) };
+    let Some(id) = sender.id else { return Err(SenderRefusal::Stranger) };
     if policy.bot_user_id != 0 && id == policy.bot_user_id {
-        return Err(Refusal::Ourselves);
+        return Err(SenderRefusal::Ourselves);
     }
     if policy.bots.contains(&id) {
         return Ok(());
@@ -85,7 +85,7 @@ pub(super) fn check(
         }
         Right::Triage(_) => kind == Some("User"),
     };
-    if allowed { Ok(()) } else { Err(Refusal::Stranger) }
+    if allowed { Ok(()) } else { Err(SenderRefusal::Stranger) }
 }
 
 fn is(user: Option<&User>, id: u64) -> bool {

@@ -1,7 +1,7 @@
 //! What a provider's answer leads to. The fence stands here: only the answer to the call that is
 //! in flight counts. *Creating* and *deleting* have files of their own.
 
-use crate::issue::event::{Answer, CallError, Done};
+use crate::issue::event::{CallAnswer, CallError, Done};
 use crate::issue::state::{Goal, IssueState, Record, Step, StoppedBy, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{ExternalId, Phase, ProviderStep};
@@ -12,7 +12,7 @@ use super::transition::{LOOK_TIMEOUT, Transition};
 impl Transition<'_> {
     /// Takes a provider's answer; one of any other attempt than the latest, or where none is in
     /// flight, changes nothing.
-    pub fn answered(&mut self, answer: Answer) {
+    pub fn answered(&mut self, answer: CallAnswer) {
         let is_current =
             |record: &Record| (&record.id, record.attempt) == (&answer.sandbox, answer.attempt);
         let current = self.issue.state.record().is_some_and(is_current);
@@ -117,13 +117,13 @@ impl Transition<'_> {
         let rules = self.context.rules.start;
         let tries_left = self.tries_in_time(&record, tries_left);
         match self.after_trouble(ProviderStep::Start, &trouble, tries_left) {
-            Verdict::TryAgain(tries_left) => {
+            NextTry::TryAgain(tries_left) => {
                 let step = self.wait(Verb::Start, rules, tries_left, Some(&trouble));
                 self.keep(IssueState::Starting { record, external_id, goal, step });
                 self.tell_try(ProviderStep::Start, &trouble);
             }
-            Verdict::Lost(failure) => self.fail(Phase::Starting, record, None, goal, failure),
-            Verdict::GiveUp(failure) => {
+            NextTry::Lost(failure) => self.fail(Phase::Starting, record, None, goal, failure),
+            NextTry::GiveUp(failure) => {
                 self.fail(Phase::Starting, record, Some(external_id), goal, failure);
             }
         }
@@ -151,13 +151,13 @@ impl Transition<'_> {
         let rules = self.context.rules.stop;
         let tries_left = self.tries_in_time(&record, tries_left);
         match self.after_trouble(ProviderStep::Stop, &trouble, tries_left) {
-            Verdict::TryAgain(tries_left) => {
+            NextTry::TryAgain(tries_left) => {
                 let step = self.wait(Verb::Stop, rules, tries_left, Some(&trouble));
                 self.keep(IssueState::Stopping { record, external_id, by, goal, step });
                 self.tell_try(ProviderStep::Stop, &trouble);
             }
-            Verdict::Lost(failure) => self.fail(Phase::Stopping, record, None, goal, failure),
-            Verdict::GiveUp(failure) => {
+            NextTry::Lost(failure) => self.fail(Phase::Stopping, record, None, goal, failure),
+            NextTry::GiveUp(failure) => {
                 self.fail(Phase::Stopping, record, Some(external_id), goal, failure);
             }
         }
@@ -175,23 +175,23 @@ impl Transition<'_> {
     }
 
     /// What trouble with an object that was there means for its phase.
-    fn after_trouble(&self, step: ProviderStep, trouble: &CallError, tries_left: u32) -> Verdict {
+    fn after_trouble(&self, step: ProviderStep, trouble: &CallError, tries_left: u32) -> NextTry {
         let tries_left = tries_left.saturating_sub(1);
         match trouble {
             // The object with our external id is gone, or somebody else's now: ours is lost.
             CallError::Absent | CallError::Present(_) => {
-                Verdict::Lost(self.failure_of(step, &CallError::Absent))
+                NextTry::Lost(self.failure_of(step, &CallError::Absent))
             }
             CallError::Refused(_) | CallError::Unknown(_) => {
-                Verdict::GiveUp(self.failure_of(step, trouble))
+                NextTry::GiveUp(self.failure_of(step, trouble))
             }
             CallError::NotAsked(_) | CallError::Unavailable { .. } | CallError::Broken(_)
                 if tries_left == 0 =>
             {
-                Verdict::GiveUp(self.failure_of(step, trouble))
+                NextTry::GiveUp(self.failure_of(step, trouble))
             }
             CallError::NotAsked(_) | CallError::Unavailable { .. } | CallError::Broken(_) => {
-                Verdict::TryAgain(tries_left)
+                NextTry::TryAgain(tries_left)
             }
         }
     }
@@ -206,7 +206,7 @@ struct Stopping {
     tries_left: u32,
 }
 
-enum Verdict {
+enum NextTry {
     TryAgain(u32),
     Lost(crate::types::Failure),
     GiveUp(crate::types::Failure),

@@ -3,7 +3,7 @@
 
 use crate::issue::commit::{DeliveryResult, Reply};
 use crate::issue::event::{Command, Effect, IssueDelivery, News, TriggerKind};
-use crate::issue::state::{Facts, IssueState, Known, StoppedBy};
+use crate::issue::state::{Dated, Facts, IssueState, StoppedBy};
 use crate::types::{Alias, Cause, Timestamp};
 
 use super::transition::Transition;
@@ -119,7 +119,7 @@ impl Transition<'_> {
         let facts = &mut self.issue.facts;
         let as_of = news.as_of;
         if facts.title.as_ref().is_none_or(|known| known.as_of <= as_of) && !news.title.is_empty() {
-            facts.title = Some(Known { value: news.title.clone(), as_of });
+            facts.title = Some(Dated { value: news.title.clone(), as_of });
         }
         // The newest place is the one to be found under: a repository may be renamed, an issue
         // transferred.
@@ -134,9 +134,9 @@ impl Transition<'_> {
         }
         if let Some(open) = news.open {
             // Equal times that contradict each other: closed wins.
-            let wins = |known: &Known<bool>| known.as_of < as_of || (known.as_of == as_of && !open);
+            let wins = |known: &Dated<bool>| known.as_of < as_of || (known.as_of == as_of && !open);
             if facts.open.as_ref().is_none_or(wins) {
-                facts.open = Some(Known { value: open, as_of });
+                facts.open = Some(Dated { value: open, as_of });
             }
         }
         for (fact, news) in
@@ -145,14 +145,14 @@ impl Transition<'_> {
             if let Some(value) = news
                 && fact.as_ref().is_none_or(|known| known.as_of <= as_of)
             {
-                *fact = Some(Known { value, as_of });
+                *fact = Some(Dated { value, as_of });
             }
         }
     }
 
     fn trigger(&mut self, kind: TriggerKind, as_of: Timestamp) -> DeliveryResult {
         let facts = &self.issue.facts;
-        let says = |known: &Option<Known<bool>>, value: bool| {
+        let says = |known: &Option<Dated<bool>>, value: bool| {
             known.as_ref().is_some_and(|known| known.value == value)
         };
         let had_sandbox = self.issue.generation.0 > 0;
@@ -291,8 +291,8 @@ impl Transition<'_> {
 }
 
 /// Of two who know a fact, the newer counts.
-fn newer<T: Clone>(known: &mut Option<Known<T>>, other: &Option<Known<T>>) {
-    let is_newer = |other: &Known<T>| known.as_ref().is_none_or(|known| known.as_of < other.as_of);
+fn newer<T: Clone>(known: &mut Option<Dated<T>>, other: &Option<Dated<T>>) {
+    let is_newer = |other: &Dated<T>| known.as_ref().is_none_or(|known| known.as_of < other.as_of);
     if other.as_ref().is_some_and(is_newer) {
         known.clone_from(other);
     }

@@ -2,7 +2,7 @@
 
 use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{Command, CommandAsk, Denial, EnsureAsk};
-use crate::issue::state::{Goal, IssueState, Known, PendingStart, Record, Step, StoppedBy, Verb};
+use crate::issue::state::{Dated, Goal, IssueState, PendingStart, Record, Step, StoppedBy, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{
     Attempt, Cause, ExternalId, Mode, Outcome, Phase, ProviderStep, SandboxId, Template, Wanted,
@@ -55,7 +55,7 @@ impl Transition<'_> {
             && self.issue.facts.title.is_none()
         {
             let as_of = crate::types::Timestamp::from_unix_ms(0);
-            self.issue.facts.title = Some(Known { value: title.clone(), as_of });
+            self.issue.facts.title = Some(Dated { value: title.clone(), as_of });
         }
     }
 

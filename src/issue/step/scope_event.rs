@@ -3,7 +3,7 @@
 
 use crate::issue::commit::{DeliveryResult, Reply};
 use crate::issue::event::ScopeEvent;
-use crate::issue::state::{IssueState, Known, StoppedBy};
+use crate::issue::state::{Dated, IssueState, StoppedBy};
 use crate::sabotage::{Bug, on};
 use crate::types::{Alias, Cause, DeliveryId, HomeId};
 
@@ -46,7 +46,7 @@ impl Transition<'_> {
             }
             ScopeEvent::LabelGone => match &mut self.issue.facts.labelled {
                 // As of the same time: whatever GitHub says next of the label is newer.
-                Some(Known { value: value @ true, .. }) => {
+                Some(Dated { value: value @ true, .. }) => {
                     *value = false;
                     (true, "it does not carry the trigger label any more".to_owned())
                 }

@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::issue::event::{
-    Answer, CallError, Command, CommandAsk, Denial, Done, EnsureAsk, IssueEvent, ObservedObject,
-    Owner, ProviderRules, Rules, StepContext, StepRules,
+    CallAnswer, CallError, Command, CommandAsk, Denial, Done, EnsureAsk, IssueEvent,
+    ObservedObject, Owner, ProviderRules, Rules, StepContext, StepRules,
 };
 use crate::issue::{Commit, Issue, step::step};
 use crate::types::{
@@ -58,7 +58,7 @@ pub(super) fn rules(names_enforced: bool) -> Rules {
 }
 
 /// One issue under test, and the commit that its latest event led to.
-pub(super) struct Bench {
+pub(super) struct StepBench {
     pub rules: Rules,
     pub issue: Issue,
     pub now: Timestamp,
@@ -67,7 +67,7 @@ pub(super) struct Bench {
     pub denial: Option<Denial>,
 }
 
-impl Bench {
+impl StepBench {
     pub fn new(names_enforced: bool) -> Self {
         let id = IssueId::parse("1").expect("a valid id");
         Self {
@@ -119,7 +119,7 @@ impl Bench {
     pub fn answer(&mut self, result: Result<Done, CallError>) -> Commit {
         let record = self.issue.state.record().expect("a sandbox");
         let (sandbox, attempt) = (record.id.clone(), record.attempt);
-        self.apply(IssueEvent::Answered(Answer { sandbox, attempt, result }))
+        self.apply(IssueEvent::Answered(CallAnswer { sandbox, attempt, result }))
     }
 
     /// Lets the state's due time come.

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::files::{CHUNK_LEN_MAX, CHUNKS_LEN, TREE_WAIT};
 use super::frame::{Answer, FileWork, Request};
-use super::link::{Call, Link, Reply, broken, ends, pipe};
+use super::link::{AnswerWithFd, Call, Link, broken, ends, pipe};
 use crate::sandbox::{ChunkReceiver, WorkError, WorkspacePath};
 
 /// Reads a directory as an archive.
@@ -101,7 +101,7 @@ async fn done(call: &mut Call) -> Result<(), WorkError> {
     is_done(call.answer_within(TREE_WAIT).await)
 }
 
-fn is_done(answer: Result<Reply, WorkError>) -> Result<(), WorkError> {
+fn is_done(answer: Result<AnswerWithFd, WorkError>) -> Result<(), WorkError> {
     match answer? {
         (Answer::Done { .. }, _) => Ok(()),
         _ => Err(broken("the sandbox gave an answer that makes no sense")),

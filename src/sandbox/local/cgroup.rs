@@ -107,7 +107,7 @@ impl Cgroups {
         Self::try_out(identity, &found)
     }
 
-    fn try_out(identity: &str, found: &find::Found) -> Self {
+    fn try_out(identity: &str, found: &find::OwnGroups) -> Self {
         let mut cgroups = Self {
             prefix: format!("{PREFIX}{identity}-"),
             usable: Vec::new(),

@@ -87,7 +87,7 @@ const RESOURCES_DEFAULT: Resources =
 
 /// Where an object's directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum StoredIn {
     /// Among the objects.
     Objects,
     /// In the trash.
@@ -102,7 +102,7 @@ pub struct Stored {
     /// Its incarnation.
     pub external_id: ExternalId,
     /// Where it is.
-    pub place: Place,
+    pub place: StoredIn,
     /// Whether it has been up.
     pub made: bool,
     /// What its workspace is.
@@ -220,27 +220,27 @@ impl Disk {
     /// The object that has a name; `None` where it is free. One in the trash is seen by
     /// [`Disk::trashed`].
     pub fn object(&self, name: &ObjectName) -> io::Result<Option<Stored>> {
-        read(&self.object_dir(name), name.as_str(), Place::Objects)
+        read(&self.object_dir(name), name.as_str(), StoredIn::Objects)
     }
 
     /// The objects in the trash.
     pub fn trashed(&self) -> io::Result<Vec<Stored>> {
-        self.in_place(Place::Trash)
+        self.in_place(StoredIn::Trash)
     }
 
     /// Every object. One that is moved to the trash meanwhile is seen at least once.
     pub fn all(&self) -> io::Result<Vec<Stored>> {
-        let mut all = self.in_place(Place::Objects)?;
+        let mut all = self.in_place(StoredIn::Objects)?;
         let trashed = self.trashed()?;
         all.retain(|stored| trashed.iter().all(|other| other.external_id != stored.external_id));
         all.extend(trashed);
         Ok(all)
     }
 
-    fn in_place(&self, place: Place) -> io::Result<Vec<Stored>> {
+    fn in_place(&self, place: StoredIn) -> io::Result<Vec<Stored>> {
         let part = self.dir.join(match place {
-            Place::Objects => "objects",
-            Place::Trash => "trash",
+            StoredIn::Objects => "objects",
+            StoredIn::Trash => "trash",
         });
         let mut found = Vec::new();
         for name in names(&part)? {
@@ -305,7 +305,7 @@ impl Disk {
 
     /// Moves an object to the trash. Its name stays taken until the trash has been emptied.
     pub fn trash(&self, stored: &Stored, _nothing_runs: &Lock) -> io::Result<Stored> {
-        let trashed = Stored { place: Place::Trash, ..stored.clone() };
+        let trashed = Stored { place: StoredIn::Trash, ..stored.clone() };
         fs::rename(self.path_of(stored), self.path_of(&trashed))?;
         self.sync_names()?;
         Ok(trashed)
@@ -338,8 +338,8 @@ impl Disk {
 
     fn path_of(&self, stored: &Stored) -> PathBuf {
         match stored.place {
-            Place::Objects => self.object_dir(&stored.name),
-            Place::Trash => self.dir.join("trash").join(stored.external_id.as_str()),
+            StoredIn::Objects => self.object_dir(&stored.name),
+            StoredIn::Trash => self.dir.join("trash").join(stored.external_id.as_str()),
         }
     }
 
@@ -379,7 +379,7 @@ impl HostIds {
 }
 
 /// Reads an object's directory; `None` where there is none.
-fn read(path: &Path, entry: &str, place: Place) -> io::Result<Option<Stored>> {
+fn read(path: &Path, entry: &str, place: StoredIn) -> io::Result<Option<Stored>> {
     match fs::symlink_metadata(path) {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -387,10 +387,10 @@ fn read(path: &Path, entry: &str, place: Place) -> io::Result<Option<Stored>> {
     }
     let row = read_row(&path.join("record.json"))?;
     let (external_id, name) = match (place, &row) {
-        (Place::Objects, Some((row, _))) => (row.external_id.clone(), entry),
+        (StoredIn::Objects, Some((row, _))) => (row.external_id.clone(), entry),
         // Stable for as long as it is there, and never one of ours.
-        (Place::Objects, None) => (format!("{entry}@foreign"), entry),
-        (Place::Trash, _) => {
+        (StoredIn::Objects, None) => (format!("{entry}@foreign"), entry),
+        (StoredIn::Trash, _) => {
             (entry.to_string(), entry.split_once('@').map_or(entry, |(name, _)| name))
         }
     };

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::frame::{Answer, Request};
-use super::link::{Call, Link, Reply, broken, ends, nonsense, pipe};
+use super::link::{AnswerWithFd, Call, Link, broken, ends, nonsense, pipe};
 use crate::sandbox::{ExecEvent, ExecRequest, Execution, WorkError};
 
 /// Pieces of output that wait for a listener; with [`PIECE_LEN_MAX`] that bounds what one command
@@ -65,8 +65,8 @@ pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, W
     let pump = Pump {
         command,
         events: sender,
-        stdout: Stream::new(stdout_reader, ExecEvent::Stdout)?,
-        stderr: Stream::new(stderr_reader, ExecEvent::Stderr)?,
+        stdout: OutputPipe::new(stdout_reader, ExecEvent::Stdout)?,
+        stderr: OutputPipe::new(stderr_reader, ExecEvent::Stderr)?,
         stdin: Feeder::new(stdin_writer, request.stdin)?,
         time_up: request.timeout.map(|timeout| Instant::now() + timeout),
     };
@@ -112,7 +112,7 @@ impl Command {
     ///
     /// # Errors
     /// [`WorkError`].
-    pub async fn answer(&mut self) -> Result<Reply, WorkError> {
+    pub async fn answer(&mut self) -> Result<AnswerWithFd, WorkError> {
         let answer = self.call.answer().await;
         self.is_over = matches!(answer, Err(WorkError::CannotStart(_) | WorkError::Refused(_)));
         answer
@@ -151,13 +151,13 @@ impl Drop for Command {
 }
 
 /// One output stream of a command.
-struct Stream {
+struct OutputPipe {
     /// `None` once it has ended.
     pipe: Option<Receiver>,
     event: fn(Bytes) -> ExecEvent,
 }
 
-impl Stream {
+impl OutputPipe {
     fn new(pipe: OwnedFd, event: fn(Bytes) -> ExecEvent) -> Result<Self, WorkError> {
         Ok(Self { pipe: Some(Receiver::from_owned_fd(pipe).map_err(broken)?), event })
     }
@@ -224,7 +224,7 @@ impl Drop for Feeder {
 }
 
 /// How a command came to its end for its listener.
-enum End {
+enum CommandEnd {
     /// It ended, with this exit code.
     Exited(i32),
     /// The sandbox went away under it.
@@ -237,8 +237,8 @@ enum End {
 struct Pump {
     command: Command,
     events: mpsc::Sender<ExecEvent>,
-    stdout: Stream,
-    stderr: Stream,
+    stdout: OutputPipe,
+    stderr: OutputPipe,
     stdin: Feeder,
     time_up: Option<Instant>,
 }
@@ -251,7 +251,7 @@ impl Pump {
             let time_up = self.time_up.filter(|_| !timed_out);
             tokio::select! {
                 biased;
-                () = self.events.closed() => break End::Unheard,
+                () = self.events.closed() => break CommandEnd::Unheard,
                 () = at(time_up) => {
                     timed_out = true;
                     self.command.kill().await;
@@ -262,9 +262,9 @@ impl Pump {
                     self.time_up = None;
                 }
                 answer = self.command.call.next() => match answer {
-                    Some(Answer::Exited { code, .. }) => break End::Exited(code),
+                    Some(Answer::Exited { code, .. }) => break CommandEnd::Exited(code),
                     // The sandbox has gone, or says what makes no sense.
-                    _ => break End::Lost,
+                    _ => break CommandEnd::Lost,
                 },
                 permit = self.events.reserve(), if pending.is_some() => {
                     if let (Ok(permit), Some(event)) = (permit, pending.take()) {
@@ -276,9 +276,9 @@ impl Pump {
             }
         };
         match end {
-            End::Unheard => self.end_unheard().await,
-            End::Lost => self.drain(pending).await,
-            End::Exited(code) => {
+            CommandEnd::Unheard => self.end_unheard().await,
+            CommandEnd::Lost => self.drain(pending).await,
+            CommandEnd::Exited(code) => {
                 self.command.is_over = true;
                 self.drain(pending).await;
                 // Whoever listened may have gone; the command has ended all the same.

@@ -67,7 +67,7 @@ const NEAR: u64 = 1 << 30;
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// A running sandbox that is watched.
-pub struct Watched {
+pub struct WatchedSandbox {
     /// Its end.
     pub link: Weak<Link>,
     /// Whose it is.
@@ -80,12 +80,12 @@ pub struct Watched {
 
 /// The host's disk, watched for as long as this is there.
 pub struct HostDisk {
-    shared: Arc<Shared>,
+    shared: Arc<DiskShared>,
     /// Has the watching thread look at once, and ends it when it is dropped.
     wakes: mpsc::Sender<()>,
 }
 
-struct Shared {
+struct DiskShared {
     dir: PathBuf,
     reserve: Reserve,
     /// What is free, in bytes.
@@ -94,11 +94,11 @@ struct Shared {
     /// where that is far from the marks.
     room: AtomicU64,
     kept_free: AtomicU64,
-    running: Mutex<HashMap<u64, Watched>>,
+    running: Mutex<HashMap<u64, WatchedSandbox>>,
     next_key: AtomicU64,
 }
 
-impl Watched {
+impl WatchedSandbox {
     /// Whether something of it may still run, or be written.
     fn is_there(&self) -> bool {
         self.link.upgrade().is_some_and(|link| !link.is_gone())
@@ -115,7 +115,7 @@ impl HostDisk {
         reserve: Reserve,
         limit_events: channel::Sender<LimitEvent>,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(DiskShared {
             dir: dir.to_owned(),
             reserve,
             free: AtomicU64::new(0),
@@ -126,7 +126,7 @@ impl HostDisk {
         });
         shared.look()?;
         let (wakes, woken) = mpsc::channel();
-        let mut watch = Watch::new(Arc::clone(&shared), limit_events);
+        let mut watch = DiskWatch::new(Arc::clone(&shared), limit_events);
         thread::Builder::new().name("local-disk".into()).spawn(move || {
             loop {
                 match woken.recv_timeout(watch.look()) {
@@ -154,7 +154,7 @@ impl HostDisk {
     }
 
     /// Watches a sandbox for as long as it runs.
-    pub fn watch(&self, watched: Watched) {
+    pub fn watch(&self, watched: WatchedSandbox) {
         let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
         self.shared.running().insert(key, watched);
         // While nothing ran it was looked at seldom. A thread that is gone was told to end.
@@ -176,7 +176,7 @@ fn shortage(DiskRoom { free, kept_free }: DiskRoom, dir: &Path) -> Option<String
     })
 }
 
-impl Shared {
+impl DiskShared {
     /// What is free now, whatever is on its way.
     fn look(&self) -> io::Result<DiskRoom> {
         let stat = statvfs(&self.dir)?;
@@ -200,7 +200,7 @@ impl Shared {
         !running.is_empty()
     }
 
-    fn running(&self) -> MutexGuard<'_, HashMap<u64, Watched>> {
+    fn running(&self) -> MutexGuard<'_, HashMap<u64, WatchedSandbox>> {
         // The map is whole between statements.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -208,13 +208,13 @@ impl Shared {
 
 /// How the room is, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
+enum RoomLevel {
     Roomy,
     Short,
     Low,
 }
 
-impl Level {
+impl RoomLevel {
     const fn of(disk: DiskRoom) -> Self {
         if disk.free >= disk.kept_free {
             Self::Roomy
@@ -227,28 +227,28 @@ impl Level {
 }
 
 /// What the watching thread remembers from look to look.
-struct Watch {
-    shared: Arc<Shared>,
+struct DiskWatch {
+    shared: Arc<DiskShared>,
     limit_events: channel::Sender<LimitEvent>,
     marks: Marks,
     sizes: HashMap<u64, VecDeque<(Instant, u64)>>,
     /// Those that were ended, for as long as something of them is there.
     ended: HashSet<u64>,
-    level: Level,
+    level: RoomLevel,
     /// Ended, and not told yet.
     untold: Vec<LimitEvent>,
     is_blind: bool,
 }
 
-impl Watch {
-    fn new(shared: Arc<Shared>, limit_events: channel::Sender<LimitEvent>) -> Self {
+impl DiskWatch {
+    fn new(shared: Arc<DiskShared>, limit_events: channel::Sender<LimitEvent>) -> Self {
         Self {
             shared,
             limit_events,
             marks: Marks::default(),
             sizes: HashMap::new(),
             ended: HashSet::new(),
-            level: Level::Roomy,
+            level: RoomLevel::Roomy,
             untold: Vec::new(),
             is_blind: false,
         }
@@ -359,23 +359,23 @@ impl Watch {
     }
 
     fn log(&mut self, disk: DiskRoom) {
-        let (level, before) = (Level::of(disk), self.level);
+        let (level, before) = (RoomLevel::of(disk), self.level);
         self.level = level;
         let (free_mb, needed_mb) = (disk.free >> 20, disk.kept_free >> 20);
         let dir = self.shared.dir.display();
         match level {
-            Level::Roomy if before != Level::Roomy => {
+            RoomLevel::Roomy if before != RoomLevel::Roomy => {
                 tracing::info!(%dir, free_mb, needed_mb, "the host's disk has room again");
             }
-            Level::Short if before == Level::Roomy => tracing::warn!(
+            RoomLevel::Short if before == RoomLevel::Roomy => tracing::warn!(
                 %dir, free_mb, needed_mb,
                 "the host's disk is nearly full: no sandbox is made or started"
             ),
-            Level::Low if before != Level::Low => tracing::warn!(
+            RoomLevel::Low if before != RoomLevel::Low => tracing::warn!(
                 %dir, free_mb, needed_mb,
                 "the host's disk is nearly full: sandboxes that write are ended"
             ),
-            Level::Roomy | Level::Short | Level::Low => {}
+            RoomLevel::Roomy | RoomLevel::Short | RoomLevel::Low => {}
         }
     }
 }

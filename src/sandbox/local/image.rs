@@ -106,11 +106,11 @@ impl ImageError {
 }
 
 /// Names the step that an error belongs to.
-trait Step<T> {
+trait NameStep<T> {
     fn step(self, step: &'static str) -> Result<T, ImageError>;
 }
 
-impl<T> Step<T> for Result<T, Errno> {
+impl<T> NameStep<T> for Result<T, Errno> {
     fn step(self, step: &'static str) -> Result<T, ImageError> {
         self.map_err(|errno| ImageError { step, errno })
     }

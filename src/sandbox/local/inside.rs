@@ -75,17 +75,17 @@ impl SetupError {
 }
 
 /// Names the step that an error belongs to.
-trait Step<T> {
+trait NameStep<T> {
     fn step(self, step: &str) -> Result<T, SetupError>;
 }
 
-impl<T> Step<T> for Result<T, Errno> {
+impl<T> NameStep<T> for Result<T, Errno> {
     fn step(self, step: &str) -> Result<T, SetupError> {
         self.map_err(|errno| SetupError { step: step.into(), errno: errno.raw_os_error() })
     }
 }
 
-impl<T> Step<T> for std::io::Result<T> {
+impl<T> NameStep<T> for std::io::Result<T> {
     fn step(self, step: &str) -> Result<T, SetupError> {
         self.map_err(|error| SetupError {
             step: step.into(),

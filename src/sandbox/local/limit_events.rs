@@ -31,7 +31,7 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 pub const LIMIT_EVENTS_LEN: usize = 256;
 
 /// Where limits strike.
-pub struct Watched {
+pub struct LimitWatch {
     /// The sandbox.
     pub link: Arc<Link>,
     /// Its control group.
@@ -45,7 +45,7 @@ pub struct Watched {
 }
 
 /// Acts on each limit that strikes in a sandbox, until nothing of that runs any more.
-pub async fn watch(watched: Watched, limit_events: mpsc::Sender<LimitEvent>) {
+pub async fn watch(watched: LimitWatch, limit_events: mpsc::Sender<LimitEvent>) {
     let mut tally = Tally::default();
     let mut killed_at = 0;
     loop {
@@ -93,7 +93,7 @@ pub async fn watch(watched: Watched, limit_events: mpsc::Sender<LimitEvent>) {
     }
 }
 
-impl Watched {
+impl LimitWatch {
     /// How often each limit has struck, as far as that is counted.
     fn counts(&self) -> impl Iterator<Item = (String, u64)> {
         let Resources { cpu: _, memory_mb, processes, disk_mb } = self.resources;

@@ -39,10 +39,10 @@ const ANSWERS_MAX: usize = 4;
 const TROUBLE_LEN_MAX: usize = 200;
 
 /// An answer, and the descriptor beside it.
-pub type Reply = (Answer, Option<OwnedFd>);
+pub type AnswerWithFd = (Answer, Option<OwnedFd>);
 
 /// Who waits for answers; `None` once the sandbox is ending.
-type Waiting = Option<HashMap<u64, mpsc::Sender<Reply>>>;
+type PendingRequests = Option<HashMap<u64, mpsc::Sender<AnswerWithFd>>>;
 
 /// A running sandbox.
 pub struct Link {
@@ -53,7 +53,7 @@ pub struct Link {
     /// The longest file that a command could write, in MiB.
     pub disk_mb_max: u64,
     socket: AsyncFd<OwnedFd>,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingRequests>,
     next_id: AtomicU64,
     disk_limit_events: AtomicU64,
     /// Why its launcher ended it.
@@ -278,7 +278,7 @@ pub struct Call {
     pub id: u64,
     /// Who was asked.
     pub link: Arc<Link>,
-    answers: mpsc::Receiver<Reply>,
+    answers: mpsc::Receiver<AnswerWithFd>,
 }
 
 impl Call {
@@ -286,7 +286,7 @@ impl Call {
     ///
     /// # Errors
     /// [`WorkError`].
-    pub async fn answer(&mut self) -> Result<Reply, WorkError> {
+    pub async fn answer(&mut self) -> Result<AnswerWithFd, WorkError> {
         self.answer_within(ANSWER_WAIT).await
     }
 
@@ -294,7 +294,7 @@ impl Call {
     ///
     /// # Errors
     /// [`WorkError`].
-    pub async fn answer_within(&mut self, wait: Duration) -> Result<Reply, WorkError> {
+    pub async fn answer_within(&mut self, wait: Duration) -> Result<AnswerWithFd, WorkError> {
         match tokio::time::timeout(wait, self.answer_at_last()).await {
             Ok(answer) => answer,
             Err(_) => Err(WorkError::Broken("the sandbox does not answer".into())),
@@ -305,7 +305,7 @@ impl Call {
     ///
     /// # Errors
     /// [`WorkError`].
-    pub async fn answer_at_last(&mut self) -> Result<Reply, WorkError> {
+    pub async fn answer_at_last(&mut self) -> Result<AnswerWithFd, WorkError> {
         match self.answers.recv().await {
             Some((Answer::Failed { kind, message, .. }, _)) => Err(failure(kind, message)),
             Some(reply) => Ok(reply),

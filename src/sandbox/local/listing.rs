@@ -22,9 +22,9 @@ const PATH_LEN_MAX: usize = 64 * 256 + 4096;
 
 /// One entry as it travels.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry(FileEntry);
+pub struct WireEntry(FileEntry);
 
-impl Entry {
+impl WireEntry {
     /// An entry as the file system tells of it.
     pub fn of(path: &[u8], stat: &Stat) -> Self {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn an_entry_survives_a_round_trip_and_a_cut_one_waits() {
-        let entry = Entry(FileEntry {
+        let entry = WireEntry(FileEntry {
             path: b"a/\xff".to_vec(),
             kind: FileKind::Link,
             size: 1 << 40,

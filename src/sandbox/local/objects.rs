@@ -27,7 +27,7 @@ pub use self::starting::Make;
 use self::starting::{Starter, Up};
 use self::warm::Warm;
 use super::cgroup::Cgroups;
-use super::disk::{Disk, Lock, Naming, Place, Stored};
+use super::disk::{Disk, Lock, Naming, Stored, StoredIn};
 use super::host_disk::HostDisk;
 use super::limit_events;
 use super::link::Link;
@@ -208,8 +208,8 @@ impl Objects {
     pub async fn start(&self, target: &Target) -> Result<Object, ProviderError> {
         let (_turn, stored) = self.take(target).await?;
         match stored.place {
-            Place::Objects => self.bring_up(&stored, None).await,
-            Place::Trash => Err(ProviderError::Refused("it is being deleted".into())),
+            StoredIn::Objects => self.bring_up(&stored, None).await,
+            StoredIn::Trash => Err(ProviderError::Refused("it is being deleted".into())),
         }
     }
 
@@ -286,7 +286,7 @@ impl Objects {
         let stored = found.ok_or(ProviderError::Absent)?;
         // What is left of a removal that lost its record is nobody else's: its id was never given
         // out twice.
-        let is_remains = stored.place == Place::Trash && stored.owned.is_none();
+        let is_remains = stored.place == StoredIn::Trash && stored.owned.is_none();
         if stored.sandbox() != Some(&target.expected) && !is_remains {
             return Err(ProviderError::Present(Box::new(self.object(&stored))));
         }
@@ -307,20 +307,20 @@ impl Objects {
         let found = self
             .blocking(move |disk| {
                 if let Some(stored) = disk.trashed()?.into_iter().find(|s| s.name == spec.name) {
-                    return Ok(Found::Other(stored));
+                    return Ok(Obtained::Other(stored));
                 }
                 let existing = || {
                     let stored = disk.object(&spec.name)?;
                     Ok::<_, io::Error>(stored.map(|stored| {
                         let is_same = stored.sandbox() == Some(&spec.labels.sandbox);
-                        if is_same { Found::Same(stored) } else { Found::Other(stored) }
+                        if is_same { Obtained::Same(stored) } else { Obtained::Other(stored) }
                     }))
                 };
                 if let Some(found) = existing()? {
                     return Ok(found);
                 }
                 if let Some(shortage) = host_disk.shortage()? {
-                    return Ok(Found::NoRoom(shortage));
+                    return Ok(Obtained::NoRoom(shortage));
                 }
                 let is_wanted =
                     || !is_abandoned.load(Ordering::Relaxed) && clock.now() < spec.deadline;
@@ -332,19 +332,19 @@ impl Objects {
                     }
                 };
                 match naming {
-                    Naming::Named(stored) => Ok(Found::Made(*stored, up)),
-                    Naming::Unwanted => Ok(Found::Nothing),
+                    Naming::Named(stored) => Ok(Obtained::Made(*stored, up)),
+                    Naming::Unwanted => Ok(Obtained::Nothing),
                     // Turns leave only a directory that somebody else has put here.
-                    Naming::Taken => Ok(existing()?.unwrap_or(Found::Nothing)),
+                    Naming::Taken => Ok(existing()?.unwrap_or(Obtained::Nothing)),
                 }
             })
             .await?;
         match found {
-            Found::Same(stored) => Ok((stored, Came::Before)),
-            Found::Made(stored, up) => Ok((stored, up.map_or(Came::Cold, Came::Warm))),
-            Found::Other(stored) => Err(ProviderError::Present(Box::new(self.object(&stored)))),
-            Found::NoRoom(shortage) => Err(ProviderError::Broken(shortage)),
-            Found::Nothing => Err(ProviderError::unavailable("the deadline had passed")),
+            Obtained::Same(stored) => Ok((stored, Came::Before)),
+            Obtained::Made(stored, up) => Ok((stored, up.map_or(Came::Cold, Came::Warm))),
+            Obtained::Other(stored) => Err(ProviderError::Present(Box::new(self.object(&stored)))),
+            Obtained::NoRoom(shortage) => Err(ProviderError::Broken(shortage)),
+            Obtained::Nothing => Err(ProviderError::unavailable("the deadline had passed")),
         }
     }
 
@@ -418,8 +418,13 @@ impl Objects {
         locked(&self.links).insert(stored.name.clone(), Arc::clone(&link));
         self.watch_host_disk(&link, &group, stored, owned);
         let (labels, resources) = (owned.labels.clone(), owned.resources.clone());
-        let watched =
-            limit_events::Watched { link, group, workspace: stored.workspace, labels, resources };
+        let watched = limit_events::LimitWatch {
+            link,
+            group,
+            workspace: stored.workspace,
+            labels,
+            resources,
+        };
         self.runtime.spawn(limit_events::watch(watched, self.limit_events.0.clone()));
         Ok(())
     }
@@ -433,8 +438,8 @@ impl Objects {
             link.gone().await;
         }
         let trashed = match stored.place {
-            Place::Trash => stored,
-            Place::Objects => {
+            StoredIn::Trash => stored,
+            StoredIn::Objects => {
                 let move_it = move |disk: &Arc<Disk>| {
                     let nothing_runs: Lock = disk.lock(&stored)?;
                     disk.trash(&stored, &nothing_runs)
@@ -481,10 +486,10 @@ impl Objects {
             link.is_some_and(|l| !l.is_gone() && l.target.external_id == stored.external_id)
         };
         let state = match stored.place {
-            Place::Trash => ObjectState::Destroying,
-            Place::Objects if !stored.made => ObjectState::Partial,
-            Place::Objects if runs() => ObjectState::Running,
-            Place::Objects => ObjectState::Stopped,
+            StoredIn::Trash => ObjectState::Destroying,
+            StoredIn::Objects if !stored.made => ObjectState::Partial,
+            StoredIn::Objects if runs() => ObjectState::Running,
+            StoredIn::Objects => ObjectState::Stopped,
         };
         Object {
             external_id: stored.external_id.clone(),
@@ -520,7 +525,7 @@ impl Objects {
 }
 
 /// What looking for an object, or making it, came to.
-enum Found {
+enum Obtained {
     /// It is there, with the same sandbox.
     Same(Stored),
     /// It is new, and something runs in it already.

@@ -23,9 +23,9 @@ use tokio::sync::oneshot;
 use super::inside::HIDDEN_COMMAND;
 
 /// A launcher that waits for its order. One that is dropped ends, and is waited for.
-pub struct Waiting(Option<(OwnedFd, Child)>);
+pub struct IdleLauncher(Option<(OwnedFd, Child)>);
 
-impl Waiting {
+impl IdleLauncher {
     /// The server's end of its socket, which does not block, and its process, which whoever has it
     /// must wait for.
     pub fn into_parts(mut self) -> (OwnedFd, Child) {
@@ -42,7 +42,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for IdleLauncher {
     fn drop(&mut self) {
         let Some((socket, mut child)) = self.0.take() else { return };
         // Without an order it ends by itself once this closes, which takes it a moment.
@@ -53,11 +53,11 @@ impl Drop for Waiting {
     }
 }
 
-type Reply = oneshot::Sender<io::Result<Waiting>>;
+type LauncherReply = oneshot::Sender<io::Result<IdleLauncher>>;
 
 /// A handle to the thread; the thread ends when the handle is dropped.
 pub struct Spawner {
-    orders: mpsc::Sender<Reply>,
+    orders: mpsc::Sender<LauncherReply>,
 }
 
 impl Spawner {
@@ -76,7 +76,7 @@ impl Spawner {
     ///
     /// # Errors
     /// What starting the process answers.
-    pub async fn launcher(&self) -> io::Result<Waiting> {
+    pub async fn launcher(&self) -> io::Result<IdleLauncher> {
         let (reply, answer) = oneshot::channel();
         let ended = || io::Error::other("the spawning thread has ended");
         self.orders.send(reply).map_err(|_| ended())?;
@@ -84,7 +84,7 @@ impl Spawner {
     }
 }
 
-fn serve(launcher: PathBuf, replies: &mpsc::Receiver<Reply>) {
+fn serve(launcher: PathBuf, replies: &mpsc::Receiver<LauncherReply>) {
     let command = move || {
         let mut command = Command::new(&launcher);
         command.arg(HIDDEN_COMMAND);
@@ -103,12 +103,12 @@ fn serve(launcher: PathBuf, replies: &mpsc::Receiver<Reply>) {
 /// Where launchers come from.
 struct Stock<C: FnMut() -> Command> {
     command: C,
-    next: Option<Waiting>,
+    next: Option<IdleLauncher>,
 }
 
 impl<C: FnMut() -> Command> Stock<C> {
     /// The one that waits, or a new one.
-    fn take(&mut self) -> io::Result<Waiting> {
+    fn take(&mut self) -> io::Result<IdleLauncher> {
         match self.next.take() {
             Some(waiting) if waiting.still_waits() => Ok(waiting),
             Some(_) | None => start((self.command)()),
@@ -123,7 +123,7 @@ impl<C: FnMut() -> Command> Stock<C> {
     }
 }
 
-fn start(mut command: Command) -> io::Result<Waiting> {
+fn start(mut command: Command) -> io::Result<IdleLauncher> {
     let kind = SocketType::SEQPACKET;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
@@ -133,7 +133,7 @@ fn start(mut command: Command) -> io::Result<Waiting> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    Ok(Waiting(Some((ours, child))))
+    Ok(IdleLauncher(Some((ours, child))))
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
         Path::new(&format!("/proc/{pid}")).exists()
     }
 
-    fn pid(waiting: Option<&Waiting>) -> u32 {
+    fn pid(waiting: Option<&IdleLauncher>) -> u32 {
         waiting.and_then(|waiting| waiting.0.as_ref()).map(|(_, child)| child.id()).expect("waits")
     }
 

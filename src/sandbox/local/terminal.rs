@@ -80,7 +80,7 @@ pub async fn terminal(link: &Arc<Link>, request: TerminalRequest) -> Result<Term
     let (sender, events) = mpsc::channel(EVENTS_LEN);
     let (input, typed) = mpsc::channel(INPUT_LEN);
     let (control, controls) = mpsc::channel(INPUT_LEN);
-    let device = Device::new(master, sender.clone())?;
+    let device = TerminalDevice::new(master, sender.clone())?;
     tokio::spawn(Attendant { command, events: sender, typed, controls, device }.run());
     Ok(Terminal { input, control, events })
 }
@@ -107,7 +107,7 @@ fn checked(master: OwnedFd) -> Result<Arc<OwnedFd>, WorkError> {
 
 /// The master side, and the threads that read and write it. Both end once this is dropped, and
 /// with them the last descriptors of it.
-struct Device {
+struct TerminalDevice {
     master: Arc<OwnedFd>,
     /// The other side.
     slave: OwnedFd,
@@ -118,7 +118,7 @@ struct Device {
     held: mpsc::Receiver<Infallible>,
 }
 
-impl Device {
+impl TerminalDevice {
     fn new(master: Arc<OwnedFd>, events: mpsc::Sender<TerminalEvent>) -> Result<Self, WorkError> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let slave = ioctl_tiocgptpeer(&master, flags).map_err(broken)?;
@@ -225,7 +225,7 @@ fn write_all(master: &OwnedFd, stopped: &OwnedFd, mut typed: mpsc::Receiver<Byte
 }
 
 /// How a command came to its end for its listener.
-enum End {
+enum SessionEnd {
     /// It ended, with this exit code.
     Exited(i32),
     /// The sandbox went away under it.
@@ -240,21 +240,21 @@ struct Attendant {
     events: mpsc::Sender<TerminalEvent>,
     typed: mpsc::Receiver<Bytes>,
     controls: mpsc::Receiver<TerminalControl>,
-    device: Device,
+    device: TerminalDevice,
 }
 
 impl Attendant {
     async fn run(mut self) {
         match self.attend().await {
-            End::Exited(code) => {
+            SessionEnd::Exited(code) => {
                 self.command.is_over = true;
                 let Self { events, device, .. } = self;
                 device.read_to_the_end().await;
                 // Whoever listened may have gone; the command has ended all the same.
                 let _ = events.send(TerminalEvent::Exit { code }).await;
             }
-            End::Lost => self.device.read_to_the_end().await,
-            End::HungUp => self.hang_up().await,
+            SessionEnd::Lost => self.device.read_to_the_end().await,
+            SessionEnd::HungUp => self.hang_up().await,
         }
     }
 
@@ -286,17 +286,17 @@ impl Attendant {
         self.command.is_over = true;
     }
 
-    async fn attend(&mut self) -> End {
+    async fn attend(&mut self) -> SessionEnd {
         let mut pending = None;
         let (mut types, mut controls) = (true, true);
         loop {
             tokio::select! {
                 biased;
-                () = self.events.closed() => return End::HungUp,
+                () = self.events.closed() => return SessionEnd::HungUp,
                 answer = self.command.call.next() => return match answer {
-                    Some(Answer::Exited { code, .. }) => End::Exited(code),
+                    Some(Answer::Exited { code, .. }) => SessionEnd::Exited(code),
                     // The sandbox has gone, or says what makes no sense.
-                    _ => End::Lost,
+                    _ => SessionEnd::Lost,
                 },
                 control = self.controls.recv(), if controls => match control {
                     None => controls = false,

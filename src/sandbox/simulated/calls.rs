@@ -39,8 +39,8 @@ impl CallLog {
     }
 
     /// Begins a call, which is written when it is finished or dropped.
-    pub(super) fn begin(&self, verb: &'static str, at: Timestamp) -> Call<'_> {
-        Call { log: self, verb, at, name: None, labels: Vec::new(), result: "dropped" }
+    pub(super) fn begin(&self, verb: &'static str, at: Timestamp) -> LoggedCall<'_> {
+        LoggedCall { log: self, verb, at, name: None, labels: Vec::new(), result: "dropped" }
     }
 
     fn write(&self, line: &[u8]) {
@@ -56,7 +56,7 @@ fn append_to(path: &Path) -> io::Result<File> {
 }
 
 /// A call that is under way.
-pub(super) struct Call<'a> {
+pub(super) struct LoggedCall<'a> {
     log: &'a CallLog,
     verb: &'static str,
     at: Timestamp,
@@ -65,7 +65,7 @@ pub(super) struct Call<'a> {
     result: &'static str,
 }
 
-impl Call<'_> {
+impl LoggedCall<'_> {
     /// Says what the call is about.
     pub(super) fn about(
         &mut self,
@@ -102,7 +102,7 @@ impl Call<'_> {
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for LoggedCall<'_> {
     fn drop(&mut self) {
         let line = Line {
             at: self.at.to_string(),

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::calls::{self, LabelMap};
-use super::watch::{Changes, Watch};
+use super::watch::{DirectoryChanges, Watch};
 use crate::sandbox::{CreateSpec, Labels, Object, ObjectKey, ProviderError};
 use crate::types::{ExternalId, HomeId, InstanceId, ObjectName, ObjectState, Timestamp};
 
@@ -93,7 +93,7 @@ impl Objects {
     /// [`ProviderError::Unavailable`] where the directory can't be read.
     pub(super) fn refresh(&mut self) -> Result<(), ProviderError> {
         match self.watch.changes() {
-            Changes::Names(changes) => {
+            DirectoryChanges::Names(changes) => {
                 for change in changes {
                     if change.renamed_to && self.own.remove(&change.name) {
                         continue;
@@ -104,7 +104,7 @@ impl Objects {
                 self.own.clear();
                 Ok(())
             }
-            Changes::Any => {
+            DirectoryChanges::Any => {
                 self.own.clear();
                 self.log_gone |= !self.dir.join(calls::FILE_NAME).exists();
                 self.read_all().map_err(|error| {

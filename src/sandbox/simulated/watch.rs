@@ -7,15 +7,15 @@
 use std::path::Path;
 
 /// What happened since the last time somebody asked.
-pub(super) enum Changes {
+pub(super) enum DirectoryChanges {
     /// These names were touched, in order; one may appear more than once.
-    Names(Vec<Change>),
+    Names(Vec<TouchedName>),
     /// Anything may have happened.
     Any,
 }
 
 /// One touched name.
-pub(super) struct Change {
+pub(super) struct TouchedName {
     pub(super) name: String,
     /// Whether a file was renamed to it, as every change of ours does.
     pub(super) renamed_to: bool,
@@ -29,7 +29,7 @@ mod linux {
     use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
     use rustix::io::Errno;
 
-    use super::{Change, Changes, Path};
+    use super::{DirectoryChanges, Path, TouchedName};
 
     /// Room for what the kernel hands over at once, in bytes; a note takes 16 and the name.
     const BUFFER_BYTES: usize = 16 * 1024;
@@ -56,8 +56,8 @@ mod linux {
             Self { queue: queue.ok() }
         }
 
-        pub(in super::super) fn changes(&mut self) -> Changes {
-            let Some(queue) = &self.queue else { return Changes::Any };
+        pub(in super::super) fn changes(&mut self) -> DirectoryChanges {
+            let Some(queue) = &self.queue else { return DirectoryChanges::Any };
             let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
             let mut notes = Reader::new(queue, &mut buffer);
             let (mut names, mut any, mut gone) = (Vec::new(), false, false);
@@ -69,7 +69,7 @@ mod linux {
                         gone |= flags.intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF);
                         if let Some(Ok(name)) = note.file_name().map(|name| name.to_str()) {
                             let renamed_to = flags.contains(ReadFlags::MOVED_TO);
-                            names.push(Change { name: name.to_owned(), renamed_to });
+                            names.push(TouchedName { name: name.to_owned(), renamed_to });
                         }
                     }
                     Err(Errno::AGAIN) => break,
@@ -84,14 +84,14 @@ mod linux {
                 // The directory itself was taken away; another of its name is not watched.
                 self.queue = None;
             }
-            if any || gone { Changes::Any } else { Changes::Names(names) }
+            if any || gone { DirectoryChanges::Any } else { DirectoryChanges::Names(names) }
         }
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere {
-    use super::{Changes, Path};
+    use super::{DirectoryChanges, Path};
 
     /// A directory that can't be watched.
     #[derive(Debug)]
@@ -102,8 +102,8 @@ mod elsewhere {
             Self
         }
 
-        pub(in super::super) fn changes(&mut self) -> Changes {
-            Changes::Any
+        pub(in super::super) fn changes(&mut self) -> DirectoryChanges {
+            DirectoryChanges::Any
         }
     }
 }

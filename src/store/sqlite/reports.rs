@@ -16,7 +16,7 @@ use crate::store::report::{Activity, ActivityAsk, ROWS_MAX, Reports, SpanActivit
 use crate::types::{AccountName, Phase, Timestamp};
 
 /// Which rows, from their number on, may be of a time.
-struct Rows {
+struct ReportRows {
     from: i64,
     is_cut: bool,
 }
@@ -119,7 +119,7 @@ fn rows_since(
     table: &'static str,
     column: &'static str,
     since: Timestamp,
-) -> Result<Rows, StoreError> {
+) -> Result<ReportRows, StoreError> {
     let sql = format!("SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM {table}");
     let bounds = one(conn, &sql, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
     let (first, last) = bounds.unwrap_or((0, 0));
@@ -137,5 +137,5 @@ fn rows_since(
     }
     let room = i64::try_from(ROWS_MAX).unwrap_or(i64::MAX);
     let from = low.max(last - room + 1);
-    Ok(Rows { from, is_cut: from > low })
+    Ok(ReportRows { from, is_cut: from > low })
 }

@@ -31,13 +31,13 @@ pub(super) const QUEUE_WRITES_MAX: usize = 16_384;
 const BATCH_WRITES_MAX: usize = 1_024;
 
 /// How a piece of work ended: for a chore, with how many rows it changed.
-type Verdict = Result<usize, CommitError>;
+type WriteResult = Result<usize, CommitError>;
 
 /// What is to be written beside the steps of issues. It may be run twice, the first run undone.
-pub(super) type Chore = dyn Fn(&Connection) -> Verdict + Send;
+pub(super) type Chore = dyn Fn(&Connection) -> WriteResult + Send;
 
 /// What the writer is asked.
-enum Work {
+enum WriterTask {
     /// To make this durable. Boxed, since the queue's slots are made at once.
     Write(Box<Write>),
     /// To do this, durably.
@@ -47,22 +47,22 @@ enum Work {
 }
 
 struct Job {
-    work: Work,
-    reply: oneshot::Sender<Verdict>,
+    work: WriterTask,
+    reply: oneshot::Sender<WriteResult>,
 }
 
 /// The way to the writer thread. Dropping it lets the thread finish what is queued, and waits.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct StoreWriter {
     queue: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Writer {
+impl StoreWriter {
     /// Starts the thread, which takes the connection.
     pub(super) fn start(conn: Connection, epoch: Epoch) -> std::io::Result<Self> {
         let (queue, jobs) = sync_channel(QUEUE_WRITES_MAX);
-        let desk = Desk { conn, epoch, accounts: Accounts::default() };
+        let desk = WriterDesk { conn, epoch, accounts: Accounts::default() };
         let thread =
             thread::Builder::new().name("store-writer".into()).spawn(move || desk.run(&jobs))?;
         Ok(Self { queue: Some(queue), thread: Some(thread) })
@@ -73,24 +73,24 @@ impl Writer {
         &self,
         write: Write,
     ) -> impl Future<Output = Result<(), CommitError>> + Send + 'static {
-        let written = self.queue(Work::Write(Box::new(write)));
+        let written = self.queue(WriterTask::Write(Box::new(write)));
         async move { written.await.map(|_changed| ()) }
     }
 
     /// Queues a chore; says how many rows it changed.
     pub(super) fn chore(
         &self,
-        chore: impl Fn(&Connection) -> Verdict + Send + 'static,
-    ) -> impl Future<Output = Verdict> + Send + 'static {
-        self.queue(Work::Chore(Box::new(chore)))
+        chore: impl Fn(&Connection) -> WriteResult + Send + 'static,
+    ) -> impl Future<Output = WriteResult> + Send + 'static {
+        self.queue(WriterTask::Chore(Box::new(chore)))
     }
 
     /// Queues a probe.
-    pub(super) fn probe(&self) -> impl Future<Output = Verdict> + Send + 'static {
-        self.queue(Work::Probe)
+    pub(super) fn probe(&self) -> impl Future<Output = WriteResult> + Send + 'static {
+        self.queue(WriterTask::Probe)
     }
 
-    fn queue(&self, work: Work) -> impl Future<Output = Verdict> + Send + 'static {
+    fn queue(&self, work: WriterTask) -> impl Future<Output = WriteResult> + Send + 'static {
         let (reply, verdict) = oneshot::channel();
         let queue = self.queue.as_ref().expect("the queue is taken only by drop");
         let queued = queue.try_send(Job { work, reply }).map_err(|refused| match refused {
@@ -109,7 +109,7 @@ fn ended() -> CommitError {
     CommitError::Failed("the store's writer has ended".into())
 }
 
-impl Drop for Writer {
+impl Drop for StoreWriter {
     fn drop(&mut self) {
         drop(self.queue.take());
         if let Some(thread) = self.thread.take() {
@@ -120,13 +120,13 @@ impl Drop for Writer {
 }
 
 /// What the thread works with.
-struct Desk {
+struct WriterDesk {
     conn: Connection,
     epoch: Epoch,
     accounts: Accounts,
 }
 
-impl Desk {
+impl WriterDesk {
     fn run(mut self, jobs: &Receiver<Job>) {
         let mut batch = Vec::with_capacity(BATCH_WRITES_MAX);
         while let Ok(first) = jobs.recv() {
@@ -145,7 +145,7 @@ impl Desk {
     }
 
     /// Makes a batch durable: a verdict for each, or one for all where it was not committed.
-    fn transact(&mut self, batch: &[Job]) -> Result<Vec<Verdict>, CommitError> {
+    fn transact(&mut self, batch: &[Job]) -> Result<Vec<WriteResult>, CommitError> {
         // Savepoints take a third of the time, and nearly no refusal has anything to undo. So
         // they are used only where one does.
         match self.attempt(batch, Undo::Nothing) {
@@ -159,7 +159,7 @@ impl Desk {
     }
 
     /// Runs one transaction. What stops it leaves nothing of it.
-    fn attempt(&mut self, batch: &[Job], undo: Undo) -> Result<Vec<Verdict>, Stop> {
+    fn attempt(&mut self, batch: &[Job], undo: Undo) -> Result<Vec<WriteResult>, Stop> {
         apply::run(&self.conn, "BEGIN IMMEDIATE")?;
         let done = self.fill(batch, undo).and_then(|verdicts| {
             apply::run(&self.conn, "COMMIT")?;
@@ -173,7 +173,7 @@ impl Desk {
         done
     }
 
-    fn fill(&mut self, batch: &[Job], undo: Undo) -> Result<Vec<Verdict>, Stop> {
+    fn fill(&mut self, batch: &[Job], undo: Undo) -> Result<Vec<WriteResult>, Stop> {
         if apply::stored_epoch(&self.conn)? != self.epoch {
             return Err(CommitError::Fenced.into());
         }
@@ -186,16 +186,18 @@ impl Desk {
             .collect()
     }
 
-    fn apply(&mut self, work: &Work) -> Verdict {
+    fn apply(&mut self, work: &WriterTask) -> WriteResult {
         match work {
-            Work::Write(write) => apply::apply(&self.conn, &mut self.accounts, write).map(|()| 1),
-            Work::Chore(chore) => chore(&self.conn),
-            Work::Probe => apply::probe(&self.conn).map(|()| 1),
+            WriterTask::Write(write) => {
+                apply::apply(&self.conn, &mut self.accounts, write).map(|()| 1)
+            }
+            WriterTask::Chore(chore) => chore(&self.conn),
+            WriterTask::Probe => apply::probe(&self.conn).map(|()| 1),
         }
     }
 
     /// Applies what is refused, if at all, before it changed anything.
-    fn apply_plainly(&mut self, work: &Work) -> Result<Verdict, Stop> {
+    fn apply_plainly(&mut self, work: &WriterTask) -> Result<WriteResult, Stop> {
         let changes = self.conn.total_changes();
         let verdict = self.apply(work);
         // A full or failing disk may have ended the whole transaction: what came after would
@@ -205,7 +207,7 @@ impl Desk {
     }
 
     /// Applies something whole or not at all.
-    fn apply_undoably(&mut self, work: &Work) -> Result<Verdict, Stop> {
+    fn apply_undoably(&mut self, work: &WriterTask) -> Result<WriteResult, Stop> {
         apply::run(&self.conn, "SAVEPOINT one")?;
         let verdict = self.apply(work);
         if verdict.is_err() {
@@ -249,9 +251,9 @@ mod tests {
     use crate::store::{DeliveryRow, DeliveryState};
     use crate::types::{AccountName, DeliveryId, HomeId, IssueId, Timestamp};
 
-    fn desk(dir: &std::path::Path) -> Desk {
+    fn desk(dir: &std::path::Path) -> WriterDesk {
         let opened = open::open(dir).expect("opens");
-        Desk { conn: opened.writer, epoch: opened.epoch, accounts: Accounts::default() }
+        WriterDesk { conn: opened.writer, epoch: opened.epoch, accounts: Accounts::default() }
     }
 
     fn job(guid: &str) -> Job {
@@ -274,10 +276,10 @@ mod tests {
             timeline: Vec::new(),
             delivery: Some(delivery),
         };
-        Job { work: Work::Write(Box::new(write)), reply: oneshot::channel().0 }
+        Job { work: WriterTask::Write(Box::new(write)), reply: oneshot::channel().0 }
     }
 
-    fn is_stored(desk: &Desk, guid: &str) -> bool {
+    fn is_stored(desk: &WriterDesk, guid: &str) -> bool {
         read::delivery(&desk.conn, &DeliveryId::trusted(guid)).expect("reads").is_some()
     }
 
@@ -307,17 +309,17 @@ mod tests {
     /// A write that makes its account, with a delivery of this GUID.
     fn job_of_account(home: i64, guid: &str) -> Job {
         let job = job(guid);
-        let Work::Write(mut write) = job.work else { unreachable!("job() makes a write") };
+        let WriterTask::Write(mut write) = job.work else { unreachable!("job() makes a write") };
         let (account, id) = (AccountName::trusted("new"), IssueId::trusted(home.to_string()));
         write.issue = Some(Issue { version: 1, ..Issue::new(HomeId(home), account, id) });
-        Job { work: Work::Write(write), ..job }
+        Job { work: WriterTask::Write(write), ..job }
     }
 
     #[test]
     fn an_account_that_was_undone_is_made_again() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut desk = desk(dir.path());
-        let account_of = |desk: &Desk, home| {
+        let account_of = |desk: &WriterDesk, home| {
             let issue = read::load(&desk.conn, HomeId(home)).expect("reads");
             issue.map(|issue| issue.account.to_string())
         };

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::*;
-use crate::cli::top::state::{News, System};
+use crate::cli::top::state::{System, ViewUpdate};
 use crate::cli::wire::{Changed, SandboxFailure};
 
 /// A sandbox of this issue, in this phase since so many milliseconds.
@@ -37,28 +37,28 @@ pub(in crate::cli::top) fn sandbox(issue: &str, phase: &str, since: usize) -> Sa
     }
 }
 
-pub(in crate::cli::top) fn changed(sandbox: Sandbox) -> News {
+pub(in crate::cli::top) fn changed(sandbox: Sandbox) -> ViewUpdate {
     let (from, to) = (None, sandbox.phase.clone());
     let (reason, cause) = ("it is so".to_owned(), "caller".to_owned());
-    News::Changed(Box::new(Changed { sandbox, from, to, reason, cause }))
+    ViewUpdate::Changed(Box::new(Changed { sandbox, from, to, reason, cause }))
 }
 
 fn screen(colours: bool) -> Screen {
     Screen { out: io::stdout(), colours, columns: None }
 }
 
-fn state(sandboxes: Vec<Sandbox>, degraded: &[&str]) -> State {
-    let mut state = State::new("http://box");
+fn state(sandboxes: Vec<Sandbox>, degraded: &[&str]) -> TopView {
+    let mut state = TopView::new("http://box");
     let counts =
         vec![("running".to_owned(), 2), ("failed".to_owned(), 1), ("stopped".to_owned(), 0)];
     let degraded = degraded.iter().map(|text| (*text).to_owned()).collect();
-    state.take(News::System(System { version: "0.1.0".to_owned(), degraded, counts }));
-    state.take(News::All(sandboxes));
-    state.take(News::Live);
+    state.take(ViewUpdate::System(System { version: "0.1.0".to_owned(), degraded, counts }));
+    state.take(ViewUpdate::All(sandboxes));
+    state.take(ViewUpdate::Live);
     state
 }
 
-fn plain(state: &State, columns: usize, rows: usize) -> Vec<String> {
+fn plain(state: &TopView, columns: usize, rows: usize) -> Vec<String> {
     let now = Timestamp::parse("2026-03-02T09:01:00.000Z").expect("a time");
     let lines = frame(state, Size { columns, rows }, &screen(false), now);
     lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
@@ -94,7 +94,7 @@ fn what_needs_attention_stands_first_and_then_the_latest_change() {
 #[test]
 fn it_says_when_it_is_not_live_and_what_it_leaves_out() {
     let mut state = state(vec![sandbox("1", "running", 0)], &["one", "two", "three"]);
-    state.take(News::Lost("the connection broke".to_owned()));
+    state.take(ViewUpdate::Lost("the connection broke".to_owned()));
     state.filter = "nothing such".to_owned();
     let lines = plain(&state, 80, 8);
     assert!(lines[0].starts_with("NOT LIVE (the connection broke), trying again."), "{lines:?}");
@@ -103,7 +103,7 @@ fn it_says_when_it_is_not_live_and_what_it_leaves_out() {
     assert_eq!(lines[6], "none that the filter lets through; Esc shows all");
     assert_eq!(lines[7], "q quit  j/k move  Esc shows all, not only nothing such");
     let all = (0..KEPT_MAX).map(|n| sandbox(&n.to_string(), "running", n)).collect();
-    state.take(News::All(all));
+    state.take(ViewUpdate::All(all));
     state.system.counts = vec![("running".to_owned(), 2_001)];
     assert_eq!(plain(&state, 80, 8)[1], "2001 sandboxes: 2001 running; the latest 2000 are below");
 }

@@ -9,7 +9,7 @@ fn provider() -> ProviderName {
 }
 
 /// A home with generation 3, whose live sandbox `s3` has the object `o3`.
-fn home(phase: Option<Phase>, external_id: Option<&str>) -> Known {
+fn home(phase: Option<Phase>, external_id: Option<&str>) -> Dated {
     let recorded = phase.map(|phase| Recorded {
         id: SandboxId::trusted("s3"),
         provider: provider(),
@@ -19,7 +19,7 @@ fn home(phase: Option<Phase>, external_id: Option<&str>) -> Known {
         attempt: Attempt(5),
         since: Timestamp::from_unix_ms(0),
     });
-    Known {
+    Dated {
         home: HomeId(1),
         account: AccountName::default_account(),
         issue: IssueId::from_github(1),
@@ -46,7 +46,7 @@ fn object(external_id: &str, sandbox: &str, generation: u32, state: ObjectState)
 }
 
 /// Findings in words; of the sandboxes, `deleted` is in history.
-fn told(known: &Known, objects: &[Ours]) -> Vec<String> {
+fn told(known: &Dated, objects: &[Ours]) -> Vec<String> {
     let is_deleted = |id: &SandboxId| id.as_str() == "deleted";
     let word = |finding| match finding {
         Finding::Lost => "lost".to_owned(),
@@ -172,8 +172,8 @@ fn more_than_three_and_more_than_a_tenth_is_too_much() {
         (100, 1_000, false),
         (101, 1_000, true),
     ] {
-        let lost = Tally { records: of, objects: 1, lost: part, removals: 0 };
-        let removals = Tally { records: 1, objects: of, lost: 0, removals: part };
+        let lost = SweepTally { records: of, objects: 1, lost: part, removals: 0 };
+        let removals = SweepTally { records: 1, objects: of, lost: 0, removals: part };
         let (of_lost, of_removals) = (lost.too_much(), removals.too_much());
         assert_eq!(of_lost == [TooMuch::Lost], expected, "{part} of {of} lost");
         assert_eq!(of_removals == [TooMuch::Removals], expected, "{part} of {of} removed");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::tables::bench_in;
-use super::{Bench, unavailable};
+use super::{StepBench, unavailable};
 use crate::issue::event::{
     CallError, Command, CommandAsk, Done, EnsureAsk, IssueEvent, ObservedObject, Owner, QUARANTINE,
     TriggerKind,
@@ -27,14 +27,14 @@ fn other(generation: Option<u32>, state: ObjectState) -> ObservedObject {
     ObservedObject { external_id: ExternalId::trusted("another's"), owner, state }
 }
 
-fn asked(bench: &Bench) -> Option<Verb> {
+fn asked(bench: &StepBench) -> Option<Verb> {
     match bench.issue.state.step() {
         Some(Step::Asked { verb, .. }) => Some(verb.clone()),
         Some(Step::Waiting { .. }) | None => None,
     }
 }
 
-fn failure(bench: &Bench) -> Option<FailureCode> {
+fn failure(bench: &StepBench) -> Option<FailureCode> {
     bench.issue.state.failure().map(|failure| failure.code)
 }
 
@@ -84,7 +84,7 @@ fn an_answer_that_does_not_fit_costs_a_try() {
 #[test]
 fn half_made_objects_are_completed_where_names_are_enforced_and_else_removed() {
     for names_enforced in [true, false] {
-        let mut bench = Bench::new(names_enforced);
+        let mut bench = StepBench::new(names_enforced);
         bench.ensure();
         let half = bench.ours(ObjectState::Partial);
         bench.answer(Ok(Done::Found(vec![half])));
@@ -158,8 +158,8 @@ fn only_the_absence_of_the_sandboxs_own_object_ends_a_delete_and_only_where_none
 
 /// An issue of a provider that does not enforce names, with a create of unknown outcome, and the
 /// time until which that may land.
-fn lost_create() -> (Bench, crate::types::Timestamp) {
-    let mut bench = Bench::new(false);
+fn lost_create() -> (StepBench, crate::types::Timestamp) {
+    let mut bench = StepBench::new(false);
     bench.ensure();
     bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(asked(&bench), Some(Verb::Create));

@@ -1,6 +1,6 @@
 //! What GitHub's deliveries lead to, whatever their order.
 
-use super::Bench;
+use super::StepBench;
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
 use crate::issue::event::{
@@ -59,7 +59,7 @@ pub(super) fn applied(commit: &crate::issue::Commit) -> bool {
 
 #[test]
 fn a_close_that_arrives_before_an_older_trigger_wins() {
-    let mut bench = Bench::new(true);
+    let mut bench = StepBench::new(true);
     let closed = issue_delivery("closed", Effect::Stop("the issue was closed"), 5, false, true);
     assert!(applied(&bench.apply(closed)));
     assert!(!applied(&bench.apply(labelled(3))), "older than the close");
@@ -75,7 +75,7 @@ fn a_close_that_arrives_before_an_older_trigger_wins() {
 
 #[test]
 fn a_late_trigger_counts_behind_a_newer_edit() {
-    let mut bench = Bench::new(true);
+    let mut bench = StepBench::new(true);
     assert!(applied(&bench.apply(issue_delivery("edited", Effect::Update, 9, true, true))));
     assert!(applied(&bench.apply(labelled(3))));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
@@ -85,7 +85,7 @@ fn a_late_trigger_counts_behind_a_newer_edit() {
 
 #[test]
 fn a_label_that_was_taken_off_since_is_no_trigger() {
-    let mut bench = Bench::new(true);
+    let mut bench = StepBench::new(true);
     bench.apply(issue_delivery("unlabeled", Effect::Stop("unlabelled"), 5, true, false));
     assert!(!applied(&bench.apply(labelled(3))));
     assert_eq!(bench.issue.state, IssueState::Absent);
@@ -93,7 +93,7 @@ fn a_label_that_was_taken_off_since_is_no_trigger() {
 
 #[test]
 fn an_assignment_that_was_taken_back_since_is_no_trigger() {
-    let mut bench = Bench::new(true);
+    let mut bench = StepBench::new(true);
     bench.apply(issue_delivery(
         "unassigned",
         Effect::Stop("the bot was unassigned"),
@@ -126,7 +126,7 @@ fn a_trigger_older_than_a_persons_stop_is_refused_and_a_newer_one_resumes() {
 fn a_reopening_starts_only_what_had_a_sandbox_or_the_label() {
     let reopened =
         || issue_delivery("reopened", Effect::Trigger(TriggerKind::Reopened), 1, true, false);
-    assert!(!applied(&Bench::new(true).apply(reopened())));
+    assert!(!applied(&StepBench::new(true).apply(reopened())));
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.answer(Err(CallError::Absent));
     bench.now = bench.now.after(std::time::Duration::from_secs(2));

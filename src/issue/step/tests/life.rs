@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::issue_deliveries::{issue_delivery, labelled};
 use super::tables::bench_in;
-use super::{Bench, unavailable};
+use super::{StepBench, unavailable};
 use crate::issue::commit::Reply;
 use crate::issue::event::{CallError, Command, Done, Effect, IssueEvent, NotAsked};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
@@ -16,20 +16,20 @@ use crate::types::{
 const IDLE: Duration = Duration::from_secs(1800);
 const SECOND: Duration = Duration::from_secs(1);
 
-fn running_with(set: impl FnOnce(&mut Bench)) -> Bench {
-    let mut bench = Bench::new(true);
+fn running_with(set: impl FnOnce(&mut StepBench)) -> StepBench {
+    let mut bench = StepBench::new(true);
     set(&mut bench);
     bench.ensure();
     bench.up();
     bench
 }
 
-fn due(bench: &mut Bench, busy: bool) {
+fn due(bench: &mut StepBench, busy: bool) {
     bench.now = bench.issue.due_at().expect("something is due");
     bench.apply(IssueEvent::Due { in_flight: None, busy });
 }
 
-fn worked(bench: &mut Bench) {
+fn worked(bench: &mut StepBench) {
     let sandbox = bench.issue.state.record().expect("a sandbox").id.clone();
     bench.apply(IssueEvent::Worked { sandbox, start: true, cause: Cause::Service("test") });
 }
@@ -279,7 +279,7 @@ fn force_gives_the_record_up_from_every_phase_and_the_next_generation_waits_for_
         assert_eq!(bench.issue.state, IssueState::Absent);
         assert_eq!(commit.call, None, "the sweep removes the object");
     }
-    let mut bench = Bench::new(false);
+    let mut bench = StepBench::new(false);
     bench.ensure();
     bench.answer(Ok(Done::Found(vec![])));
     let Some(Step::Asked { verb: Verb::Create, until, .. }) = bench.issue.state.step().cloned()
@@ -330,8 +330,8 @@ fn a_phase_has_as_long_as_all_of_its_tries() {
 }
 
 /// Lets tries fail until so many are left and the next waits, then lets the deadline pass.
-fn overdue_with(bench: &mut Bench, tries_left: u32) {
-    let left = |bench: &Bench| bench.issue.state.step().map(Step::tries_left);
+fn overdue_with(bench: &mut StepBench, tries_left: u32) {
+    let left = |bench: &StepBench| bench.issue.state.step().map(Step::tries_left);
     for _ in 0..20 {
         if left(bench) == Some(tries_left) {
             break;
@@ -420,7 +420,7 @@ fn nothing_is_done_before_its_time_and_nothing_that_is_being_answered_yet() {
     assert!(!bench.apply(due(None)).changed, "too early");
     bench.now = until;
     assert!(!bench.apply(due(held)).changed, "the answer will come");
-    let mut elsewhere = Bench { issue: bench.issue.clone(), ..bench_in(None) };
+    let mut elsewhere = StepBench { issue: bench.issue.clone(), ..bench_in(None) };
     elsewhere.now = until;
     for (bench, in_flight) in [(&mut bench, None), (&mut elsewhere, held.map(Attempt::next))] {
         let commit = bench.apply(due(in_flight));

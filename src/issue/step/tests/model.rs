@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Bench, LATE_EFFECT_WINDOW, unavailable};
+use super::{LATE_EFFECT_WINDOW, StepBench, unavailable};
 use crate::issue::commit::{Cleanup, CleanupAction, ProviderCall};
 use crate::issue::event::{CallError, Done, NotAsked, ObservedObject, Owner};
 use crate::issue::state::Verb;
@@ -19,7 +19,7 @@ pub struct ModelObject {
 
 /// How a call ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum ModelFate {
     /// As asked.
     Good,
     /// Done, and the answer is lost.
@@ -38,7 +38,7 @@ pub enum Fate {
 
 /// The provider's world: it outlives every crash of ours.
 #[derive(Debug, Default)]
-pub struct World {
+pub struct ModelWorld {
     pub names_enforced: bool,
     pub objects: Vec<ModelObject>,
     pub landing: Vec<(Timestamp, SandboxId, Generation)>,
@@ -47,38 +47,38 @@ pub struct World {
     pub most: usize,
 }
 
-impl World {
+impl ModelWorld {
     pub fn call(
         &mut self,
-        bench: &Bench,
+        bench: &StepBench,
         call: &ProviderCall,
-        fate: Fate,
+        fate: ModelFate,
     ) -> Result<Done, CallError> {
         let record = &call.record;
         match fate {
-            Fate::Unreached => return Err(unavailable()),
-            Fate::NotAsked => return Err(CallError::NotAsked(NotAsked::NoTurn)),
-            Fate::Unreachable => {
+            ModelFate::Unreached => return Err(unavailable()),
+            ModelFate::NotAsked => return Err(CallError::NotAsked(NotAsked::NoTurn)),
+            ModelFate::Unreachable => {
                 let next_try = Duration::from_secs(20);
                 let message = "model".to_owned();
                 return Err(CallError::NotAsked(NotAsked::Unreachable { message, next_try }));
             }
-            Fate::Breaks => {
+            ModelFate::Breaks => {
                 if call.verb == Verb::Create && self.objects.is_empty() {
                     self.make(&record.id, record.generation, ObjectState::Partial);
                 }
                 return Err(CallError::Broken("model".into()));
             }
-            Fate::LandsLate if call.verb == Verb::Create => {
+            ModelFate::LandsLate if call.verb == Verb::Create => {
                 let at = call.deadline.after(LATE_EFFECT_WINDOW - Duration::from_millis(1));
                 assert!(at > bench.now);
                 self.landing.push((at, record.id.clone(), record.generation));
                 return Err(unavailable());
             }
-            Fate::Good | Fate::Lost | Fate::LandsLate => {}
+            ModelFate::Good | ModelFate::Lost | ModelFate::LandsLate => {}
         }
         let result = self.act(call);
-        if fate == Fate::Lost { Err(unavailable()) } else { result }
+        if fate == ModelFate::Lost { Err(unavailable()) } else { result }
     }
 
     fn act(&mut self, call: &ProviderCall) -> Result<Done, CallError> {

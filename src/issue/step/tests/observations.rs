@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::tables::bench_in;
-use super::{Bench, template, unavailable};
+use super::{StepBench, template, unavailable};
 use crate::issue::commit::{CleanupAction, CommandRefusal, Commit, Reply};
 use crate::issue::event::{
     AdoptAsk, CallError, Command, Done, FAST_ORPHAN_MAX, IssueEvent, Observation, ObservedObject,
@@ -16,7 +16,7 @@ use crate::types::{
 };
 
 /// The state that a sweep would have read now, and these objects.
-fn observation(bench: &Bench, objects: Vec<SweptObject>) -> Observation {
+fn observation(bench: &StepBench, objects: Vec<SweptObject>) -> Observation {
     Observation {
         provider: ProviderName::trusted("p"),
         generation: bench.issue.generation,
@@ -26,12 +26,12 @@ fn observation(bench: &Bench, objects: Vec<SweptObject>) -> Observation {
     }
 }
 
-fn swept(bench: &Bench, seen: ObservedObject) -> SweptObject {
+fn swept(bench: &StepBench, seen: ObservedObject) -> SweptObject {
     SweptObject { seen, known_deleted: false, first_seen_at: bench.now }
 }
 
 /// The recorded object, in a state.
-fn own(bench: &Bench, state: ObjectState) -> SweptObject {
+fn own(bench: &StepBench, state: ObjectState) -> SweptObject {
     let mut seen = bench.ours(state);
     if let Some(id) = bench.issue.state.external_id() {
         seen.external_id = id.clone();
@@ -39,7 +39,7 @@ fn own(bench: &Bench, state: ObjectState) -> SweptObject {
     swept(bench, seen)
 }
 
-fn orphan(bench: &Bench, generation: u32, mode: Mode, state: ObjectState) -> SweptObject {
+fn orphan(bench: &StepBench, generation: u32, mode: Mode, state: ObjectState) -> SweptObject {
     let owner = Owner {
         sandbox: SandboxId::trusted("a stranger"),
         generation: Generation(generation),
@@ -49,7 +49,7 @@ fn orphan(bench: &Bench, generation: u32, mode: Mode, state: ObjectState) -> Swe
     swept(bench, ObservedObject { external_id, owner: Some(owner), state })
 }
 
-fn observe(bench: &mut Bench, objects: Vec<SweptObject>) -> Commit {
+fn observe(bench: &mut StepBench, objects: Vec<SweptObject>) -> Commit {
     let observation = observation(bench, objects);
     bench.apply(IssueEvent::Observed(observation))
 }
@@ -129,7 +129,7 @@ fn a_stop_that_takes_effect_after_the_sandbox_was_started_again_killed_nothing()
         assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Start), "crashed: {crashed}");
         bench.up();
         // ObservedObject up after that, or long after that, whoever takes it down is somebody else.
-        let mut later = Bench { issue: bench.issue.clone(), ..bench_in(None) };
+        let mut later = StepBench { issue: bench.issue.clone(), ..bench_in(None) };
         later.now = until.after(Duration::from_secs(3600));
         observe(&mut later, vec![down.clone()]);
         assert_eq!(later.issue.state.failure().map(|f| f.code), Some(FailureCode::KilledOutside));
@@ -205,14 +205,14 @@ fn discard(object: Option<ObservedObject>, lost: Option<SandboxId>) -> IssueEven
 
 #[test]
 fn a_person_can_remove_any_object_of_ours_but_the_records_own() {
-    let own_object = |bench: &Bench| own(bench, ObjectState::Running).seen;
-    let second = |bench: &Bench| {
+    let own_object = |bench: &StepBench| own(bench, ObjectState::Running).seen;
+    let second = |bench: &StepBench| {
         let external_id = ExternalId::trusted("second");
         ObservedObject { external_id, ..own_object(bench) }
     };
-    let orphans = |bench: &Bench| orphan(bench, 1, Mode::Strong, ObjectState::Running).seen;
-    let foreign = |bench: &Bench| ObservedObject { owner: None, ..orphans(bench) };
-    type Object<'a> = &'a dyn Fn(&Bench) -> ObservedObject;
+    let orphans = |bench: &StepBench| orphan(bench, 1, Mode::Strong, ObjectState::Running).seen;
+    let foreign = |bench: &StepBench| ObservedObject { owner: None, ..orphans(bench) };
+    type Object<'a> = &'a dyn Fn(&StepBench) -> ObservedObject;
     let table: [(Option<Phase>, Object<'_>, bool); 8] = [
         (Some(Phase::Running), &own_object, false),
         (Some(Phase::Running), &second, true),
@@ -363,7 +363,7 @@ fn a_fast_sandbox_is_asked_for_at_once_only_where_its_generation_is_certain() {
     for (may_fast_create, mode, is_fast_create) in
         [(true, Mode::Fast, true), (false, Mode::Fast, false), (true, Mode::Strong, false)]
     {
-        let mut bench = Bench::new(true);
+        let mut bench = StepBench::new(true);
         bench.may_fast_create = may_fast_create;
         bench.rules.default_template.mode = mode;
         let commit = bench.ensure();

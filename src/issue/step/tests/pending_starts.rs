@@ -1,6 +1,6 @@
 //! Holds and quotas, commands in comments, and news from around the issue.
 
-use super::Bench;
+use super::StepBench;
 use super::issue_deliveries::{applied, issue_delivery, labelled};
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
@@ -26,8 +26,8 @@ fn reason(commit: &crate::issue::Commit) -> String {
 
 #[test]
 fn what_would_make_or_start_is_refused_to_callers_and_changes_nothing() {
-    type Ask = fn(&mut Bench) -> crate::issue::Commit;
-    let ensure: Ask = Bench::ensure;
+    type Ask = fn(&mut StepBench) -> crate::issue::Commit;
+    let ensure: Ask = StepBench::ensure;
     let start: Ask = |bench| bench.command(Command::Start);
     let retry: Ask = |bench| bench.command(Command::Retry);
     for (phase, ask, denied) in [
@@ -260,11 +260,11 @@ fn a_home_that_gives_way_says_whether_it_was_asked_for() {
 
 #[test]
 fn a_persons_stop_outlives_githubs_whichever_came_first_and_whatever_was_wished_since() {
-    let person = |bench: &mut Bench| bench.command(Command::Stop);
-    let issue = |bench: &mut Bench| {
+    let person = |bench: &mut StepBench| bench.command(Command::Stop);
+    let issue = |bench: &mut StepBench| {
         bench.apply(issue_delivery("closed", Effect::Stop("the issue was closed"), 70, false, true))
     };
-    type Stop<'a> = &'a dyn Fn(&mut Bench) -> crate::issue::Commit;
+    type Stop<'a> = &'a dyn Fn(&mut StepBench) -> crate::issue::Commit;
     let orders: [(Stop<'_>, Stop<'_>); 2] = [(&person, &issue), (&issue, &person)];
     for (first, second) in orders {
         let mut bench = bench_in(Some(Phase::Running));
@@ -287,7 +287,7 @@ fn a_persons_stop_outlives_githubs_whichever_came_first_and_whatever_was_wished_
 
 /// *Ensure* by a caller who says these things of the issue.
 fn told(
-    bench: &mut Bench,
+    bench: &mut StepBench,
     title: &str,
     repository: &str,
     number: u64,
@@ -368,7 +368,7 @@ fn what_comes_late_from_a_repository_that_was_left_moves_and_deletes_nothing() {
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(from_repository(edited(1), 1, None));
     bench.apply(from_repository(edited(5), 2, Some(1)));
-    let place = |bench: &Bench| bench.issue.facts.number.map(|number| number.0);
+    let place = |bench: &StepBench| bench.issue.facts.number.map(|number| number.0);
     assert_eq!(place(&bench), Some(2));
     bench.apply(from_repository(edited(5), 1, None));
     assert_eq!(place(&bench), Some(2), "as new as the transfer, and from where it was before");
@@ -414,8 +414,8 @@ fn comments_that_would_begin_something_wait_or_are_told_why_not() {
 
 #[test]
 fn a_wish_that_changes_without_a_step_is_told_and_one_that_stays_is_not() {
-    type Ask = fn(&mut Bench) -> crate::issue::Commit;
-    let ensure: Ask = Bench::ensure;
+    type Ask = fn(&mut StepBench) -> crate::issue::Commit;
+    let ensure: Ask = StepBench::ensure;
     let stop: Ask = |bench| bench.command(Command::Stop);
     for (phase, ask, told) in [
         (Phase::Creating, ensure, None),

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::model::{Fate, World};
-use super::{Bench, LATE_EFFECT_WINDOW};
+use super::model::{ModelFate, ModelWorld};
+use super::{LATE_EFFECT_WINDOW, StepBench};
 use crate::issue::commit::{Commit, ProviderCall, Reply};
 use crate::issue::event::{
-    Answer, Command, Denial, DenialKind, IssueEvent, Observation, ObservedObject, SweptObject,
+    CallAnswer, Command, Denial, DenialKind, IssueEvent, Observation, ObservedObject, SweptObject,
 };
 use crate::issue::state::{Issue, IssueState, Step, Verb};
 use crate::types::{Attempt, Generation, Outcome, Phase, ProviderName, SandboxId, Wanted};
@@ -18,13 +18,13 @@ use crate::types::{Attempt, Generation, Outcome, Phase, ProviderName, SandboxId,
 enum Act {
     Ensure,
     Command(Command),
-    Answer(Fate),
+    Answer(ModelFate),
     /// An answer of another attempt than the one in flight.
     StaleAnswer(u32),
     /// The due time comes.
     Due,
     /// The process ends, the call in flight with it, and starts again.
-    Crash(Fate),
+    Crash(ModelFate),
     /// The actor ends; the executor still has the call.
     Passivate,
     /// A hold or a quota begins or ends to forbid what would begin.
@@ -46,13 +46,13 @@ enum Act {
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let fate = || {
         prop_oneof![
-            4 => Just(Fate::Good),
-            1 => Just(Fate::Lost),
-            1 => Just(Fate::Unreached),
-            1 => Just(Fate::LandsLate),
-            1 => Just(Fate::Breaks),
-            1 => Just(Fate::NotAsked),
-            1 => Just(Fate::Unreachable),
+            4 => Just(ModelFate::Good),
+            1 => Just(ModelFate::Lost),
+            1 => Just(ModelFate::Unreached),
+            1 => Just(ModelFate::LandsLate),
+            1 => Just(ModelFate::Breaks),
+            1 => Just(ModelFate::NotAsked),
+            1 => Just(ModelFate::Unreachable),
         ]
     };
     let command = prop_oneof![
@@ -84,9 +84,9 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 /// What the last call of a phase may take beyond the deadline.
 const LAST_CALL_MAX: Duration = Duration::from_secs(60);
 
-struct Life {
-    bench: Bench,
-    world: World,
+struct ModelLife {
+    bench: StepBench,
+    world: ModelWorld,
     in_flight: Option<ProviderCall>,
     /// A call of after a forced delete waits until the one in flight has ended.
     behind: Option<ProviderCall>,
@@ -96,12 +96,12 @@ struct Life {
     forced: bool,
 }
 
-impl Life {
+impl ModelLife {
     fn new(names_enforced: bool) -> Self {
-        let mut world = World::default();
+        let mut world = ModelWorld::default();
         world.names_enforced = names_enforced;
         Self {
-            bench: Bench::new(names_enforced),
+            bench: StepBench::new(names_enforced),
             world,
             in_flight: None,
             behind: None,
@@ -178,11 +178,11 @@ impl Life {
         reply
     }
 
-    fn answer(&mut self, fate: Fate) {
+    fn answer(&mut self, fate: ModelFate) {
         if let Some(call) = self.in_flight.take() {
             let result = self.world.call(&self.bench, &call, fate);
             self.in_flight = self.behind.take();
-            self.event(IssueEvent::Answered(Answer {
+            self.event(IssueEvent::Answered(CallAnswer {
                 sandbox: call.record.id,
                 attempt: call.attempt,
                 result,
@@ -263,7 +263,7 @@ impl Life {
                 let result = Err(super::unavailable());
                 let sandbox = self.bench.issue.state.record().map(|record| record.id.clone());
                 let sandbox = sandbox.unwrap_or_else(|| SandboxId::trusted("none"));
-                let stale = Answer { sandbox, attempt: Attempt(attempt), result };
+                let stale = CallAnswer { sandbox, attempt: Attempt(attempt), result };
                 self.event(IssueEvent::Answered(stale));
                 assert_eq!(self.bench.issue, before, "a late answer changes nothing");
             }
@@ -275,7 +275,7 @@ impl Life {
                 self.world.settle(self.bench.now);
                 if answered_by.is_some() {
                     // A provider gives up at the deadline: the answer comes now.
-                    self.answer(Fate::Unreached);
+                    self.answer(ModelFate::Unreached);
                 } else {
                     self.event(IssueEvent::Due { in_flight: None, busy: false });
                 }
@@ -305,7 +305,7 @@ impl Life {
         self.act(Act::Grant);
         for _ in 0..200 {
             if self.in_flight.is_some() {
-                self.answer(Fate::Good);
+                self.answer(ModelFate::Good);
             } else if self.bench.issue.due_at().is_some() {
                 self.act(Act::Due);
             } else {
@@ -338,7 +338,7 @@ proptest! {
         names_enforced: bool,
         acts in acts(),
     ) {
-        let mut life = Life::new(names_enforced);
+        let mut life = ModelLife::new(names_enforced);
         for act in acts {
             life.act(act);
         }
@@ -360,7 +360,7 @@ proptest! {
 
     #[test]
     fn from_every_state_a_delete_ends_absent(names_enforced: bool, acts in acts()) {
-        let mut life = Life::new(names_enforced);
+        let mut life = ModelLife::new(names_enforced);
         for act in acts {
             life.act(act);
         }
@@ -375,7 +375,7 @@ proptest! {
 
     #[test]
     fn failed_never_makes_a_second_sandbox(names_enforced: bool, acts in acts()) {
-        let mut life = Life::new(names_enforced);
+        let mut life = ModelLife::new(names_enforced);
         let mut failed: Option<(Generation, String)> = None;
         for act in acts {
             let deleted = matches!(act, Act::Command(Command::Delete));

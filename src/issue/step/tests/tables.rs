@@ -1,6 +1,6 @@
 //! The tables of *ensure* and of commands, and the paths of each provider step.
 
-use super::{Bench, unavailable};
+use super::{StepBench, unavailable};
 use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{CallError, Command, Done, IssueEvent, NotAsked, ObservedObject};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
@@ -10,8 +10,8 @@ use crate::types::{
 };
 
 /// An issue brought to a phase by the events that lead there.
-pub(super) fn bench_in(phase: Option<Phase>) -> Bench {
-    let mut bench = Bench::new(true);
+pub(super) fn bench_in(phase: Option<Phase>) -> StepBench {
+    let mut bench = StepBench::new(true);
     let Some(phase) = phase else { return bench };
     bench.ensure();
     match phase {
@@ -84,7 +84,7 @@ fn ensure_answers_by_its_table() {
 
 #[test]
 fn the_first_commit_of_a_home_claims_its_issue_id() {
-    let mut bench = Bench::new(true);
+    let mut bench = StepBench::new(true);
     let own = Alias::Issue(bench.issue.facts.issue_id.clone());
     assert_eq!(bench.ensure().aliases, [own], "also where nobody said so");
     assert_eq!(bench.ensure().aliases, []);
@@ -200,7 +200,7 @@ fn a_create_whose_answer_was_lost_is_looked_for_and_adopted() {
 
 #[test]
 fn without_enforced_names_nothing_is_asked_twice_before_it_must_have_settled() {
-    let mut bench = Bench::new(false);
+    let mut bench = StepBench::new(false);
     let commit = bench.ensure();
     assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look), "looked at first");
     bench.answer(Ok(Done::Found(vec![])));
@@ -277,7 +277,8 @@ fn a_late_answer_changes_nothing() {
     bench.answer(Err(unavailable()));
     bench.due();
     let before = bench.issue.clone();
-    let answer = crate::issue::event::Answer { sandbox, attempt: late, result: Ok(Done::Up(seen)) };
+    let answer =
+        crate::issue::event::CallAnswer { sandbox, attempt: late, result: Ok(Done::Up(seen)) };
     let commit = bench.apply(IssueEvent::Answered(answer));
     assert_eq!(bench.issue, before);
     assert!(!commit.changed && commit.call.is_none());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Bench;
+use super::StepBench;
 use super::issue_deliveries::{applied, issue_delivery};
 use super::pending_starts::{commented, from_repository};
 use super::tables::bench_in;
@@ -12,11 +12,11 @@ use crate::issue::restored;
 use crate::issue::state::{Facts, IssueState, StoppedBy};
 use crate::types::{Cause, FailureCode, Phase, Repository, Timestamp, Wanted};
 
-fn learn(bench: &mut Bench, facts: &Facts) {
+fn learn(bench: &mut StepBench, facts: &Facts) {
     learn_asked(bench, facts, None);
 }
 
-fn learn_asked(bench: &mut Bench, facts: &Facts, asked_for: Option<Timestamp>) {
+fn learn_asked(bench: &mut StepBench, facts: &Facts, asked_for: Option<Timestamp>) {
     let (facts, cause) = (Box::new(facts.clone()), Cause::Service("test"));
     let reply = bench.apply(IssueEvent::Learned { facts, asked_for, cause }).reply;
     assert_eq!(reply, Reply::Accepted);

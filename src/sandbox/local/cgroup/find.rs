@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// Where this process is.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct OwnGroups {
     /// Each controller of version 1, and this process's directory in its hierarchy.
     pub first: Vec<(String, PathBuf)>,
     /// This process's directory in the one hierarchy of version 2.
@@ -12,9 +12,9 @@ pub struct Found {
 }
 
 /// Reads `/proc/self/cgroup` and `/proc/self/mountinfo`.
-pub fn find(cgroup: &str, mountinfo: &str) -> Found {
+pub fn find(cgroup: &str, mountinfo: &str) -> OwnGroups {
     let mounts: Vec<Mount<'_>> = mountinfo.lines().filter_map(mount).collect();
-    let mut found = Found::default();
+    let mut found = OwnGroups::default();
     for line in cgroup.lines() {
         let mut fields = line.splitn(3, ':');
         let (Some(number), Some(controllers), Some(path)) =
@@ -120,13 +120,13 @@ mod tests {
     fn a_place_that_is_not_seen_here_is_not_found() {
         // Another part is mounted, or the process is above what is.
         for path in ["/other", "/", "/jobsnot", "/jobs/../x"] {
-            assert_eq!(find(&format!("5:memory:{path}\n"), FIRST), Found::default(), "{path}");
+            assert_eq!(find(&format!("5:memory:{path}\n"), FIRST), OwnGroups::default(), "{path}");
         }
         let mounts = "31 30 0:27 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         assert_eq!(find("0::/\n", mounts).second, None);
         let mounts = "31 30 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         assert_eq!(find("0::/../other\n", mounts).second, None);
-        assert_eq!(find("", ""), Found::default());
-        assert_eq!(find("garbage\n0:", "garbage - \n"), Found::default());
+        assert_eq!(find("", ""), OwnGroups::default());
+        assert_eq!(find("garbage\n0:", "garbage - \n"), OwnGroups::default());
     }
 }

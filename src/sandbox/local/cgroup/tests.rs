@@ -21,7 +21,7 @@ fn stands_in(dir: &Path, files: &[(&str, &str)]) {
 #[test]
 fn a_controller_that_refuses_is_named_with_its_reason() {
     let root = tempfile::tempdir().expect("a directory");
-    let found = find::Found {
+    let found = find::OwnGroups {
         first: vec![("memory".into(), root.path().join("nowhere"))],
         second: Some(root.path().to_owned()),
     };

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::layout::{lay_out, record};
-use super::{Disk, Owned, Place, Stored, Workspace};
+use super::{Disk, Owned, Stored, StoredIn, Workspace};
 use crate::sandbox::CreateSpec;
 use crate::types::ExternalId;
 
@@ -79,7 +79,7 @@ impl Unnamed {
         Ok(Naming::Named(Box::new(Stored {
             name: spec.name.clone(),
             external_id,
-            place: Place::Objects,
+            place: StoredIn::Objects,
             made: false,
             workspace,
             owned: Some(owned),

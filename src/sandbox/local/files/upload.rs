@@ -18,7 +18,7 @@ use crate::sandbox::{ChunkReceiver, WorkError};
 const UNSYNCED_LEN_MAX: u64 = 16 << 20;
 
 /// Where an upload goes.
-pub(super) trait Target {
+pub(super) trait UploadSink {
     /// Writes all of it, into memory at least.
     async fn write(&mut self, chunk: &[u8]) -> io::Result<()>;
 
@@ -26,7 +26,7 @@ pub(super) trait Target {
     async fn sync(&mut self) -> io::Result<()>;
 }
 
-impl Target for File {
+impl UploadSink for File {
     async fn write(&mut self, chunk: &[u8]) -> io::Result<()> {
         self.write_all(chunk).await
     }
@@ -42,7 +42,7 @@ impl Target for File {
 /// [`WorkError::Refused`] where it is too long or there is no room for it; what else there is where it
 /// breaks off.
 pub(super) async fn fill(
-    mut target: impl Target,
+    mut target: impl UploadSink,
     mut content: ChunkReceiver,
     mb_max: u64,
 ) -> Result<(), WorkError> {
@@ -85,7 +85,7 @@ mod tests {
         unsynced_max: u64,
     }
 
-    impl Target for &mut Noted {
+    impl UploadSink for &mut Noted {
         async fn write(&mut self, chunk: &[u8]) -> io::Result<()> {
             self.written += chunk.len() as u64;
             self.unsynced += chunk.len() as u64;

@@ -8,7 +8,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::node::{Node, Numbers};
-use super::{ImageError, Step, steps};
+use super::{ImageError, NameStep, steps};
 
 /// `LOOP_CTL_GET_FREE` of `<linux/loop.h>`.
 const GET_FREE: libc::Ioctl = 0x4C82;

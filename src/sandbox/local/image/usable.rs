@@ -19,16 +19,16 @@ const PAUSE_FIRST: Duration = Duration::from_secs(5);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// What finds out whether images can be used.
-type Open = Box<dyn Fn() -> Result<Templates, NoImages> + Send + Sync>;
+type OpenImages = Box<dyn Fn() -> Result<Templates, NoImages> + Send + Sync>;
 
 /// Images, where they can be used.
 pub struct Images {
-    open: Open,
-    found: Mutex<Found>,
+    open: OpenImages,
+    found: Mutex<LastProbe>,
 }
 
 /// What the last try came to.
-enum Found {
+enum LastProbe {
     Usable(Arc<Templates>),
     Not {
         why: String,
@@ -44,7 +44,7 @@ impl Images {
         Self::with(Box::new(move || Templates::open(&dir)), Instant::now())
     }
 
-    fn with(open: Open, now: Instant) -> Self {
+    fn with(open: OpenImages, now: Instant) -> Self {
         let found = found(open(), now, PAUSE_FIRST);
         Self { open, found: Mutex::new(found) }
     }
@@ -56,50 +56,50 @@ impl Images {
 
     fn templates_at(&self, now: Instant) -> Option<Arc<Templates>> {
         let pause = match &mut *self.found() {
-            Found::Usable(templates) => return Some(Arc::clone(templates)),
-            Found::Not { again: Some((at, pause)), .. } if *at <= now => {
+            LastProbe::Usable(templates) => return Some(Arc::clone(templates)),
+            LastProbe::Not { again: Some((at, pause)), .. } if *at <= now => {
                 let next = pause.saturating_mul(2).min(PAUSE_MAX);
                 // Nobody tries beside this one, nor holds anything meanwhile.
                 *at = now + next;
                 next
             }
-            Found::Not { .. } => return None,
+            LastProbe::Not { .. } => return None,
         };
         let tried = found((self.open)(), now, pause);
         let mut found = self.found();
         *found = tried;
         match &*found {
-            Found::Usable(templates) => {
+            LastProbe::Usable(templates) => {
                 tracing::info!(
                     "images can be used now: the limit of new sandboxes' disks is enforced"
                 );
                 Some(Arc::clone(templates))
             }
-            Found::Not { .. } => None,
+            LastProbe::Not { .. } => None,
         }
     }
 
     /// Why images can't be used, as of the last try; `None` where they can.
     pub fn why_not(&self) -> Option<String> {
         match &*self.found() {
-            Found::Usable(_) => None,
-            Found::Not { why, .. } => Some(why.clone()),
+            LastProbe::Usable(_) => None,
+            LastProbe::Not { why, .. } => Some(why.clone()),
         }
     }
 
-    fn found(&self) -> MutexGuard<'_, Found> {
+    fn found(&self) -> MutexGuard<'_, LastProbe> {
         // Each assignment is whole.
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn found(opened: Result<Templates, NoImages>, now: Instant, pause: Duration) -> Found {
+fn found(opened: Result<Templates, NoImages>, now: Instant, pause: Duration) -> LastProbe {
     match opened {
-        Ok(templates) => Found::Usable(Arc::new(templates)),
-        Err(NoImages::ForGood(why)) => Found::Not { why, again: None },
+        Ok(templates) => LastProbe::Usable(Arc::new(templates)),
+        Err(NoImages::ForGood(why)) => LastProbe::Not { why, again: None },
         Err(NoImages::ForNow(why)) => {
             tracing::warn!(why, "images can't be used: the disk of new sandboxes is only watched");
-            Found::Not { why, again: Some((now + pause, pause)) }
+            LastProbe::Not { why, again: Some((now + pause, pause)) }
         }
     }
 }

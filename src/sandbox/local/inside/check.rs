@@ -11,7 +11,7 @@ use rustix::process::{DumpableBehavior, Signal, dumpable_behavior, parent_proces
 
 use super::super::frame::{Reach, Setup};
 use super::seccomp::FILTERS;
-use super::{INNER_ID, SetupError, Step, WORKSPACE, network};
+use super::{INNER_ID, NameStep, SetupError, WORKSPACE, network};
 
 /// What is said of an id inside that is 0 outside, after `uid` or `gid`.
 pub const HOST_ROOT: &str = "0 of the host would be inside";

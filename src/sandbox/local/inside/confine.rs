@@ -18,7 +18,7 @@ use rustix::thread::{
 
 use super::super::frame::{Reach, Setup};
 use super::seccomp::Filters;
-use super::{SetupError, Step, sys};
+use super::{NameStep, SetupError, sys};
 use crate::sabotage::{Bug, on};
 
 /// Most open files of one process. Enough for builds and servers, and what most systems give.

@@ -27,7 +27,7 @@ use rustix::process::{Resource, getrlimit};
 use fresh::Fresh;
 
 use super::super::frame::WorkFailure;
-use super::super::listing::{ENTRY_NAMES_MAX, Entry, LEVELS_MAX};
+use super::super::listing::{ENTRY_NAMES_MAX, LEVELS_MAX, WireEntry};
 use super::super::remove;
 use super::{WORKSPACE, explain, shortened};
 use crate::sandbox::LIST_ENTRIES_MAX;
@@ -203,13 +203,13 @@ impl Files {
     /// shown as itself.
     pub fn list(&self, path: &[u8], depth: u32, out: &OwnedFd) -> Result<bool, Failure> {
         let (parent, name) = if path.is_empty() { (path, path) } else { split(path)? };
-        let mut listing = Listing { out, left: LIST_ENTRIES_MAX, truncated: false };
+        let mut listing = DirectoryListing { out, left: LIST_ENTRIES_MAX, truncated: false };
         if !path.is_empty() {
             let parent = self.beneath(parent, OFlags::PATH | OFlags::DIRECTORY)?;
             let stat = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
             let kind = FileType::from_raw_mode(stat.st_mode);
             if kind != FileType::Directory {
-                listing.entry(&Entry::of(path, &stat))?;
+                listing.entry(&WireEntry::of(path, &stat))?;
                 return Ok(listing.truncated);
             }
         }
@@ -303,14 +303,14 @@ fn split(path: &[u8]) -> Result<(&[u8], &[u8]), Failure> {
 }
 
 /// A listing on its way to the server.
-struct Listing<'a> {
+struct DirectoryListing<'a> {
     out: &'a OwnedFd,
     left: usize,
     truncated: bool,
 }
 
-impl Listing<'_> {
-    fn entry(&mut self, entry: &Entry) -> Result<(), Errno> {
+impl DirectoryListing<'_> {
+    fn entry(&mut self, entry: &WireEntry) -> Result<(), Errno> {
         let bytes = entry.encode();
         let mut rest = &bytes[..];
         while !rest.is_empty() {
@@ -339,7 +339,7 @@ impl Listing<'_> {
             let Ok(stat) = statat(directory, &*name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             let path = if path.is_empty() { name.clone() } else { [path, b"/", &name].concat() };
             self.left -= 1;
-            self.entry(&Entry::of(&path, &stat))?;
+            self.entry(&WireEntry::of(&path, &stat))?;
             if FileType::from_raw_mode(stat.st_mode) != FileType::Directory || levels == 1 {
                 continue;
             }

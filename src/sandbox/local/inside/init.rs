@@ -27,7 +27,7 @@ use super::start::{self, Order, Starting, Streams};
 use super::sys::{self, Fork};
 use super::work_group::{Door, WorkGroup};
 use super::workspace::Workspace;
-use super::{SetupError, Step, check, confine, connect, network, session, terminal, view};
+use super::{NameStep, SetupError, check, confine, connect, network, session, terminal, view};
 use crate::sabotage::{Bug, on};
 
 /// How often a killed session that has not wholly ended is looked at again. Its processes are
@@ -35,7 +35,7 @@ use crate::sabotage::{Bug, on};
 const RECHECK: Duration = Duration::from_millis(2);
 
 /// A command whose leader has not been answered for yet.
-struct Command {
+struct CommandLeader {
     id: u64,
     pid: Pid,
     order: Order,
@@ -58,7 +58,7 @@ struct Init<'a> {
     reach: Reach,
     signals: OwnedFd,
     files: Files,
-    commands: Vec<Command>,
+    commands: Vec<CommandLeader>,
     workers: Vec<Worker>,
     stop_at: Option<Instant>,
     /// Where whoever works must be; `None` where memory is not limited for all together.
@@ -348,7 +348,7 @@ impl Init<'_> {
     fn attend(&mut self, id: u64, order: Order, starting: Starting) {
         let Starting { pid, report } = starting;
         let report = Some(report);
-        self.commands.push(Command { id, pid, order, report, killed: false, ended: None });
+        self.commands.push(CommandLeader { id, pid, order, report, killed: false, ended: None });
     }
 
     /// Forks a worker for what may take long. It answers by itself, with its own last breath.
@@ -426,7 +426,7 @@ impl Init<'_> {
         }
         // One that is only waiting for the rest of its session has been reaped; its number may be
         // another's by now.
-        let leader = |c: &Command| c.pid == pid && c.ended.is_none();
+        let leader = |c: &CommandLeader| c.pid == pid && c.ended.is_none();
         let Some(at) = self.commands.iter().position(leader) else { return };
         let id = self.commands[at].id;
         self.settle_report(id);
@@ -443,7 +443,7 @@ impl Init<'_> {
                 c.ended.is_some() && !(c.killed && session::is_alive(c.pid))
             });
         self.commands = left;
-        for Command { id, ended, .. } in ended {
+        for CommandLeader { id, ended, .. } in ended {
             if let Some(code) = ended {
                 self.say(&Answer::Exited { id, code });
             }

@@ -31,10 +31,10 @@ use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
 use super::super::packet;
 use super::seccomp::Filters;
 use super::sys::Fork;
-use super::watched::Watched;
+use super::watched::WatchedDisk;
 use super::work_group::WorkGroup;
 use super::workspace::Workspace;
-use super::{HIDDEN_COMMAND, INNER_ID, SetupError, Step, init, sys};
+use super::{HIDDEN_COMMAND, INNER_ID, NameStep, SetupError, init, sys};
 use crate::sabotage::{Bug, on};
 
 /// How much sooner than others a sandbox's processes are chosen when memory runs out, of 1000.
@@ -212,7 +212,7 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
 
 /// Waits until the server has gone (true) or PID 1 has ended (false), and tells when the workspace
 /// has become too full.
-fn watch(socket: &OwnedFd, pidfd: &OwnedFd, workspace: &mut Watched) -> bool {
+fn watch(socket: &OwnedFd, pidfd: &OwnedFd, workspace: &mut WatchedDisk) -> bool {
     loop {
         // No event is asked of the socket: what arrives on it is for PID 1. A hang-up always shows.
         let mut polled =

@@ -27,7 +27,7 @@ use rustix::thread::{UnshareFlags, set_no_new_privs};
 
 use super::super::image::{self, DAMAGED, Mounted, tool};
 use super::launch::become_user;
-use super::{SetupError, Step, sys};
+use super::{NameStep, SetupError, sys};
 use crate::types::inert;
 
 /// How long a check may take: less than a call to a provider does unless it is configured, so that its

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
 
 use super::super::frame::{PROXY_PORT, Reach};
-use super::{SetupError, Step};
+use super::{NameStep, SetupError};
 
 /// Connections that wait to be accepted by the proxy.
 const WAITING_MAX: i32 = 128;

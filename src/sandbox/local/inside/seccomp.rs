@@ -21,11 +21,11 @@ use seccompiler::{
     SeccompRule, TargetArch, sock_filter,
 };
 
-use super::{SetupError, Step};
+use super::{NameStep, SetupError};
 use crate::sabotage::{Bug, on};
 use table::{
-    CLONE, Call, FAMILIES, IOCTL, LAST_JUDGED, LIMITS, NAMESPACES, NOT_PERMITTED, NOT_THERE,
-    Processor, SOCKETS, TERMINAL_TRICKS,
+    CLONE, FAMILIES, IOCTL, LAST_JUDGED, LIMITS, NAMESPACES, NOT_PERMITTED, NOT_THERE, Processor,
+    SOCKETS, SystemCall, TERMINAL_TRICKS,
 };
 
 /// How many filters there are.
@@ -87,13 +87,13 @@ fn compile(
 }
 
 /// Calls that are caught whatever their arguments, which is what no rule means.
-fn all_of(processor: Processor, calls: &[Call]) -> Rules {
+fn all_of(processor: Processor, calls: &[SystemCall]) -> Rules {
     calls.iter().filter_map(|call| Some((call.number(processor)?, Vec::new()))).collect()
 }
 
 fn not_permitted(processor: Processor) -> Result<Rules, seccompiler::BackendError> {
     let mut rules = all_of(processor, NOT_PERMITTED);
-    let mut catch = |call: Call, caught: Vec<SeccompRule>| {
+    let mut catch = |call: SystemCall, caught: Vec<SeccompRule>| {
         rules.extend(call.number(processor).map(|number| (number, caught)));
     };
     // The kernel takes each of these arguments as 32 bits: what stands above them must not decide.

@@ -37,7 +37,7 @@ const PIECE: usize = 16 * 1024;
 
 /// What a piece of a walk has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum WalkProgress {
     /// There is more to see.
     Part,
     /// This is all of it.
@@ -93,16 +93,16 @@ impl Walk {
     }
 
     /// Looks at one more piece.
-    pub fn go_on(&mut self) -> Seen {
+    pub fn go_on(&mut self) -> WalkProgress {
         let done = if let Some(name) = self.here.names.pop() {
             self.remembered -= 1;
-            self.go_down(&name).map(|()| Seen::Part)
+            self.go_down(&name).map(|()| WalkProgress::Part)
         } else if !self.here.is_read {
-            self.read().map(|()| Seen::Part)
+            self.read().map(|()| WalkProgress::Part)
         } else {
             self.go_up()
         };
-        done.unwrap_or(Seen::Lost)
+        done.unwrap_or(WalkProgress::Lost)
     }
 
     /// Counts what is in a piece of the directory.
@@ -158,9 +158,9 @@ impl Walk {
         Ok(())
     }
 
-    fn go_up(&mut self) -> Result<Seen, Errno> {
+    fn go_up(&mut self) -> Result<WalkProgress, Errno> {
         let Some(Level { identity, held, cookie, is_read, names }) = self.above.pop() else {
-            return Ok(Seen::Whole);
+            return Ok(WalkProgress::Whole);
         };
         let directory = match held {
             Some(directory) => directory,
@@ -168,13 +168,13 @@ impl Walk {
                 let parent = enter(&self.here.directory, b"..")?;
                 let stat = fstat(&parent)?;
                 if (stat.st_dev, stat.st_ino) != identity {
-                    return Ok(Seen::Lost);
+                    return Ok(WalkProgress::Lost);
                 }
                 parent
             }
         };
         self.here = Here { directory, cookie, is_read, names };
-        Ok(Seen::Part)
+        Ok(WalkProgress::Part)
     }
 }
 
@@ -210,9 +210,9 @@ mod tests {
         let mut walk = Walk::new(&top).expect("begins");
         for pieces in 1.. {
             match walk.go_on() {
-                Seen::Part => {}
-                Seen::Whole => return (walk.bytes(), pieces),
-                Seen::Lost => panic!("nobody moves anything here"),
+                WalkProgress::Part => {}
+                WalkProgress::Whole => return (walk.bytes(), pieces),
+                WalkProgress::Lost => panic!("nobody moves anything here"),
             }
         }
         unreachable!("it ends")
@@ -273,20 +273,22 @@ mod tests {
 
     #[test]
     fn who_moves_directories_loses_the_walk_only_below_what_is_held() {
-        for (levels, ends) in [(HELD_MAX - 8, Seen::Whole), (HELD_MAX + 8, Seen::Lost)] {
+        for (levels, ends) in
+            [(HELD_MAX - 8, WalkProgress::Whole), (HELD_MAX + 8, WalkProgress::Lost)]
+        {
             let dir = tempfile::tempdir().expect("a directory");
             deep(dir.path(), levels);
             let top = File::open(dir.path()).expect("opens");
             let mut walk = Walk::new(&top).expect("begins");
             while walk.above.len() < levels {
-                assert_eq!(walk.go_on(), Seen::Part);
+                assert_eq!(walk.go_on(), WalkProgress::Part);
             }
             // The last is moved to the top while it is looked at.
             let last = dir.path().join("d/".repeat(levels));
             fs::rename(last, dir.path().join("moved")).expect("moved");
             let end = loop {
                 match walk.go_on() {
-                    Seen::Part => {}
+                    WalkProgress::Part => {}
                     end => break end,
                 }
             };
@@ -305,7 +307,7 @@ mod tests {
         fs::set_permissions(&closed, Permissions::from_mode(0o300)).expect("closed");
         let top = File::open(dir.path()).expect("opens");
         let mut walk = Walk::new(&top).expect("begins");
-        assert_eq!((walk.go_on(), walk.go_on()), (Seen::Part, Seen::Lost));
+        assert_eq!((walk.go_on(), walk.go_on()), (WalkProgress::Part, WalkProgress::Lost));
         fs::set_permissions(&closed, Permissions::from_mode(0o700)).expect("opened");
     }
 }

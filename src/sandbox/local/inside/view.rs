@@ -27,7 +27,7 @@ use rustix::process::{fchdir, pivot_root};
 use super::super::frame::{Reach, Setup};
 use super::super::host_view::{PROGRAMS, RUNTIME_SETTINGS, SETTINGS};
 use super::workspace::Workspace;
-use super::{HOME, SetupError, Step, WORKSPACE, network, sys};
+use super::{HOME, NameStep, SetupError, WORKSPACE, network, sys};
 use crate::sabotage::{Bug, on};
 
 /// Where the new root is built; nothing but a directory that every system has.

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use super::usage::Seen;
+use super::usage::WalkProgress;
 
 /// The shortest rest between two walks.
 const REST_MIN: Duration = Duration::from_millis(500);
@@ -69,9 +69,9 @@ impl Watchdog {
     }
 
     /// Hears how a walk ended, what it saw and how long it took. Says whether it is too much now.
-    pub fn hear(&mut self, seen: Seen, bytes: u64, took: Duration) -> bool {
+    pub fn hear(&mut self, seen: WalkProgress, bytes: u64, took: Duration) -> bool {
         let is_over = self.is_enough(bytes);
-        let is_lost = seen == Seen::Lost && !is_over;
+        let is_lost = seen == WalkProgress::Lost && !is_over;
         self.over = if is_over { self.over + 1 } else { 0 };
         self.lost = if is_lost { self.lost + 1 } else { 0 };
         if self.over >= OVER_MAX || self.lost >= LOST_MAX {
@@ -127,7 +127,8 @@ mod tests {
     /// What a series of whole walks comes to: at which of them it was too much.
     fn too_much(limit_mb: u64, found_mb: &[u64]) -> Vec<usize> {
         let mut dog = Watchdog::new(limit_mb * MB);
-        let hear = |(at, mb): (usize, &u64)| dog.hear(Seen::Whole, mb * MB, QUICK).then_some(at);
+        let hear =
+            |(at, mb): (usize, &u64)| dog.hear(WalkProgress::Whole, mb * MB, QUICK).then_some(at);
         found_mb.iter().enumerate().filter_map(hear).collect()
     }
 
@@ -149,24 +150,24 @@ mod tests {
     #[test]
     fn who_keeps_losing_the_walks_is_too_large_and_who_loses_some_is_not() {
         let mut dog = Watchdog::new(100 * MB);
-        let lost = |dog: &mut Watchdog| dog.hear(Seen::Lost, MB, QUICK);
+        let lost = |dog: &mut Watchdog| dog.hear(WalkProgress::Lost, MB, QUICK);
         for _ in 0..3 {
             for _ in 1..LOST_MAX {
                 assert!(!lost(&mut dog));
             }
-            assert!(!dog.hear(Seen::Whole, MB, QUICK));
+            assert!(!dog.hear(WalkProgress::Whole, MB, QUICK));
         }
         assert_eq!((0..LOST_MAX).filter(|_| lost(&mut dog)).count(), 1);
-        dog.hear(Seen::Whole, MB, QUICK);
-        assert!(!dog.hear(Seen::Lost, 101 * MB, QUICK));
-        assert!(dog.hear(Seen::Lost, 101 * MB, QUICK), "what was seen is enough");
+        dog.hear(WalkProgress::Whole, MB, QUICK);
+        assert!(!dog.hear(WalkProgress::Lost, 101 * MB, QUICK));
+        assert!(dog.hear(WalkProgress::Lost, 101 * MB, QUICK), "what was seen is enough");
     }
 
     #[test]
     fn it_rests_the_longer_the_more_is_left_and_the_less_changes() {
         let mut dog = Watchdog::new(2_000 * MB);
         let mut rest = |used: u64, took: Duration| {
-            assert!(!dog.hear(Seen::Whole, used * MB, took));
+            assert!(!dog.hear(WalkProgress::Whole, used * MB, took));
             dog.rest().as_millis()
         };
         assert_eq!(rest(10, QUICK), 10_000);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::fstatfs;
 
 use super::super::image;
-use super::usage::{Seen, Walk};
+use super::usage::{Walk, WalkProgress};
 use super::watchdog::Watchdog;
 
 /// The pause between two looks, whether at an image or at what the host's disk has lost.
@@ -22,7 +22,7 @@ const PAUSE_DIRECTORY: Duration = Duration::from_millis(200);
 const PIECES: usize = 8;
 
 /// What is watched.
-pub enum Watched {
+pub enum WatchedDisk {
     /// An image, by its mount.
     Image {
         /// The launcher's own hold on it.
@@ -31,11 +31,11 @@ pub enum Watched {
         was_full: bool,
     },
     /// A directory.
-    Directory(Box<Directory>),
+    Directory(Box<WatchedDirectory>),
 }
 
 /// A directory on the host's disk.
-pub struct Directory {
+pub struct WatchedDirectory {
     top: OwnedFd,
     dog: Watchdog,
     /// The walk that is under way, and its begin.
@@ -46,7 +46,7 @@ pub struct Directory {
     free: u64,
 }
 
-impl Watched {
+impl WatchedDisk {
     /// Begins with an image. One that starts full is told by nobody's doing: who starts it may mean
     /// to make room.
     pub fn image(mount: OwnedFd) -> Self {
@@ -58,7 +58,7 @@ impl Watched {
     pub fn directory(top: OwnedFd, limit_mb: u64) -> Self {
         let dog = Watchdog::new(limit_mb.saturating_mul(1 << 20));
         let (walk, last, free) = (None, (Instant::now(), Duration::ZERO), 0);
-        Self::Directory(Box::new(Directory { top, dog, walk, last, free }))
+        Self::Directory(Box::new(WatchedDirectory { top, dog, walk, last, free }))
     }
 
     /// How long to do something else before the next look.
@@ -83,7 +83,7 @@ impl Watched {
     }
 }
 
-impl Directory {
+impl WatchedDirectory {
     fn look(&mut self) -> bool {
         let Some((walk, began)) = &mut self.walk else {
             return self.begin_where_due();
@@ -91,7 +91,7 @@ impl Directory {
         let began = *began;
         for _ in 0..PIECES {
             let seen = walk.go_on();
-            if seen != Seen::Part || self.dog.is_enough(walk.bytes()) {
+            if seen != WalkProgress::Part || self.dog.is_enough(walk.bytes()) {
                 let bytes = walk.bytes();
                 return self.end(seen, bytes, began);
             }
@@ -113,11 +113,11 @@ impl Directory {
                 self.walk = Some((walk, began));
                 false
             }
-            Err(_) => self.end(Seen::Lost, 0, began),
+            Err(_) => self.end(WalkProgress::Lost, 0, began),
         }
     }
 
-    fn end(&mut self, seen: Seen, bytes: u64, began: Instant) -> bool {
+    fn end(&mut self, seen: WalkProgress, bytes: u64, began: Instant) -> bool {
         self.walk = None;
         self.last = (Instant::now(), began.elapsed());
         self.dog.hear(seen, bytes, began.elapsed())

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::io::{Errno, write};
 use rustix::thread::UnshareFlags;
 
-use super::{SetupError, Step, sys};
+use super::{NameStep, SetupError, sys};
 use crate::sabotage::{Bug, on};
 
 /// Its two doors, before PID 1 has made it its own.

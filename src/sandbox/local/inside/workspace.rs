@@ -14,8 +14,8 @@ use rustix::process::{Pid, WaitOptions, fchdir, waitpid};
 
 use super::super::image::{self, IMAGE, Mounted};
 use super::sys::Fork;
-use super::watched::Watched;
-use super::{SetupError, Step, mend, sys};
+use super::watched::WatchedDisk;
+use super::{NameStep, SetupError, mend, sys};
 use crate::sabotage::{Bug, on};
 
 /// A workspace that is not attached yet.
@@ -128,17 +128,17 @@ impl Workspace {
 
     /// Keeps what has to be watched, once PID 1 has the rest and the mounting is done. A directory
     /// may take `limit_mb`.
-    pub fn watched(self, limit_mb: u64) -> Result<Watched, SetupError> {
+    pub fn watched(self, limit_mb: u64) -> Result<WatchedDisk, SetupError> {
         let (mount, settling) = match self {
             Self::Directory => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let top = openat(CWD, ".", flags, Mode::empty()).step("watch the workspace")?;
-                return Ok(Watched::directory(top, limit_mb));
+                return Ok(WatchedDisk::directory(top, limit_mb));
             }
             Self::Image(Mounted { mount, device: _ }, settling) => (mount, settling),
         };
         // How it ended is known: the barriers are on, and the rest may fail.
         while matches!(waitpid(Some(settling.pid), WaitOptions::empty()), Err(Errno::INTR)) {}
-        Ok(Watched::image(mount))
+        Ok(WatchedDisk::image(mount))
     }
 }

@@ -12,7 +12,7 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::launching::Launcher;
-use super::super::listing::Entry;
+use super::super::listing::WireEntry;
 use super::super::{exec, files};
 use super::*;
 use crate::sandbox::{ExecRequest, FilePart, LIST_ENTRIES_MAX, WorkspacePath};
@@ -139,7 +139,7 @@ async fn answers_to_nobody_are_not_kept_and_hold_up_nobody() {
 
 #[tokio::test]
 async fn a_listing_that_lies_is_not_believed() {
-    let entry = |path: &[u8]| Entry::of(path, &rustix::fs::stat("/").expect("there")).encode();
+    let entry = |path: &[u8]| WireEntry::of(path, &rustix::fs::stat("/").expect("there")).encode();
     for (told, bytes, times) in [
         ("makes no sense", vec![9; 64], 1),
         ("not asked for", entry(b"b/x"), 1),

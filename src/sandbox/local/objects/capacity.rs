@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Objects;
 use crate::sandbox::local::cgroup::Group;
 use crate::sandbox::local::disk::{Owned, Stored};
-use crate::sandbox::local::host_disk::Watched;
+use crate::sandbox::local::host_disk::WatchedSandbox;
 use crate::sandbox::local::link::Link;
 use crate::sandbox::{Capacity, ProviderError};
 
@@ -33,7 +33,7 @@ impl Objects {
         stored: &Stored,
         owned: &Owned,
     ) {
-        self.host_disk.watch(Watched {
+        self.host_disk.watch(WatchedSandbox {
             link: Arc::downgrade(link),
             labels: owned.labels.clone(),
             image: self.disk.image(stored),

@@ -29,10 +29,10 @@ const PLACE_WAIT: Duration = Duration::from_secs(10);
 const RESOLVE_WAIT: Duration = Duration::from_secs(10);
 
 /// What a look-up comes to.
-type Answer = Result<Vec<IpAddr>, LookupFailure>;
+type LookupResult = Result<Vec<IpAddr>, LookupFailure>;
 
 /// Look-ups under way by name: who waits for each hears from there.
-type UnderWay = Mutex<HashMap<String, Arc<watch::Sender<Option<Answer>>>>>;
+type UnderWay = Mutex<HashMap<String, Arc<watch::Sender<Option<LookupResult>>>>>;
 
 /// What all sandboxes' look-ups share.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ impl Lookups {
     ///
     /// # Errors
     /// [`LookupFailure`], within [`PLACE_WAIT`] and [`RESOLVE_WAIT`].
-    pub(super) async fn resolve(&self, name: &str) -> Answer {
+    pub(super) async fn resolve(&self, name: &str) -> LookupResult {
         let mut answer = {
             let mut under_way = self.under_way();
             match under_way.get(name) {
@@ -110,7 +110,7 @@ impl Lookups {
 
     /// Looks a name up and tells all who wait for it; gives up while it waits for a place where
     /// nobody does.
-    async fn look_up(self, name: String, teller: Arc<watch::Sender<Option<Answer>>>) {
+    async fn look_up(self, name: String, teller: Arc<watch::Sender<Option<LookupResult>>>) {
         // Its own first: what waits here holds no place that others could have.
         let places = async {
             let own = Arc::clone(&self.own).acquire_owned().await;
@@ -149,7 +149,7 @@ impl Lookups {
     }
 
     /// Returns once nobody waits for a name, which can be asked for anew then.
-    async fn forsaken(&self, name: &str, teller: &watch::Sender<Option<Answer>>) {
+    async fn forsaken(&self, name: &str, teller: &watch::Sender<Option<LookupResult>>) {
         loop {
             teller.closed().await;
             let mut under_way = self.under_way();
@@ -161,7 +161,9 @@ impl Lookups {
         }
     }
 
-    fn under_way(&self) -> MutexGuard<'_, HashMap<String, Arc<watch::Sender<Option<Answer>>>>> {
+    fn under_way(
+        &self,
+    ) -> MutexGuard<'_, HashMap<String, Arc<watch::Sender<Option<LookupResult>>>>> {
         // The map is whole between statements.
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -27,7 +27,7 @@ const AND_MORE: &str = "more connections did not come about than are told in a m
 pub struct Notices {
     sandbox: SandboxId,
     heard: mpsc::Sender<Notice>,
-    told: Mutex<HashMap<Matter, Told>>,
+    told: Mutex<HashMap<Matter, NoticeTimes>>,
 }
 
 /// What a notice is about. Each has a bound of its own, so that much of one hides nothing of another.
@@ -61,12 +61,12 @@ impl Notices {
 
 /// What has been told since when.
 #[derive(Debug, Default)]
-struct Told {
+struct NoticeTimes {
     since: Option<Instant>,
     texts: HashSet<String>,
 }
 
-impl Told {
+impl NoticeTimes {
     /// What is to be told where this is to be.
     fn next(&mut self, text: String, now: Instant) -> Option<String> {
         if self.since.is_none_or(|since| now.duration_since(since) >= SPAN) {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn each_thing_is_told_once_in_a_while_and_not_without_end() {
-        let (mut told, begin) = (Told::default(), Instant::now());
+        let (mut told, begin) = (NoticeTimes::default(), Instant::now());
         let mut at = |secs: u64, n: usize| {
             told.next(format!("refused {n}"), begin + Duration::from_secs(secs))
         };

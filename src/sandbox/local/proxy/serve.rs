@@ -35,7 +35,7 @@ const HEAD_WAIT: Duration = Duration::from_secs(30);
 /// find the same, and cost the server more processor than a sandbox's limits give.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(20);
 
-type Body = Either<Full<Bytes>, Incoming>;
+type ProxyBody = Either<Full<Bytes>, Incoming>;
 
 /// Why a request is not done.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +71,7 @@ impl RequestError {
 type Tunnel = (OnUpgrade, Stream);
 
 /// What one connection from inside holds beside itself.
-struct Connection {
+struct ProxyConnection {
     ways: Arc<Ways>,
     tunnel: Mutex<Option<Tunnel>>,
     /// The far end of the request that is passed on; it ends with this.
@@ -80,7 +80,8 @@ struct Connection {
 
 /// Serves a connection from inside to its end.
 pub async fn serve(stream: TcpStream, ways: Arc<Ways>) {
-    let connection = Arc::new(Connection { ways, tunnel: Mutex::default(), far: Mutex::default() });
+    let connection =
+        Arc::new(ProxyConnection { ways, tunnel: Mutex::default(), far: Mutex::default() });
     let of = Arc::clone(&connection);
     let service = service_fn(move |request| {
         let of = Arc::clone(&of);
@@ -113,8 +114,8 @@ async fn carry(near: Upgraded, mut far: Stream) -> std::io::Result<()> {
     Ok(())
 }
 
-impl Connection {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+impl ProxyConnection {
+    async fn answer(&self, request: Request<Incoming>) -> Response<ProxyBody> {
         // The request before this one has its answer. A far end that has not taken all of that request
         // goes now, or one connection from inside could gather any number of them.
         self.far().abort_all();
@@ -140,7 +141,7 @@ impl Connection {
     async fn open_tunnel(
         &self,
         request: Request<Incoming>,
-    ) -> Result<Response<Body>, RequestError> {
+    ) -> Result<Response<ProxyBody>, RequestError> {
         let authority = request.uri().authority().ok_or(RequestError::NoTarget)?;
         let (_, far) = self.ways.connect(authority.as_str(), None).await?;
         let near = hyper::upgrade::on(request);
@@ -149,7 +150,10 @@ impl Connection {
     }
 
     /// Passes one request on, and its answer back.
-    async fn pass_on(&self, request: Request<Incoming>) -> Result<Response<Body>, RequestError> {
+    async fn pass_on(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<ProxyBody>, RequestError> {
         let uri = request.uri();
         let authority = uri.authority().ok_or(RequestError::NoTarget)?;
         match uri.scheme_str() {
@@ -192,7 +196,7 @@ impl Connection {
     }
 }
 
-/// Takes out the headers that speak of one connection, and those that `Connection` names.
+/// Takes out the headers that speak of one connection, and those that `ProxyConnection` names.
 fn strip(headers: &mut HeaderMap) {
     let mut gone: Vec<HeaderName> = headers
         .get_all("connection")
@@ -210,7 +214,7 @@ fn strip(headers: &mut HeaderMap) {
 }
 
 /// The answer for whoever asked for what does not come about.
-fn explain(trouble: &RequestError) -> Response<Body> {
+fn explain(trouble: &RequestError) -> Response<ProxyBody> {
     let text = format!("issuebox: {trouble}.\n");
     let mut response = Response::new(Either::Left(Full::from(text)));
     *response.status_mut() = trouble.status();

@@ -29,13 +29,13 @@ fn sandbox() -> SandboxId {
 
 /// Names that mean an address, another one each time they are asked for until the last.
 #[derive(Debug, Default)]
-struct Names {
+struct TestNames {
     answers: Mutex<HashMap<String, Vec<IpAddr>>>,
     asked: AtomicUsize,
 }
 
 #[async_trait]
-impl Resolve for Names {
+impl Resolve for TestNames {
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         if name.ends_with(".silent.test") {
@@ -48,10 +48,10 @@ impl Resolve for Names {
 }
 
 /// A running proxy, and a server beside it.
-struct Bench {
+struct ProxyBench {
     proxy: Option<Proxy>,
     at: SocketAddr,
-    names: Arc<Names>,
+    names: Arc<TestNames>,
     server: SocketAddr,
     proxies: Proxies,
 }
@@ -59,7 +59,7 @@ struct Bench {
 /// What a server does with a connection.
 type Serving = tokio::task::JoinHandle<()>;
 
-impl Bench {
+impl ProxyBench {
     /// `site.test` is listed and is the server.
     async fn new(serves: impl Fn(TcpStream) -> Serving + Send + 'static) -> Self {
         Self::with(serves, |_| {}).await
@@ -76,7 +76,7 @@ impl Bench {
                 serves(stream);
             }
         });
-        let names = Arc::new(Names::default());
+        let names = Arc::new(TestNames::default());
         let listed = |host: &str| {
             AllowedHost::parse(&format!("{host}:{}", server_at.port())).expect("an entry")
         };
@@ -160,7 +160,7 @@ fn flood(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
 
 #[tokio::test]
 async fn plain_requests_are_passed_on_as_their_target_says() {
-    let bench = Bench::new(mirror).await;
+    let bench = ProxyBench::new(mirror).await;
     let answer = bench
         .ask(
             "GET http://site.test:PORT/a?b=c HTTP/1.1\r\nHost: other.test\r\nX-Own: 1\r\n\
@@ -181,7 +181,7 @@ async fn plain_requests_are_passed_on_as_their_target_says() {
 
 #[tokio::test]
 async fn each_request_is_judged_whatever_came_before_it() {
-    let bench = Bench::new(mirror).await;
+    let bench = ProxyBench::new(mirror).await;
     let first = "GET http://site.test:PORT/1 HTTP/1.1\r\nHost: site.test\r\n\r\n";
     let second = "GET http://evil.test/2 HTTP/1.1\r\nHost: site.test\r\nConnection: close\r\n\r\n";
     let answer = bench.ask(&format!("{first}{second}")).await;
@@ -193,7 +193,7 @@ async fn each_request_is_judged_whatever_came_before_it() {
 
 #[tokio::test]
 async fn what_may_not_be_reached_is_refused_and_said_why() {
-    let bench = Bench::new(mirror).await;
+    let bench = ProxyBench::new(mirror).await;
     bench.name("metadata.test", &["169.254.169.254"]);
     bench.name("evil.test", &["127.0.0.1"]);
     for (target, status, why) in [
@@ -227,7 +227,7 @@ async fn what_may_not_be_reached_is_refused_and_said_why() {
 
 #[tokio::test]
 async fn what_became_of_each_is_counted_and_told_to_people() {
-    let bench = Bench::new(mirror).await;
+    let bench = ProxyBench::new(mirror).await;
     bench.name("metadata.test", &["169.254.169.254"]);
     let mut notices = bench.proxies.notices().expect("nobody has asked");
     assert!(bench.proxies.notices().is_none());
@@ -293,7 +293,7 @@ async fn what_became_of_each_is_counted_and_told_to_people() {
 
 #[tokio::test]
 async fn a_redirect_leads_nowhere_by_itself() {
-    let bench = Bench::new(mirror).await;
+    let bench = ProxyBench::new(mirror).await;
     let request =
         "GET http://site.test:PORT/elsewhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let answer = bench.ask(request).await;
@@ -307,7 +307,7 @@ async fn a_redirect_leads_nowhere_by_itself() {
 
 #[tokio::test]
 async fn a_name_is_resolved_once_and_what_was_checked_is_what_is_reached() {
-    let bench = Bench::new(mirror).await;
+    let bench = ProxyBench::new(mirror).await;
     let request = "GET http://rebound.test:PORT/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     // The first answer would pass and the next would not; then the other way round.
     bench.name("rebound.test", &["127.0.0.1", "169.254.169.254"]);
@@ -320,7 +320,7 @@ async fn a_name_is_resolved_once_and_what_was_checked_is_what_is_reached() {
 
 #[tokio::test]
 async fn a_tunnel_carries_what_comes_early_and_each_side_ends_for_itself() {
-    let bench = Bench::new(echo).await;
+    let bench = ProxyBench::new(echo).await;
     let mut stream = bench.connect().await;
     let port = bench.server.port();
     let early = format!("CONNECT site.test:{port} HTTP/1.1\r\nHost: site.test\r\n\r\nearly, ");
@@ -339,7 +339,7 @@ async fn a_tunnel_carries_what_comes_early_and_each_side_ends_for_itself() {
 
 #[tokio::test]
 async fn a_body_without_a_length_arrives_whole() {
-    let bench = Bench::new(|mut stream| {
+    let bench = ProxyBench::new(|mut stream| {
         tokio::spawn(async move {
             let mut all = Vec::new();
             while !all.ends_with(b"0\r\n\r\n") {
@@ -366,7 +366,7 @@ async fn a_body_without_a_length_arrives_whole() {
 
 #[tokio::test]
 async fn heads_are_bounded() {
-    let bench = Bench::new(mirror).await;
+    let bench = ProxyBench::new(mirror).await;
     let long = "a".repeat(20 * 1024);
     let request = format!("GET http://site.test:PORT/ HTTP/1.1\r\nX-Long: {long}\r\n\r\n");
     let answer = bench.ask(&request).await;
@@ -375,7 +375,7 @@ async fn heads_are_bounded() {
 
 #[tokio::test]
 async fn who_does_not_read_holds_up_nobody_and_all_ends_with_the_proxy() {
-    let mut bench = Bench::new(flood).await;
+    let mut bench = ProxyBench::new(flood).await;
     let port = bench.server.port();
     let connect = format!("CONNECT site.test:{port} HTTP/1.1\r\nHost: x\r\n\r\n");
     let mut unread = Vec::new();
@@ -426,7 +426,8 @@ async fn who_does_not_read_holds_up_nobody_and_all_ends_with_the_proxy() {
 
 #[tokio::test]
 async fn a_sandbox_has_places_of_its_own_when_others_hold_all_the_shared_ones() {
-    let bench = Bench::with(mirror, |proxies| proxies.places = Arc::new(Semaphore::new(0))).await;
+    let bench =
+        ProxyBench::with(mirror, |proxies| proxies.places = Arc::new(Semaphore::new(0))).await;
     let mut held = Vec::new();
     for _ in 0..RESERVED - 1 {
         held.push(bench.connect().await);
@@ -439,7 +440,7 @@ async fn a_sandbox_has_places_of_its_own_when_others_hold_all_the_shared_ones() 
 
 #[tokio::test]
 async fn a_sandbox_without_a_way_out_has_no_proxy() {
-    let proxies = Proxies::new(Arc::new(Names::default()), None);
+    let proxies = Proxies::new(Arc::new(TestNames::default()), None);
     let listener =
         || async { Some(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bound")) };
     for network in [Network::None, Network::Host] {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::BadRow;
 use super::network::NetworkPart;
-use crate::issue::{Facts, Known, PendingStart, Record};
+use crate::issue::{Dated, Facts, PendingStart, Record};
 use crate::types::{
     Attempt, Failure, FailureCode, Generation, IssueId, IssueNumber, Mode, Network, NetworkKind,
     ObjectName, OnLimit, Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId,
@@ -45,8 +45,8 @@ stored_as_word!(FailureCode, Mode, NetworkKind, Phase, ProviderStep, Wanted);
 struct KnownPart<T>(T, i64);
 
 impl<T> KnownPart<T> {
-    fn into_known<U>(self, value: impl FnOnce(T) -> U) -> Known<U> {
-        Known { value: value(self.0), as_of: Timestamp::from_unix_ms(self.1) }
+    fn into_known<U>(self, value: impl FnOnce(T) -> U) -> Dated<U> {
+        Dated { value: value(self.0), as_of: Timestamp::from_unix_ms(self.1) }
     }
 }
 
@@ -86,7 +86,7 @@ pub(super) struct FactsPart<'a> {
 
 impl<'a> From<&'a Facts> for FactsPart<'a> {
     fn from(facts: &'a Facts) -> Self {
-        let known = |fact: &Known<bool>| KnownPart(fact.value, fact.as_of.unix_ms());
+        let known = |fact: &Dated<bool>| KnownPart(fact.value, fact.as_of.unix_ms());
         Self {
             issue_id: Cow::Borrowed(facts.issue_id.as_str()),
             repository: facts.repository.as_ref().map(|name| Cow::Borrowed(name.as_str())),

@@ -25,14 +25,14 @@ impl Processor {
 
 /// A system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct SystemCall {
     /// Its name.
     pub name: &'static str,
     x86_64: Option<u16>,
     aarch64: Option<u16>,
 }
 
-impl Call {
+impl SystemCall {
     /// Its number; `None` where the processor does not have it.
     pub const fn number(&self, processor: Processor) -> Option<i64> {
         let number = match processor {
@@ -46,21 +46,21 @@ impl Call {
     }
 }
 
-const fn call(name: &'static str, x86_64: u16, aarch64: u16) -> Call {
-    Call { name, x86_64: Some(x86_64), aarch64: Some(aarch64) }
+const fn call(name: &'static str, x86_64: u16, aarch64: u16) -> SystemCall {
+    SystemCall { name, x86_64: Some(x86_64), aarch64: Some(aarch64) }
 }
 
 /// Since 2019 every new call has one number on all processors.
-const fn same(name: &'static str, number: u16) -> Call {
+const fn same(name: &'static str, number: u16) -> SystemCall {
     call(name, number, number)
 }
 
-const fn x86_only(name: &'static str, number: u16) -> Call {
-    Call { name, x86_64: Some(number), aarch64: None }
+const fn x86_only(name: &'static str, number: u16) -> SystemCall {
+    SystemCall { name, x86_64: Some(number), aarch64: None }
 }
 
 /// Refused as not permitted, whatever the arguments.
-pub const NOT_PERMITTED: &[Call] = &[
+pub const NOT_PERMITTED: &[SystemCall] = &[
     // Looking into other processes and taking what they hold.
     call("ptrace", 101, 117),
     call("process_vm_readv", 310, 270),
@@ -116,7 +116,7 @@ pub const NOT_PERMITTED: &[Call] = &[
 /// Answered as if the kernel did not have them, so that programs take the way they know for older
 /// kernels: `clone3` hides its flags behind a pointer where no filter can see them, and libraries
 /// fall back to `clone`.
-pub const NOT_THERE: &[Call] = &[
+pub const NOT_THERE: &[SystemCall] = &[
     same("clone3", 435),
     same("io_uring_setup", 425),
     same("io_uring_enter", 426),
@@ -127,17 +127,17 @@ pub const NOT_THERE: &[Call] = &[
 ];
 
 /// Makes processes; refused where it asks for a namespace.
-pub const CLONE: Call = call("clone", 56, 220);
+pub const CLONE: SystemCall = call("clone", 56, 220);
 
 /// Speaks to devices; some of what it can say is refused.
-pub const IOCTL: Call = call("ioctl", 16, 29);
+pub const IOCTL: SystemCall = call("ioctl", 16, 29);
 
 /// Limits a process by its number; refused where it sets what another may use. By way of PID 1's
 /// limits a command could have the kernel kill it, or keep it from its work.
-pub const LIMITS: Call = call("prlimit64", 302, 261);
+pub const LIMITS: SystemCall = call("prlimit64", 302, 261);
 
 /// Make sockets; families that are not needed are refused.
-pub const SOCKETS: [Call; 2] = [call("socket", 41, 198), call("socketpair", 53, 199)];
+pub const SOCKETS: [SystemCall; 2] = [call("socket", 41, 198), call("socketpair", 53, 199)];
 
 /// The last call that has been judged (`mseal`, Linux 6.10): later ones are answered as if the
 /// kernel did not have them. The numbers of x32 programs lie far beyond it too.

@@ -59,7 +59,7 @@ const BOTH: [Processor; 2] = [Processor::X86_64, Processor::Aarch64];
 #[test]
 fn each_call_of_the_table_is_refused_and_no_other() {
     for processor in BOTH {
-        let number = |call: &Call| call.number(processor).map(|n| u32::try_from(n).unwrap());
+        let number = |call: &SystemCall| call.number(processor).map(|n| u32::try_from(n).unwrap());
         let not_permitted: Vec<u32> = NOT_PERMITTED.iter().filter_map(number).collect();
         let not_there: Vec<u32> = NOT_THERE.iter().filter_map(number).collect();
         // Those that are looked at by their arguments get harmless ones.
@@ -89,7 +89,7 @@ fn each_call_of_the_table_is_refused_and_no_other() {
 fn arguments_decide_and_what_the_kernel_ignores_of_them_does_not() {
     let above = 7 << 32;
     for processor in BOTH {
-        let ask = |call: &Call, at: usize, value: u64| {
+        let ask = |call: &SystemCall, at: usize, value: u64| {
             let number = u32::try_from(call.number(processor).unwrap()).unwrap();
             let mut arguments = [0; 6];
             arguments[at] = value;

@@ -6,7 +6,7 @@ use super::super::lookups::LOOKUPS_MAX;
 use super::*;
 
 /// What came to a server, a text for each connection.
-type Seen = Arc<Mutex<Vec<String>>>;
+type SeenRequests = Arc<Mutex<Vec<String>>>;
 
 /// Whether this is a request with all of its body.
 fn is_whole(request: &str) -> bool {
@@ -20,10 +20,10 @@ fn is_whole(request: &str) -> bool {
 }
 
 /// A server that answers each connection's request, and then goes on to listen.
-async fn recording() -> (Bench, Seen) {
-    let seen = Seen::default();
+async fn recording() -> (ProxyBench, SeenRequests) {
+    let seen = SeenRequests::default();
     let record = Arc::clone(&seen);
-    let bench = Bench::new(move |mut stream| {
+    let bench = ProxyBench::new(move |mut stream| {
         let record = Arc::clone(&record);
         tokio::spawn(async move {
             let own = {
@@ -102,9 +102,9 @@ async fn a_request_means_the_same_to_whoever_gets_it() {
 }
 
 /// A server that gives this answer to whatever comes, and hangs up.
-async fn answering(answer: Vec<u8>) -> Bench {
+async fn answering(answer: Vec<u8>) -> ProxyBench {
     let answer = Arc::new(answer);
-    Bench::new(move |mut stream| {
+    ProxyBench::new(move |mut stream| {
         let answer = Arc::clone(&answer);
         tokio::spawn(async move {
             let _ = stream.read(&mut [0; 4096]).await;
@@ -160,7 +160,7 @@ async fn one_connection_from_inside_holds_one_to_the_outside() {
     let open = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&open);
     // It answers, and does not hang up.
-    let bench = Bench::new(move |mut stream| {
+    let bench = ProxyBench::new(move |mut stream| {
         let open = Arc::clone(&counted);
         tokio::spawn(async move {
             open.fetch_add(1, Ordering::Relaxed);
@@ -192,7 +192,7 @@ async fn one_connection_from_inside_holds_one_to_the_outside() {
 
 #[tokio::test]
 async fn a_sandbox_that_asks_for_silent_names_holds_up_no_other() {
-    let bench = Bench::new(mirror).await;
+    let bench = ProxyBench::new(mirror).await;
     let port = bench.server.port();
     let mut asking = Vec::new();
     for n in 0..CONNECTIONS_MAX {
@@ -227,7 +227,7 @@ async fn a_sandbox_that_asks_for_silent_names_holds_up_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_refused_can_not_ask_again_at_once() {
-    let bench = Bench::new(mirror).await;
+    let bench = ProxyBench::new(mirror).await;
     let begun = tokio::time::Instant::now();
     let one = "GET http://evil.test/ HTTP/1.1\r\nHost: x\r\n\r\n";
     let last = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";

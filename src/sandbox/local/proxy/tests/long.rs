@@ -23,7 +23,7 @@ fn much(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn much_arrives_whole_both_ways_through() {
-    let bench = Bench::new(much).await;
+    let bench = ProxyBench::new(much).await;
     let port = bench.server.port();
     let plain = format!("GET http://site.test:{port}/ HTTP/1.1\r\nHost: x\r\n\r\n");
     let tunnel =
@@ -48,7 +48,7 @@ async fn much_arrives_whole_both_ways_through() {
 
 #[tokio::test(start_paused = true)]
 async fn a_head_that_comes_slowly_does_not_hold_its_place() {
-    let bench = Bench::new(mirror).await;
+    let bench = ProxyBench::new(mirror).await;
     // By byte, each of which would be in time by itself.
     let begun = tokio::time::Instant::now();
     let mut stream = bench.connect().await;
@@ -78,7 +78,7 @@ async fn a_head_that_comes_slowly_does_not_hold_its_place() {
 async fn each_half_of_a_tunnel_ends_for_itself_from_outside_too() {
     // It ends its half at once, and tells on the other one's end what it got.
     let (got, mut told) = tokio::sync::mpsc::channel(1);
-    let bench = Bench::new(move |mut stream| {
+    let bench = ProxyBench::new(move |mut stream| {
         let got = got.clone();
         tokio::spawn(async move {
             stream.write_all(b"bye").await.expect("sent");
@@ -139,7 +139,7 @@ fn by_path(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
 
 #[tokio::test]
 async fn a_conversation_goes_on_over_answers_of_every_kind() {
-    let bench = Bench::new(by_path).await;
+    let bench = ProxyBench::new(by_path).await;
     let mut stream = bench.connect().await;
     let site = format!("http://site.test:{}", bench.server.port());
     for (request, status, end) in [
@@ -172,7 +172,7 @@ async fn a_conversation_goes_on_over_answers_of_every_kind() {
 
 #[tokio::test]
 async fn who_has_asked_may_end_its_half_before_the_answer() {
-    let bench = Bench::new(mirror).await;
+    let bench = ProxyBench::new(mirror).await;
     let mut stream = bench.connect().await;
     let request =
         format!("GET http://site.test:{}/ HTTP/1.1\r\nHost: x\r\n\r\n", bench.server.port());
