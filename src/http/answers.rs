@@ -12,10 +12,10 @@ use utoipa::openapi::{RefOr, Response};
 use super::error::Code;
 
 /// Answers by status, or by status and code.
-pub type Answers = BTreeMap<String, RefOr<Response>>;
+pub type ResponseMap = BTreeMap<String, RefOr<Response>>;
 
 /// The answers with these codes.
-pub fn of(codes: &[Code]) -> Answers {
+pub fn of(codes: &[Code]) -> ResponseMap {
     let key = |code: &Code| format!("{} {}", code.status().as_u16(), code.as_str());
     codes.iter().map(|code| (key(code), Response::new("").into())).collect()
 }
@@ -34,7 +34,7 @@ macro_rules! groups {
         pub struct $name;
 
         impl IntoResponses for $name {
-            fn responses() -> Answers {
+            fn responses() -> ResponseMap {
                 #[allow(unused_mut, reason = "a group need not extend another one")]
                 let mut answers = of(&[$(Code::$code),*]);
                 $(answers.extend($base::responses());)?

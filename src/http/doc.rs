@@ -24,7 +24,7 @@ use utoipa::openapi::{
 
 use super::answers;
 use super::error::Code;
-use super::wire::Failed;
+use super::wire::ErrorAnswer;
 use words::UntilWord;
 
 /// Where an answer lists its error codes.
@@ -81,8 +81,8 @@ fn named<T: ToSchema>() -> (String, RefOr<Schema>) {
 
 /// Adds the schemas that no handler's answer names, and lets envelopes refer to what is in them.
 fn add_schemas(components: &mut Components) {
-    let mut schemas = vec![named::<Failed<'_>>(), named::<UntilWord>()];
-    Failed::schemas(&mut schemas);
+    let mut schemas = vec![named::<ErrorAnswer<'_>>(), named::<UntilWord>()];
+    ErrorAnswer::schemas(&mut schemas);
     components.schemas.extend(schemas);
     let named = components.schemas.clone();
     for (name, schema) in &mut components.schemas {

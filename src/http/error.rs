@@ -15,7 +15,7 @@ use crate::sandbox::WorkError;
 use crate::store::StoreError;
 use crate::types::InvalidId;
 
-use super::wire::{Failed, FailedBody};
+use super::wire::{ErrorAnswer, ErrorBody};
 
 /// Declares the codes with their statuses, so that no code is without one.
 macro_rules! codes {
@@ -53,7 +53,7 @@ macro_rules! codes {
                 pub struct $name;
 
                 impl utoipa::IntoResponses for $name {
-                    fn responses() -> crate::http::answers::Answers {
+                    fn responses() -> crate::http::answers::ResponseMap {
                         crate::http::answers::of(&[super::Code::$name])
                     }
                 }
@@ -245,9 +245,9 @@ impl ResponseError for ApiError {
         for (name, value) in &self.headers {
             answer.insert_header((name.clone(), value.clone()));
         }
-        answer.json(Failed {
+        answer.json(ErrorAnswer {
             success: false,
-            error: FailedBody {
+            error: ErrorBody {
                 code: self.code.as_str(),
                 message: &self.message,
                 hint: self.hint.as_deref(),

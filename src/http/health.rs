@@ -22,7 +22,8 @@ pub struct Alive {
 
 /// Whether deliveries can be taken in.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Ready {
+#[schema(as = Ready)]
+pub struct ReadyBody {
     /// `ready`, or `degraded` where a provider cannot work now, or is not as our records say.
     #[schema(value_type = ReadyWord)]
     pub status: &'static str,
@@ -44,7 +45,7 @@ pub async fn healthz() -> HttpResponse {
 #[utoipa::path(
     operation_id = "getReadiness", tag = "server",
     responses(
-        (status = 200, description = "deliveries are accepted", body = Success<Ready>),
+        (status = 200, description = "deliveries are accepted", body = Success<ReadyBody>),
         answers::StoreReadErrors, only::ShuttingDown,
     )
 )]
@@ -62,7 +63,7 @@ pub async fn readyz(shared: web::Data<Shared>) -> Result<HttpResponse, ApiError>
         reasons.push(reason);
     }
     let status = if degraded.is_empty() { "ready" } else { "degraded" };
-    Ok(HttpResponse::Ok().json(Success::of(Ready { status, degraded, reasons })))
+    Ok(HttpResponse::Ok().json(Success::of(ReadyBody { status, degraded, reasons })))
 }
 
 /// Metrics as Prometheus reads them: open on this machine, else with the token.

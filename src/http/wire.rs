@@ -40,7 +40,7 @@ impl<T> Success<T> {
 /// A page of a list.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Listed<T> {
+pub struct ListAnswer<T> {
     /// Always true.
     pub success: bool,
     /// What is on this page.
@@ -57,17 +57,17 @@ pub struct Listed<T> {
 /// A call that failed.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Failure)]
-pub struct Failed<'a> {
+pub struct ErrorAnswer<'a> {
     /// Always false.
     pub success: bool,
     /// What went wrong.
-    pub error: FailedBody<'a>,
+    pub error: ErrorBody<'a>,
 }
 
 /// What went wrong.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Error)]
-pub struct FailedBody<'a> {
+pub struct ErrorBody<'a> {
     /// A stable word to branch on.
     #[schema(value_type = ErrorWord)]
     pub code: &'static str,
@@ -291,7 +291,7 @@ pub fn sandbox_json(sandbox: &Sandbox) -> String {
 /// What a look-up answers, written once for each state by [`answer_json`].
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FoundAnswer<'a> {
+pub struct LookupAnswer<'a> {
     /// Always true.
     pub success: bool,
     /// The sandbox; null where there is none.
@@ -301,9 +301,9 @@ pub struct FoundAnswer<'a> {
     pub sandbox_id: Option<&'a str>,
 }
 
-/// [`FoundAnswer`] around a sandbox.
+/// [`LookupAnswer`] around a sandbox.
 pub fn answer_json(sandbox: &Sandbox) -> String {
-    to_json(&FoundAnswer {
+    to_json(&LookupAnswer {
         success: true,
         data: Some(SandboxBody::from(sandbox)),
         sandbox_id: Some(sandbox.id.as_str()),
@@ -358,7 +358,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_constant_for_no_sandbox_has_the_shape_that_is_described() {
-        let none = FoundAnswer { success: true, data: None, sandbox_id: None };
+        let none = LookupAnswer { success: true, data: None, sandbox_id: None };
         assert_eq!(NO_SANDBOX, to_json(&none));
     }
 

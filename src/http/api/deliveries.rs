@@ -20,7 +20,7 @@ use crate::http::doc::words::DeliveryWord;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::refused::Refused;
-use crate::http::wire::Listed;
+use crate::http::wire::ListAnswer;
 use crate::store::{
     DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Page, PageAsk, Store, StoreError,
 };
@@ -137,7 +137,7 @@ impl Status {
         params::PageOf,
     ),
     responses(
-        (status = 200, description = "a page of deliveries", body = Listed<DeliveryBody>),
+        (status = 200, description = "a page of deliveries", body = ListAnswer<DeliveryBody>),
         answers::StoreReadErrors,
     )
 )]
@@ -190,9 +190,9 @@ pub async fn find(
     shared: &Shared,
     account: &AccountName,
     ask: DeliveryAsk,
-) -> Result<Listed<DeliveryBody>, ApiError> {
+) -> Result<ListAnswer<DeliveryBody>, ApiError> {
     let DeliveryAsk { event, status, issue, page: PageAsk { limit, cursor } } = ask;
-    let place = cursor.as_deref().map_or(Ok(Place::default()), Place::parse)?;
+    let place = cursor.as_deref().map_or(Ok(DeliveryCursor::default()), DeliveryCursor::parse)?;
     // What was refused led to no issue.
     let refused = if issue.is_none() { shared.refused.newest_first() } else { Vec::new() };
     let matching = refused.into_iter().filter(|one| {
@@ -234,27 +234,27 @@ async fn read(
     Ok(shared.read_list(read).await?)
 }
 
-fn listed(merged: Merged, total: u64) -> Listed<DeliveryBody> {
+fn listed(merged: Merged, total: u64) -> ListAnswer<DeliveryBody> {
     let Merged { data, next_cursor } = merged;
-    Listed { success: true, data, next_cursor, total, event_cursor: None }
+    ListAnswer { success: true, data, next_cursor, total, event_cursor: None }
 }
 
 /// How far both lists were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct DeliveryCursor {
     /// The number of the last refused one; those that follow have smaller numbers.
     refused: i64,
     /// The store's cursor.
     stored: Option<String>,
 }
 
-impl Default for Place {
+impl Default for DeliveryCursor {
     fn default() -> Self {
         Self { refused: i64::MAX, stored: None }
     }
 }
 
-impl Place {
+impl DeliveryCursor {
     fn to_cursor(&self) -> String {
         let stored = self.stored.as_deref().unwrap_or_default();
         BASE64.encode(format!("l:{}:{stored}", self.refused))
@@ -281,7 +281,7 @@ struct Merged {
 
 /// Merges what follows `place` in both lists, each newest first, by time.
 fn merge(
-    mut place: Place,
+    mut place: DeliveryCursor,
     stored: Page<DeliveryListRow>,
     refused: Vec<Refused>,
     limit: usize,
@@ -397,14 +397,14 @@ mod tests {
             "refused-10",
         ];
         for limit in 1..=10 {
-            let (mut place, mut seen) = (Place::default(), Vec::new());
+            let (mut place, mut seen) = (DeliveryCursor::default(), Vec::new());
             loop {
                 let stored = page(&rows, place.stored.as_deref(), limit);
                 let merged = merge(place, stored, ring.to_vec(), limit);
                 assert!(merged.data.len() == limit || merged.next_cursor.is_none());
                 seen.extend(merged.data.into_iter().filter_map(|one| one.delivery));
                 let Some(next) = merged.next_cursor else { break };
-                place = Place::parse(&next).expect("its own cursor");
+                place = DeliveryCursor::parse(&next).expect("its own cursor");
             }
             assert_eq!(seen, expected, "pages of {limit}");
         }
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn a_cursor_of_another_list_is_refused() {
         for bad in ["", "x", "bDp4Og", "ZDox"] {
-            assert!(Place::parse(bad).is_err(), "{bad:?}");
+            assert!(DeliveryCursor::parse(bad).is_err(), "{bad:?}");
         }
     }
 }

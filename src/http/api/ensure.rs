@@ -42,7 +42,8 @@ pub struct EnsureRequest {
 /// The answer to *ensure*.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct EnsureAnswer<'a> {
+#[schema(as = EnsureAnswer)]
+pub struct EnsureBody<'a> {
     /// Always true.
     pub success: bool,
     /// The issue's one sandbox.
@@ -66,9 +67,9 @@ pub struct EnsureAnswer<'a> {
     params(params::ResultWait),
     request_body = EnsureRequest,
     responses(
-        (status = 201, body = EnsureAnswer, description = "a new one; `Location` names it",
+        (status = 201, body = EnsureBody, description = "a new one; `Location` names it",
          headers(("Location" = String))),
-        (status = 200, body = EnsureAnswer, description = "the one it has"),
+        (status = 200, body = EnsureBody, description = "the one it has"),
         answers::EnsureErrors, only::IssueUnknown,
     )
 )]
@@ -88,9 +89,9 @@ pub async fn ensure(
     params(params::OneIssue, params::ResultWait),
     request_body = Option<EnsureRequest>,
     responses(
-        (status = 201, body = EnsureAnswer, description = "a new one; `Location` names it",
+        (status = 201, body = EnsureBody, description = "a new one; `Location` names it",
          headers(("Location" = String))),
-        (status = 200, body = EnsureAnswer, description = "the one it has"),
+        (status = 200, body = EnsureBody, description = "the one it has"),
         answers::EnsureErrors,
     )
 )]
@@ -142,7 +143,7 @@ async fn answer_ensure(
         | Outcome::Failed
         | Outcome::Refused => HttpResponse::Ok(),
     };
-    Ok(answer.json(EnsureAnswer {
+    Ok(answer.json(EnsureBody {
         success: true,
         data: SandboxBody::from(&sandbox),
         sandbox_id: sandbox.id.as_str(),

@@ -154,7 +154,7 @@ const GAP: &str =
 mod tests {
     use super::*;
     use crate::engine::{Change, Publisher};
-    use crate::http::ending::Session;
+    use crate::http::ending::TestSession;
     use crate::http::ending::until_closed;
     use crate::http::wire::tests::sample;
     use crate::types::{Generation, HomeId, Phase, TimelineEntry, Timestamp};
@@ -233,7 +233,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_ends_soon_after_its_session() {
-        let session = Session::begin().await;
+        let session = TestSession::begin().await;
         let (_open, closing) = watch::channel(false);
         let account = AccountName::default_account();
         let feed = Arc::new(Feed::new("run"));

@@ -14,7 +14,7 @@ use crate::http::doc::words::ScopeWord;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::http::query::Query;
-use crate::http::wire::{Listed, Success};
+use crate::http::wire::{ListAnswer, Success};
 use crate::types::{AccountName, Hold, HoldScope};
 
 /// A hold to put on.
@@ -85,7 +85,7 @@ fn id_of(scope: &HoldScope) -> String {
     operation_id = "listHolds", tag = "holds",
     params(params::PageOf),
     responses(
-        (status = 200, description = "a page of holds", body = Listed<HoldBody>),
+        (status = 200, description = "a page of holds", body = ListAnswer<HoldBody>),
     )
 )]
 #[get("/v1/holds")]
@@ -99,7 +99,7 @@ pub async fn list(
     query.finish()?;
     let holds = shared.edge.engine.holds();
     let (on_page, next_cursor) = super::page_of(&holds, &page)?;
-    Ok(HttpResponse::Ok().json(Listed {
+    Ok(HttpResponse::Ok().json(ListAnswer {
         success: true,
         data: on_page.iter().map(HoldBody::from).collect(),
         next_cursor,

@@ -15,7 +15,7 @@ use crate::http::auth::Caller;
 use crate::http::doc::params;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::http::wire::{self, FoundAnswer, TimelineBody};
+use crate::http::wire::{self, LookupAnswer, TimelineBody};
 use crate::types::{Alias, IssueNumber, Repository};
 
 /// The sandbox of an issue; `data` is null where it has none.
@@ -23,7 +23,7 @@ use crate::types::{Alias, IssueNumber, Repository};
     operation_id = "getIssueSandbox", tag = "issues",
     params(params::OneIssue),
     responses(
-        (status = 200, description = "the sandbox, or null", body = FoundAnswer),
+        (status = 200, description = "the sandbox, or null", body = LookupAnswer),
         answers::StoreReadErrors,
     )
 )]
@@ -47,7 +47,7 @@ pub async fn sandbox(
     operation_id = "getNumberedIssueSandbox", tag = "issues",
     params(params::NumberedIssue),
     responses(
-        (status = 200, description = "the sandbox, or null", body = FoundAnswer),
+        (status = 200, description = "the sandbox, or null", body = LookupAnswer),
         answers::StoreReadErrors,
     )
 )]

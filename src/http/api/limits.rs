@@ -10,7 +10,7 @@ use crate::http::answers;
 use crate::http::auth::Caller;
 use crate::http::doc::params;
 use crate::http::error::ApiError;
-use crate::http::limits::{Allowed, Limits};
+use crate::http::limits::{Allowed, SandboxLimits};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::wire::Success;
@@ -56,7 +56,7 @@ pub async fn limits(
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
     let sandbox = load(&shared, &caller.account, &sandbox_ref(&path)).await?;
-    let limits = Limits::of(&shared, &sandbox).await.each();
+    let limits = SandboxLimits::of(&shared, &sandbox).await.each();
     let limits: Vec<LimitBody> = limits.into_iter().map(LimitBody::from).collect();
     Ok(HttpResponse::Ok().json(Success::about(&sandbox, limits)))
 }

@@ -40,7 +40,7 @@ use crate::types::{Phase, Sandbox};
 
 use super::exec::work_where_it_runs;
 use super::sandboxes::load;
-use forward::Under;
+use forward::AnswerLifetime;
 use headers::Head;
 
 /// The sub-protocol of a tunnel: the meaning of the messages, and its version.
@@ -153,7 +153,7 @@ pub async fn any(
     let (stream, port, work) = connected(&shared, &caller, &id, &port).await?;
     let head = Head::of(&shared, &caller, &request, port);
     let ending = Ending::new(&shared, &caller);
-    forward::forward(head, payload, stream, Under { at_work: work.at_work, ending }).await
+    forward::forward(head, payload, stream, AnswerLifetime { at_work: work.at_work, ending }).await
 }
 
 /// Bytes to and from a port, as a WebSocket with the sub-protocol `issuebox.tunnel.v1`; what
@@ -181,7 +181,7 @@ pub async fn open(
     let (id, port) = place.into_inner();
     let (stream, _, work) = connected(&shared, &caller, &id, &port).await?;
     let (answer, socket, messages) = websocket::open(&request, body, TUNNEL)?;
-    let under = Under { at_work: work.at_work, ending: Ending::new(&shared, &caller) };
+    let under = AnswerLifetime { at_work: work.at_work, ending: Ending::new(&shared, &caller) };
     let ping_every = shared.edge.limits.ping_every;
     actix_web::rt::spawn(tunnel::carry(socket, messages, stream, under, ping_every));
     Ok(answer)

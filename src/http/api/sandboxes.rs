@@ -16,7 +16,7 @@ use crate::http::doc::words::{PhaseWord, UntilWord};
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
-use crate::http::wire::{self, Listed, SandboxBody};
+use crate::http::wire::{self, ListAnswer, SandboxBody};
 use crate::store::{SandboxFilter, Store};
 use crate::types::{
     AccountName, Alias, ExternalId, IssueId, Phase, ProviderName, Repository, Sandbox, TemplateName,
@@ -84,7 +84,7 @@ pub fn parse_repository(text: &str) -> Result<Repository, ApiError> {
         params::PageOf,
     ),
     responses(
-        (status = 200, description = "a page of sandboxes", body = Listed<SandboxBody>),
+        (status = 200, description = "a page of sandboxes", body = ListAnswer<SandboxBody>),
         answers::StoreReadErrors,
     )
 )]
@@ -107,14 +107,15 @@ pub async fn list(
         filter.home = shared.edge.store.resolve(&caller.account, &alias).await?;
         if filter.home.is_none() {
             let data: Vec<SandboxBody<'_>> = Vec::new();
-            let none = Listed { success: true, data, next_cursor: None, total: 0, event_cursor };
+            let none =
+                ListAnswer { success: true, data, next_cursor: None, total: 0, event_cursor };
             return Ok(HttpResponse::Ok().json(none));
         }
     }
     let list =
         async move |store: Arc<dyn Store>| store.sandboxes(&caller.account, &filter, &page).await;
     let found = shared.read_list(list).await?;
-    Ok(HttpResponse::Ok().json(Listed {
+    Ok(HttpResponse::Ok().json(ListAnswer {
         success: true,
         data: found.items.iter().map(SandboxBody::from).collect(),
         next_cursor: found.next,

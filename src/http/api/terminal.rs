@@ -24,7 +24,7 @@ use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
 use crate::http::websocket;
 
-use bridge::{Bridge, Keeper};
+use bridge::{Bridge, TerminalLog};
 
 /// The sub-protocol that a client must offer: the meaning of the messages, and its version.
 pub const PROTOCOL: &str = "issuebox.terminal.v1";
@@ -69,7 +69,7 @@ pub async fn terminal(
     let ending = Ending::new(&shared, &caller);
     let ping_every = shared.edge.limits.ping_every;
     let (logs, request_id) = (shared.edge.logs.clone(), Arc::clone(&caller.request_id));
-    let keeper = Keeper { logs, request_id };
+    let keeper = TerminalLog { logs, request_id };
     let bridge = Bridge::new(work, keeper, (socket, messages), ending, ping_every);
     actix_web::rt::spawn(bridge.run());
     Ok(answer)
