@@ -20,6 +20,8 @@ pub mod github;
 pub mod logs;
 pub mod sandbox;
 pub mod store;
+// How sandboxes reach the network: a proxy that checks every address it connects to.
+pub mod egress;
 
 // L4 engine: one actor for an issue; what is recorded is done, what is done was recorded.
 pub mod engine;

@@ -1,6 +1,8 @@
 //! Many sandboxes: one after the other, and at once. What is counted is what is left of them, and
-//! what each of them costs the others. This process makes no others meanwhile, and the two tests
-//! take turns.
+//! what each of them costs the others. The two tests take turns.
+//!
+//! This is a binary of its own because the tests count the children and the descriptors of their
+//! process: no other test may make sandboxes in it meanwhile.
 
 #[path = "common/local.rs"]
 mod common;

@@ -38,6 +38,8 @@ mod host_disk;
 mod host_view;
 mod image;
 mod inside;
+#[cfg(test)]
+pub(crate) use inside::raise_loopback;
 mod launching;
 mod limit_events;
 mod limits;
@@ -45,7 +47,7 @@ mod link;
 mod listing;
 mod objects;
 mod packet;
-mod proxy;
+mod proxy_socket;
 mod remove;
 mod spawner;
 mod terminal;
@@ -67,11 +69,11 @@ use super::{
     WorkError, WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
+use crate::egress::{Resolve, SystemResolver};
 use crate::types::{InstanceId, Reserve, Template};
 use objects::{Make, Objects};
 
 pub use inside::run_hidden_command;
-pub use proxy::{Resolve, SystemResolver};
 
 /// How long after a call's deadline its effect may still appear: a deadline is looked at right
 /// before the one system call that takes effect, and what a launcher has made ends within

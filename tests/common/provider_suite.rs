@@ -3,8 +3,6 @@
 //! The suite knows the port and nothing of any adapter. Each function makes its own objects, under
 //! names that begin with the suite's prefix, and deletes them again.
 
-#![allow(dead_code, reason = "each test binary uses its own part of this")]
-
 use bytes::Bytes;
 use issuebox::sandbox::{
     CreateSpec, ExecEvent, ExecRequest, FilePart, Labels, Object, ObjectKey, ProviderError,

@@ -1,7 +1,5 @@
 //! A program on a pseudo-terminal of its own. A test that uses it has `process` beside it.
 
-#![allow(dead_code, reason = "each test binary uses its own part of this")]
-
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;

@@ -2,7 +2,7 @@
 //!
 //! As in `store_suite`, each function gets a fresh world.
 
-use issuebox::issue::{Issue, IssueState, Known, Step, Verb};
+use issuebox::issue::{Dated, Issue, IssueState, Step, Verb};
 use issuebox::store::{SandboxFilter, StoreError, Write};
 use issuebox::types::{
     ExternalId, HomeId, Phase, ProviderName, Repository, SandboxId, TemplateName,
@@ -185,7 +185,7 @@ pub async fn text_is_found_whatever_its_case_and_taken_as_it_is(world: &dyn Worl
     let mut ids = Vec::new();
     for title in ["100% of Ärger_now", "1000 of them", "back\\slash"] {
         let mut issue = creating(&account(), store.next_home());
-        issue.facts.title = Some(Known { value: title.into(), as_of: at(0) });
+        issue.facts.title = Some(Dated { value: title.into(), as_of: at(0) });
         assert_eq!(store.commit(only(issue.clone())).await, Ok(()));
         ids.push(issue.sandbox().expect("one").id);
     }

@@ -83,7 +83,7 @@ async fn a_million_known_issues_take_little_memory_and_no_time_to_start() {
     let (server, ready) = started(&place).await;
     assert_eq!(running(&server).await, LIVE as u64);
     let after_start = resident(&server).0;
-    // Known ones from all over, by both names, and one that has its sandbox again.
+    // Dated ones from all over, by both names, and one that has its sandbox again.
     for step in 0..2_000 {
         let number = LIVE as u64 + 1 + step * 499;
         let by_id = server.get(&format!("/v1/issues/{}/sandbox", crowd::FIRST - 1 + number)).await;

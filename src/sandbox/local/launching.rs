@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use super::cgroup::Group;
 use super::frame::{Answer, PACKET_LEN_MAX, Reach, Request, Setup};
 use super::packet;
-use super::proxy::take_listener;
+use super::proxy_socket;
 use super::spawner::Spawner;
 use super::watched::watched;
 
@@ -212,7 +212,7 @@ fn listener(reach: Reach, beside: &mut Vec<OwnedFd>) -> Result<Option<TcpListene
         _ if !beside.is_empty() => Err(LaunchError { step: step.into(), errno: 0 }),
         (Reach::Loopback | Reach::Host, None) => Ok(None),
         (Reach::Proxy, Some(socket)) => {
-            take_listener(socket).map(Some).map_err(|error| LaunchError::new(step, &error))
+            proxy_socket::take(socket).map(Some).map_err(|error| LaunchError::new(step, &error))
         }
         (Reach::Loopback | Reach::Host, Some(_)) | (Reach::Proxy, None) => {
             Err(LaunchError { step: step.into(), errno: 0 })

@@ -28,13 +28,14 @@ use self::starting::{Starter, Up};
 use self::warm::Warm;
 use super::cgroup::Cgroups;
 use super::disk::{Disk, Lock, Naming, Stored, StoredIn};
+use super::frame::Reach;
 use super::host_disk::HostDisk;
 use super::limit_events;
 use super::link::Link;
-use super::proxy::{self, Proxies};
 use super::spawner::Spawner;
 use super::{LocalConfig, OpenError};
 use crate::clock::{Clock, IdSource};
+use crate::egress::Proxies;
 use crate::sandbox::{CreateSpec, LimitEvent, Object, ProviderError, Target, WorkError};
 use crate::types::{ExternalId, ObjectName, ObjectState, Timestamp};
 
@@ -391,7 +392,7 @@ impl Objects {
             None => {
                 let name = stored.name.clone();
                 let directory = self.blocking(move |disk| disk.open_object(&name)).await?;
-                let (resources, reach) = (owned.resources.clone(), proxy::reach(&owned.network));
+                let (resources, reach) = (owned.resources.clone(), Reach::of(&owned.network));
                 let make = Make { resources, reach };
                 let label = stored.name.as_str();
                 self.starter.start(label, &directory, owned.host_id, &make).await?

@@ -1,5 +1,7 @@
 //! How a sandbox is connected, as a byte.
 
+use crate::types::Network;
+
 /// What a sandbox's own network namespace is for, if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -16,6 +18,15 @@ pub enum Reach {
 pub const PROXY_PORT: u16 = 3128;
 
 impl Reach {
+    /// How a sandbox with this network is set up.
+    pub fn of(network: &Network) -> Self {
+        match network {
+            Network::None => Self::Loopback,
+            Network::Allow { .. } | Network::Full { .. } => Self::Proxy,
+            Network::Host => Self::Host,
+        }
+    }
+
     const ALL: [Self; 3] = [Self::Loopback, Self::Proxy, Self::Host];
 
     /// The byte for this.

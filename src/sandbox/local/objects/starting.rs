@@ -14,7 +14,6 @@ use crate::sandbox::local::health;
 use crate::sandbox::local::image;
 use crate::sandbox::local::launching::{Arrived, LaunchError, launch};
 use crate::sandbox::local::limits;
-use crate::sandbox::local::proxy;
 use crate::sandbox::local::spawner::Spawner;
 use crate::types::{Resources, Template};
 
@@ -30,7 +29,7 @@ pub struct Make {
 impl Make {
     /// What a template says of it.
     pub fn of(template: &Template) -> Self {
-        Self { resources: template.resources.clone(), reach: proxy::reach(&template.network) }
+        Self { resources: template.resources.clone(), reach: Reach::of(&template.network) }
     }
 }
 

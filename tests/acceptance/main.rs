@@ -1,0 +1,30 @@
+//! What must hold of the whole program, seen by running it: the real binary under `serve`, asked
+//! over HTTP, looked at in a browser, counted at its provider, killed and started again.
+//!
+//! What takes long, walks `/proc`, makes real sandboxes or needs Chromium or Docker is ignored here
+//! and run by `.ci/run` (`cargo test --test acceptance -- --include-ignored`).
+
+mod browser;
+mod crash;
+mod crash_local;
+mod deploy;
+mod docker;
+mod drift;
+mod ensure;
+mod flood;
+mod host_disk;
+mod limits;
+mod network;
+mod order;
+#[path = "../common/process.rs"]
+mod process;
+mod processes;
+mod refusals;
+mod rotation;
+mod shutdown;
+mod startup;
+#[path = "../common/story.rs"]
+mod story;
+mod traces;
+mod watch;
+mod work;

@@ -1,0 +1,108 @@
+//! `issuebox drift` against a stand-in for the API: what it shows, asks before, and sends.
+
+use crate::stub::{Asked, Reply, Stub, json_reply, refusal, success};
+use serde_json::{Value, json};
+
+fn twin() -> Value {
+    json!({
+        "id": "docker:two", "provider": "docker", "kind": "duplicate", "alarm": true,
+        "issueId": "7",
+        "record": {"sandboxId": "s-1", "generation": 2, "phase": "failed", "externalId": "one"},
+        "object": {"externalId": "two", "name": "claude-issue-7", "state": "running",
+                   "sandboxId": "s-1", "generation": 2, "mode": "strong"},
+        "reason": "it is \u{1b}[31mthere twice", "since": "2026-01-31T12:00:00.000Z",
+        "next": "nothing", "nextAt": null, "remedies": ["remove"]
+    })
+}
+
+fn changed() -> Value {
+    json!({
+        "id": "identity:docker", "provider": "docker", "kind": "identity_changed", "alarm": true,
+        "issueId": null, "record": null, "object": null,
+        "reason": "it is somebody else", "since": "2026-01-31T12:00:00.000Z",
+        "next": "nothing is asked of it", "nextAt": "2026-01-31T13:00:00.000Z",
+        "remedies": ["adopt"]
+    })
+}
+
+fn page(items: &[Value], total: u64, next: Option<&str>) -> Reply {
+    let sweeps = json!([{"provider": "docker", "lastAt": "2026-01-31T12:00:00.000Z"},
+                        {"provider": "local", "lastAt": null}]);
+    json_reply(
+        200,
+        &json!({"success": true, "data": items, "nextCursor": next, "total": total,
+                "sweeps": sweeps}),
+    )
+}
+
+/// Two items on two pages.
+fn two(asked: &Asked) -> Reply {
+    match asked.line.as_str() {
+        "GET /v1/system/drift?limit=200" => page(&[changed()], 3, Some("1")),
+        "GET /v1/system/drift?limit=200&cursor=1" => page(&[twin()], 3, None),
+        "POST /v1/system/drift/docker%3Atwo/remove" => success(&twin()),
+        "POST /v1/system/drift/identity%3Adocker/adopt" => success(&changed()),
+        line if line.starts_with("POST ") => {
+            refusal(409, "drift_over", "it is not as it was shown any more", "look again")
+        }
+        other => refusal(500, "unexpected", other, "fix the test"),
+    }
+}
+
+#[test]
+fn every_item_is_shown_with_both_sides_and_what_can_be_done() {
+    let stub = Stub::start(two);
+    let shown = stub.run(&["drift"]);
+    assert_eq!((shown.code, shown.err.as_str()), (0, "2 of 3 are shown\n"));
+    let lines: Vec<&str> = shown.out.lines().collect();
+    assert!(lines[0].starts_with("identity:docker  identity_changed  since "), "{}", lines[0]);
+    assert_eq!(
+        lines[1..4],
+        [
+            "  why       it is somebody else",
+            "  next      nothing is asked of it (not before 2026-01-31T13:00:00.000Z)",
+            "  decide    issuebox drift adopt identity:docker",
+        ]
+    );
+    assert!(lines[4].starts_with("docker:two  duplicate  issue 7  since "), "{}", lines[4]);
+    assert_eq!(
+        lines[5..],
+        [
+            "  why       it is \\u{1b}[31mthere twice",
+            "  record    failed, sandbox s-1 (generation 2), object one",
+            "  provider  two running, sandbox s-1 (generation 2, strong)",
+            "  next      nothing",
+            "  decide    issuebox drift remove docker:two",
+        ]
+    );
+    let json = stub.run(&["drift", "-o", "json"]);
+    let value: Value = serde_json::from_str(&json.out).expect("JSON");
+    assert_eq!(value, json!([changed(), twin()]));
+    assert_eq!(stub.run(&["drift", "-q"]).out, "identity:docker\ndocker:two\n");
+}
+
+#[test]
+fn no_drift_says_when_somebody_looked_last() {
+    let stub = Stub::start(|_| page(&[], 0, None));
+    let shown = stub.run(&["drift"]);
+    assert_eq!((shown.code, shown.out.as_str()), (0, ""));
+    assert!(shown.err.starts_with("no drift; docker was looked at "), "{}", shown.err);
+    assert!(shown.err.ends_with(" ago, local was not looked at yet\n"), "{}", shown.err);
+}
+
+#[test]
+fn deciding_asks_before_and_is_told() {
+    let stub = Stub::start(two);
+    let unasked = stub.run(&["drift", "remove", "docker:two"]);
+    assert_eq!(unasked.code, 2);
+    assert!(unasked.err.contains("there is nobody to ask"), "{}", unasked.err);
+    assert_eq!(stub.lines(), Vec::<String>::new(), "nothing was sent");
+    let removed = stub.run(&["drift", "remove", "--yes", "docker:two"]);
+    let line = "docker:two  remove accepted; issuebox drift shows what is left\n";
+    assert_eq!((removed.code, removed.out.as_str()), (0, line));
+    let adopted = stub.run(&["drift", "adopt", "-y", "-q", "identity:docker"]);
+    assert_eq!((adopted.code, adopted.out.as_str()), (0, "identity:docker\n"));
+    let over = stub.run(&["drift", "adopt", "--yes", "docker:gone"]);
+    assert_eq!(over.code, 3, "{}", over.err);
+    assert!(over.err.contains("issuebox drift shows what there is now"), "{}", over.err);
+}

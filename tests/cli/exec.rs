@@ -1,0 +1,128 @@
+//! `issuebox exec` against a stand-in for the API: bytes, exit codes, and how it can break off.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::stub::{self, Reply, Stub, events, refusal, sandbox, success};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::json;
+
+/// A server whose one sandbox answers every command with this stream.
+fn answering(stream: String) -> Stub {
+    Stub::start(move |asked| match asked.line.as_str() {
+        "GET /v1/issues/a/sandbox" => success(&sandbox("a", Some("running"))),
+        "POST /v1/sandboxes/id-of-a/exec" if asked.accept == "text/event-stream" => events(&stream),
+        other => refusal(500, "unexpected", other, "fix the test"),
+    })
+}
+
+fn piece(name: &str, bytes: &[u8]) -> String {
+    let data = json!({"data": BASE64.encode(bytes), "encoding": "base64"});
+    format!("event: {name}\ndata: {data}\n\n")
+}
+
+fn exit(code: i32, timed_out: bool) -> String {
+    let data = json!({"exitCode": code, "timedOut": timed_out, "durationMs": 5});
+    format!("event: exit\ndata: {data}\n\n")
+}
+
+#[test]
+fn both_streams_arrive_byte_for_byte_and_the_exit_code_is_the_commands() {
+    let bytes: Vec<u8> = (0..=255).collect();
+    let stream = [
+        ": hello\n\n".to_owned(),
+        piece("stdout", &bytes),
+        piece("stderr", b"err\n"),
+        "event: later\ndata: {}\n\n".to_owned(),
+        piece("stdout", b"end"),
+        exit(42, false),
+    ];
+    let stub = answering(stream.concat());
+    let args =
+        ["exec", "-e", "A=b=c", "-w", "src", "--timeout", "9", "a", "--", "make", "-j", "x y"];
+    let output = stub.command(&args).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(42));
+    assert_eq!(output.stdout, [bytes.as_slice(), b"end"].concat());
+    assert_eq!(output.stderr, b"err\n");
+    let asked = stub.asked().pop().expect("asked");
+    assert_eq!(
+        asked.body,
+        json!({"command": ["make", "-j", "x y"], "cwd": "src", "env": {"A": "b=c"},
+            "timeoutSeconds": 9, "encoding": "base64"})
+    );
+}
+
+#[test]
+fn standard_input_is_handed_over_whole_and_only_where_asked_for() {
+    let stub = answering(exit(0, false));
+    let with_stdin = |args: &[&str], bytes: &[u8]| {
+        let mut command = stub.command(args);
+        let mut child =
+            command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        // It may end without reading: then the pipe breaks, which is no failure of the test.
+        let _written = child.stdin.take().expect("piped").write_all(bytes);
+        stub::Ran::ended(child.wait_with_output().expect("it ends"))
+    };
+    assert_eq!(with_stdin(&["exec", "-i", "a", "--", "cat"], b"a\0\xff").code, 0);
+    let asked = stub.asked().pop().expect("asked");
+    assert_eq!(asked.body["stdin"], json!(BASE64.encode(b"a\0\xff")));
+    assert_eq!(asked.body["stdinEncoding"], json!("base64"));
+    assert_eq!(with_stdin(&["exec", "a", "--", "cat"], b"unread").code, 0);
+    assert_eq!(stub.asked().pop().expect("asked").body.get("stdin"), None);
+    let ended = with_stdin(&["exec", "-i", "a", "--", "cat"], &vec![b'x'; 1024 * 1024]);
+    assert_eq!(ended.code, 2);
+    assert!(ended.err.starts_with("error: standard input is longer than "), "{}", ended.err);
+}
+
+#[test]
+fn a_command_whose_time_was_up_is_said_to_be_killed() {
+    let ended = answering(exit(137, true)).run(&["exec", "a", "--", "sleep", "9"]);
+    assert_eq!(ended.code, 137);
+    assert_eq!(ended.err, "note: the command was killed because its time was up\n");
+}
+
+#[test]
+fn an_exit_code_that_no_process_has_is_a_failure() {
+    assert_eq!(answering(exit(-1, false)).run(&["exec", "a", "--", "x"]).code, 1);
+    assert_eq!(answering(exit(256, false)).run(&["exec", "a", "--", "x"]).code, 1);
+}
+
+#[test]
+fn a_stream_that_breaks_off_is_a_failure_and_what_came_is_shown() {
+    let told = "event: error\ndata: {\"code\":\"x\",\"message\":\"the sandbox went away\"}\n\n";
+    for (end, message) in [
+        ("", "the server ended the connection before the command ended"),
+        (told, "the sandbox went away"),
+    ] {
+        let stub = answering(piece("stdout", b"half") + end);
+        let ended = stub.run(&["exec", "a", "--", "x"]);
+        assert_eq!((ended.code, ended.out.as_str()), (1, "half"));
+        assert!(ended.err.starts_with(&format!("error: {message}\n")), "{}", ended.err);
+    }
+}
+
+#[test]
+fn a_refusal_before_the_stream_is_told() {
+    fn answer(asked: &stub::Asked) -> Reply {
+        match asked.line.as_str() {
+            "GET /v1/issues/a/sandbox" => success(&sandbox("a", Some("stopped"))),
+            _ => refusal(409, "stopped", "a person stopped it", "issuebox start a"),
+        }
+    }
+    let ended = Stub::start(answer).run(&["exec", "a", "--", "x"]);
+    assert_eq!(ended.code, 1);
+    assert_eq!(ended.err, "error: a person stopped it\n  hint: issuebox start a\n");
+}
+
+#[test]
+fn nobody_left_to_read_is_no_error() {
+    let stub = answering([piece("stdout", &[b'x'; 100_000]), exit(0, false)].concat());
+    let mut command = stub.command(&["exec", "a", "--", "x"]);
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}

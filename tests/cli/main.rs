@@ -1,0 +1,22 @@
+//! The command line, seen by running the program: against a stand-in for the API, against a server
+//! of the test's own, and against the whole program under `serve`.
+
+mod backup;
+#[path = "../common/mod.rs"]
+mod common;
+mod doctor;
+mod drift;
+mod exec;
+mod files;
+mod local;
+mod operator;
+#[path = "../common/process.rs"]
+mod process;
+#[path = "../common/pty.rs"]
+mod pty;
+mod serve;
+#[path = "../common/stub.rs"]
+mod stub;
+mod terminal;
+mod top;
+mod verbs;

@@ -1,0 +1,174 @@
+//! The verbs of an operator against a stand-in for the API: deliveries and holds.
+
+use crate::stub::{Asked, Ran, Reply, Stub, json_reply, refusal, sandbox, success};
+use serde_json::{Value, json};
+
+fn ran(code: i32, out: &str, err: &str) -> Ran {
+    Ran { code, out: out.to_owned(), err: err.to_owned() }
+}
+
+fn delivery(guid: Value, status: &str) -> Value {
+    json!({"delivery": guid, "event": "issues", "action": "labeled", "status": status,
+        "reason": "a \u{1b}[31mreason that goes on and on and on until nobody reads it",
+        "issueId": "5", "sandboxName": "claude-issue-5",
+        "receivedAt": "2026-03-02T09:00:00.000Z", "new": ["thing"]})
+}
+
+/// Pages of deliveries, three in all.
+fn paged(asked: &Asked) -> Reply {
+    let one = |n: u32| delivery(json!(format!("d-{n}")), "accepted");
+    let (data, next) = if asked.line.contains("cursor=more") {
+        (json!([delivery(Value::Null, "badly_signed")]), Value::Null)
+    } else {
+        (json!([one(1), one(2)]), json!("more"))
+    };
+    json_reply(200, &json!({"success": true, "data": data, "nextCursor": next, "total": 3}))
+}
+
+#[test]
+fn deliveries_are_shown_up_to_the_limit() {
+    let stub = Stub::start(paged);
+    assert_eq!(stub.run(&["deliveries", "-q"]), ran(0, "d-1\nd-2\n", ""));
+    let note = "note: 2 of 3; --limit shows more\n";
+    let table =
+        stub.run(&["deliveries", "--limit", "2", "--event", "issues", "--status", "ignored"]);
+    assert_eq!((table.code, table.err.as_str()), (0, note));
+    let lines: Vec<&str> = table.out.lines().collect();
+    assert_eq!(lines.len(), 3, "{}", table.out);
+    assert!(lines[0].starts_with("STATUS    AGE"), "{}", lines[0]);
+    for part in ["accepted", "issues.labeled", "5", "a \\u{1b}[31mreason", "…", "d-1"] {
+        assert!(lines[1].contains(part), "{part} is missing in {}", lines[1]);
+    }
+    let json: Value =
+        serde_json::from_str(&stub.run(&["deliveries", "-o", "json"]).out).expect("JSON");
+    assert_eq!(json.as_array().map(Vec::len), Some(3));
+    assert_eq!(json[0]["new"], json!(["thing"]), "as the API says it");
+    assert_eq!(
+        stub.lines(),
+        [
+            "GET /v1/deliveries?limit=50",
+            "GET /v1/deliveries?limit=48&cursor=more",
+            "GET /v1/deliveries?event=issues&status=ignored&limit=2",
+            "GET /v1/deliveries?limit=50",
+            "GET /v1/deliveries?limit=48&cursor=more",
+        ]
+    );
+}
+
+#[test]
+fn deliveries_of_an_issue_are_asked_for_by_its_id() {
+    let stub = Stub::start(|asked| match asked.line.as_str() {
+        "GET /v1/repos/octo/hello/issues/7/sandbox" => success(&sandbox("444", Some("running"))),
+        line if line.ends_with("/sandbox") => success(&Value::Null),
+        line if line.starts_with("GET /v1/sandboxes/") => {
+            refusal(404, "sandbox_not_found", "none", "x")
+        }
+        "GET /v1/repos/octo/hello/issues/9/events?limit=1" => {
+            json_reply(200, &json!({"success": true, "issueId": "999", "data": [], "total": 0}))
+        }
+        _ => json_reply(200, &json!({"success": true, "data": [], "total": 0})),
+    });
+    assert_eq!(stub.run(&["deliveries", "octo/hello#7"]), ran(0, "", "no deliveries\n"));
+    assert_eq!(stub.lines()[1], "GET /v1/deliveries?issueId=444&limit=50");
+    // Its sandboxes may be gone; what came for it is not.
+    assert_eq!(stub.run(&["deliveries", "gone-1"]).code, 0);
+    assert_eq!(stub.lines().last().expect("asked"), "GET /v1/deliveries?issueId=gone-1&limit=50");
+    // Its first sandbox may still be waited for.
+    assert_eq!(stub.run(&["deliveries", "octo/hello#9"]).code, 0);
+    assert_eq!(stub.lines().last().expect("asked"), "GET /v1/deliveries?issueId=999&limit=50");
+    let unknown = stub.run(&["deliveries", "octo/hello#8"]);
+    assert_eq!(unknown.code, 3);
+    assert!(unknown.err.starts_with("error: nothing is known of octo/hello#8\n"), "{unknown:?}");
+}
+
+fn hold(id: &str) -> Value {
+    json!({"id": id, "scope": "x", "name": null, "reason": "broken\u{1b}[2J", "by": "admin",
+        "since": "2026-03-02T09:00:00.000Z"})
+}
+
+/// A server where everything can be held and only `issues/free` is not.
+fn brakes(asked: &Asked) -> Reply {
+    let (method, path) = asked.line.split_once(" /v1/").unwrap_or_default();
+    match (method, path.strip_prefix("holds/")) {
+        ("PUT", Some(id)) => success(&hold(id)),
+        ("DELETE", Some(id)) => success(&json!({"id": id, "released": id != "issues/free"})),
+        ("GET", None) if path.starts_with("issues/") => success(&Value::Null),
+        ("GET", None) if path.starts_with("sandboxes/") => {
+            refusal(404, "sandbox_not_found", "none", "x")
+        }
+        _ => refusal(500, "unexpected", &asked.line, "fix the test"),
+    }
+}
+
+#[test]
+fn everything_that_can_be_held_is_held_and_released_by_its_name() {
+    for (args, id) in [
+        (&["test-1"][..], "issues/test-1"),
+        (&["--repository", "Octo/Hello.rs"], "repositories/Octo/Hello.rs"),
+        (&["--account", "default"], "accounts/default"),
+        (&["--all"], "server"),
+        (&["--server"], "server"),
+    ] {
+        let stub = Stub::start(brakes);
+        let told = stub.run(&[&["hold"], args].concat());
+        assert_eq!(told, ran(0, &format!("{id} is held\n"), ""), "{args:?}");
+        let told = stub.run(&[&["release"], args].concat());
+        assert_eq!(told, ran(0, &format!("{id} is released\n"), ""), "{args:?}");
+        let asked = stub.lines();
+        let of_holds: Vec<_> = asked.iter().filter(|line| line.contains("/v1/holds")).collect();
+        assert_eq!(of_holds, [&format!("PUT /v1/holds/{id}"), &format!("DELETE /v1/holds/{id}")]);
+    }
+}
+
+#[test]
+fn a_hold_carries_its_reason_and_a_release_says_whether_there_was_one() {
+    let stub = Stub::start(brakes);
+    assert_eq!(stub.run(&["hold", "--all", "--reason", "a b", "-q"]), ran(0, "server\n", ""));
+    assert_eq!(stub.asked()[0].body, json!({"reason": "a b"}));
+    assert_eq!(stub.run(&["release", "free"]), ran(0, "issues/free was not held\n", ""));
+    let json: Value =
+        serde_json::from_str(&stub.run(&["release", "free", "-o", "json"]).out).expect("JSON");
+    assert_eq!(json, json!({"id": "issues/free", "released": false}));
+}
+
+#[test]
+fn nothing_is_held_where_it_is_not_said_what() {
+    let stub = Stub::start(brakes);
+    let hint = "error: it is not said what is meant\n  hint: name an ISSUE, \
+                --repository OWNER/REPO, --account NAME or --all\n";
+    for verb in ["hold", "release"] {
+        assert_eq!(stub.run(&[verb]), ran(2, "", hint));
+    }
+    assert_eq!(stub.run(&["hold", "test-1", "--server"]).code, 2);
+    assert_eq!(stub.run(&["ls", "--server"]).code, 2, "means nothing to other verbs");
+    assert_eq!(stub.lines(), Vec::<String>::new());
+}
+
+#[test]
+fn holds_are_listed_inert() {
+    let stub = Stub::start(|_| {
+        let data = json!([hold("server"), hold("issues/a")]);
+        json_reply(200, &json!({"success": true, "data": data, "nextCursor": null, "total": 2}))
+    });
+    assert_eq!(stub.run(&["holds", "-q"]), ran(0, "server\nissues/a\n", ""));
+    let table = stub.run(&["holds"]).out;
+    assert!(table.starts_with("HELD      AGE"), "{table}");
+    assert!(table.contains("broken\\u{1b}[2J"), "{table}");
+    let stub = Stub::start(|_| json_reply(200, &json!({"success": true, "data": [], "total": 0})));
+    assert_eq!(stub.run(&["holds"]), ran(0, "", "nothing is held\n"));
+}
+
+#[test]
+fn a_log_in_link_is_asked_for_and_shown() {
+    let stub = Stub::start(|_| {
+        let link = json!({"url": "https://box.example/login?key=k\u{1b}",
+            "expiresAt": "2026-03-02T09:10:00.000Z"});
+        json_reply(201, &json!({"success": true, "data": link}))
+    });
+    let shown = stub.run(&["login"]);
+    assert_eq!((shown.code, shown.out.as_str()), (0, "https://box.example/login?key=k\\u{1b}\n"));
+    assert!(shown.err.contains("once, within 10 minutes"), "{}", shown.err);
+    let json = stub.run(&["login", "-o", "json"]).out;
+    assert!(json.contains("\"expiresAt\""), "{json}");
+    assert_eq!(stub.lines(), ["POST /v1/login-links", "POST /v1/login-links"]);
+}

@@ -1,0 +1,443 @@
+//! The remote verbs against a stand-in for the API: what they ask, show and return.
+
+use crate::stub::{self, Asked, Ran, Reply, Stub, events, json_reply, refusal, sandbox, success};
+use serde_json::{Value, json};
+
+fn ran(code: i32, out: &str, err: &str) -> Ran {
+    Ran { code, out: out.to_owned(), err: err.to_owned() }
+}
+
+/// A server that has the running sandbox of issue `known` and nothing else.
+fn one_known(asked: &Asked) -> Reply {
+    let (path, _query) = asked.line.split_once('?').unwrap_or((&asked.line, ""));
+    match path {
+        "GET /v1/issues/known/sandbox" | "GET /v1/repos/pear-garden/orchard/issues/12/sandbox" => {
+            success(&sandbox("known", Some("running")))
+        }
+        "GET /v1/sandboxes/id-of-known" | "GET /v1/sandboxes/claude-issue-known" => {
+            success(&sandbox("known", Some("running")))
+        }
+        "POST /v1/sandboxes/id-of-known/stop" => {
+            json_reply(202, &json!({"success": true, "data": sandbox("known", Some("stopping"))}))
+        }
+        "POST /v1/sandboxes/id-of-known/retry" => {
+            refusal(409, "not_failed", "it has not failed", "only a failed sandbox is retried")
+        }
+        "DELETE /v1/sandboxes/id-of-known" => success(&sandbox("known", None)),
+        path if path.starts_with("GET /v1/sandboxes/") => {
+            refusal(404, "sandbox_not_found", "there is no such sandbox", "issuebox ls")
+        }
+        path if path.ends_with("/sandbox") => success(&Value::Null),
+        other => refusal(500, "unexpected", other, "fix the test"),
+    }
+}
+
+#[test]
+fn the_token_is_sent_and_an_issue_is_found_in_every_way_it_is_written() {
+    let stub = Stub::start(one_known);
+    for issue in [
+        "known",
+        "id-of-known",
+        "claude-issue-known",
+        "pear-garden/orchard#12",
+        "https://github.com/pear-garden/orchard/issues/12",
+    ] {
+        assert_eq!(stub.run(&["get", "-q", issue]), ran(0, "id-of-known\n", ""), "{issue}");
+    }
+    let asked = stub.asked();
+    assert!(asked.iter().all(|asked| asked.authorization == "Bearer the-token"), "{asked:?}");
+}
+
+#[test]
+fn get_shows_a_sheet_without_what_a_title_could_do() {
+    let stub = Stub::start(one_known);
+    let shown = stub.run(&["get", "known"]);
+    assert_eq!((shown.code, shown.err.as_str()), (0, ""));
+    assert!(shown.out.contains("title      Sign-in \\u{1b}[31mloops\n"), "{}", shown.out);
+    assert!(!shown.out.contains('\u{1b}'), "no colours without a terminal");
+}
+
+#[test]
+fn why_nothing_happens_is_told_beside_the_answer() {
+    let trouble = "simulated is unreachable (connection refused), next try in 20 s\u{1b}[2J";
+    let stub = Stub::start(move |asked| match asked.line.as_str() {
+        "GET /v1/system" => success(&json!({"providers": [
+            {"name": "local", "trouble": null},
+            {"name": "simulated", "trouble": trouble},
+        ]})),
+        line if line.starts_with("GET /v1/sandboxes?") => {
+            json_reply(200, &json!({"success": true, "data": [], "nextCursor": null}))
+        }
+        _ => one_known(asked),
+    });
+    let told = "simulated cannot work now: simulated is unreachable (connection refused), next try \
+                in 20 s\\u{1b}[2J\n";
+    let shown = stub.run(&["get", "known"]);
+    assert_eq!((shown.code, shown.err.as_str()), (0, told));
+    let listed = stub.run(&["ls"]);
+    assert!(listed.code == 0 && listed.err.ends_with(told), "{}", listed.err);
+    for quiet in [["ls", "-q"], ["ls", "-ojson"]] {
+        assert!(!stub.run(&quiet).err.contains("unreachable"), "{quiet:?}");
+    }
+}
+
+#[test]
+fn json_is_what_the_api_says_with_what_is_new() {
+    let stub = Stub::start(one_known);
+    let shown = stub.run(&["get", "known", "-o", "json"]);
+    let value: Value = serde_json::from_str(&shown.out).expect("JSON");
+    assert_eq!(value, sandbox("known", Some("running")));
+}
+
+#[test]
+fn what_is_not_there_ends_with_three() {
+    let stub = Stub::start(one_known);
+    let hint = |issue: &str| {
+        format!(
+            "error: {issue} has no sandbox\n  hint: issuebox ensure {issue} gives it one, \
+             issuebox events {issue} says whether it waits for one\n"
+        )
+    };
+    for verb in [&["get"][..], &["stop"], &["rm", "--yes"], &["wait", "--for=running"]] {
+        let args = [verb, &["unknown"]].concat();
+        assert_eq!(stub.run(&args), ran(3, "", &hint("unknown")), "{args:?}");
+    }
+    assert_eq!(stub.run(&["get", "pear-garden/press#1"]), ran(3, "", &hint("pear-garden/press#1")));
+    assert_eq!(stub.run(&["wait", "--for=deleted", "unknown"]), ran(0, "", ""));
+}
+
+#[test]
+fn ensure_asks_by_id_or_by_repository_and_number() {
+    let stub = Stub::start(|_asked| {
+        let mut body = json!({"success": true, "data": sandbox("known", Some("creating")),
+            "outcome": "created", "reason": "it had none", "settled": false});
+        body["mismatch"] = json!(["template"]);
+        json_reply(201, &body)
+    });
+    let first = stub.run(&["ensure", "test-123", "--template", "big", "--title", "T"]);
+    let note = "note: it exists with another template; that is kept as it is\n";
+    assert_eq!(first, ran(0, "claude-issue-known creating  created: it had none\n", note));
+    stub.run(&["ensure", "claude-issue-test-9", "-q", "--mode", "fast"]);
+    stub.run(&["ensure", "octo/hello#7", "-q"]);
+    let asked = stub.asked();
+    let bodies: Vec<&Value> = asked.iter().map(|asked| &asked.body).collect();
+    assert_eq!(
+        bodies,
+        [
+            &json!({"issueId": "test-123", "template": "big", "issueTitle": "T"}),
+            &json!({"issueId": "test-9", "mode": "fast"}),
+            &json!({"repository": "octo/hello", "issueNumber": 7}),
+        ]
+    );
+    assert!(asked.iter().all(|asked| asked.line == "POST /v1/sandboxes"), "{asked:?}");
+}
+
+#[test]
+fn ensure_of_a_sandboxs_id_asks_for_its_issue() {
+    let id = "0190c1d2-77aa-7000-8000-000000000001";
+    let stub = Stub::start(move |asked| match asked.line.as_str() {
+        "POST /v1/sandboxes" => json_reply(
+            200,
+            &json!({"success": true, "data": sandbox("known", Some("running")),
+                "outcome": "existing", "reason": "it is there"}),
+        ),
+        line if line.ends_with(id) => success(&sandbox("known", Some("running"))),
+        _ => success(&Value::Null),
+    });
+    assert_eq!(stub.run(&["ensure", id, "-q"]).code, 0);
+    assert_eq!(stub.asked().last().expect("asked").body, json!({"issueId": "known"}));
+}
+
+#[test]
+fn an_ensure_that_ends_failed_or_does_not_settle_fails() {
+    for (phase, failure, expected) in [
+        (
+            "failed",
+            json!({"code": "provider_broken", "step": "create", "message": "no disk"}),
+            "error: claude-issue-known has failed at create: no disk\n  \
+             hint: issuebox retry known tries again, issuebox rm known removes it\n",
+        ),
+        (
+            "creating",
+            Value::Null,
+            "error: claude-issue-known is creating and not running after 2 s\n  \
+             hint: issuebox wait --for=running known goes on waiting\n",
+        ),
+    ] {
+        let stub = Stub::start(move |_asked| {
+            let mut data = sandbox("known", Some(phase));
+            data["failure"] = failure.clone();
+            let outcome = json!({"success": true, "data": data, "outcome": "x", "reason": "y"});
+            json_reply(200, &outcome)
+        });
+        let ended = stub.run(&["ensure", "known", "--wait=2", "-q"]);
+        assert_eq!(ended, ran(1, "id-of-known\n", expected));
+        assert_eq!(stub.lines(), ["POST /v1/sandboxes?wait=2"]);
+    }
+}
+
+#[test]
+fn what_the_api_refuses_is_told_with_its_hint() {
+    for (status, code, expected) in [(423, "held", 1), (429, "quota", 1), (400, "invalid", 2)] {
+        let stub = Stub::start(move |_| refusal(status, code, "no \u{1b}[2J", "do\nthis"));
+        let ended = stub.run(&["ensure", "a"]);
+        let told = "error: no \\u{1b}[2J\n  hint: do\\nthis\n";
+        assert_eq!(ended, ran(expected, "", told));
+    }
+}
+
+#[test]
+fn acting_tells_what_became_of_each_and_goes_on_after_a_failure() {
+    let stub = Stub::start(one_known);
+    assert_eq!(stub.run(&["stop", "known"]), ran(0, "claude-issue-known stopping\n", ""));
+    let ended = stub.run(&["stop", "unknown", "known"]);
+    assert_eq!((ended.code, ended.out.as_str()), (3, "claude-issue-known stopping\n"));
+    assert!(ended.err.starts_with("error: unknown: unknown has no sandbox\n"), "{}", ended.err);
+    let ended = stub.run(&["retry", "unknown", "known"]);
+    assert_eq!((ended.code, ended.out.as_str()), (1, ""));
+    assert!(ended.err.contains("error: known: it has not failed\n"), "{}", ended.err);
+}
+
+#[test]
+fn removing_is_asked_for_twice_where_nobody_can_be_asked() {
+    let stub = Stub::start(one_known);
+    let refused = stub.run(&["rm", "known"]);
+    assert_eq!(
+        refused,
+        ran(
+            2,
+            "",
+            "error: removing known loses the workspace, and there is nobody to ask\n  \
+             hint: add --yes where that is meant\n"
+        )
+    );
+    assert_eq!(stub.lines(), Vec::<String>::new());
+    let removed = stub.run(&["rm", "known", "--yes", "--wait=5"]);
+    assert_eq!(removed, ran(0, "claude-issue-known deleted\n", ""));
+    assert_eq!(stub.lines()[1], "DELETE /v1/sandboxes/id-of-known?wait=5");
+}
+
+#[test]
+fn removing_by_force_says_what_it_gives_up() {
+    let stub = Stub::start(one_known);
+    let refused = stub.run(&["rm", "known", "--force"]);
+    assert_eq!(
+        refused,
+        ran(
+            2,
+            "",
+            "error: removing known by force gives up the record of what may still run at the \
+             provider, and there is nobody to ask\n  hint: add --yes where that is meant\n"
+        )
+    );
+    assert_eq!(stub.lines(), Vec::<String>::new());
+    assert_eq!(stub.run(&["rm", "known", "--force", "--yes"]).code, 0);
+    assert_eq!(stub.lines()[1], "DELETE /v1/sandboxes/id-of-known?force=true");
+}
+
+#[test]
+fn every_verb_that_reads_tells_programs_in_json_and_yaml() {
+    let stub = Stub::start(|asked| {
+        let item = json!({"text": "yes", "number": 1, "none": null, "list": ["a: b", "\u{1b}[2J"],
+            "nested": {"id": "007"}});
+        let path = asked.line.split('?').next().unwrap_or_default();
+        let data = match path {
+            "GET /v1/issues/known/sandbox" | "GET /v1/sandboxes/id-of-known" => {
+                return success(&sandbox("known", Some("running")));
+            }
+            _ => json!([item]),
+        };
+        json_reply(200, &json!({"success": true, "data": data, "total": 1, "sweeps": []}))
+    });
+    for verb in [&["ls"][..], &["get", "known"], &["deliveries"], &["holds"], &["drift"]] {
+        let told = |format| stub.run(&[verb, &["-o", format]].concat());
+        let json: Value = serde_json::from_str(&told("json").out).expect("JSON");
+        let yaml = told("yaml");
+        assert_eq!((yaml.code, yaml.err.as_str()), (0, ""), "{verb:?}");
+        if verb == ["get", "known"] {
+            assert!(yaml.out.contains("\nissueId: known\n"), "{}", yaml.out);
+            continue;
+        }
+        assert_eq!(json[0]["text"], "yes", "{verb:?}");
+        // Words that YAML would take for something else are quoted.
+        for line in ["text: \"yes\"", "number: 1", "none: null", "id: \"007\"", "\\e[2J"] {
+            assert!(yaml.out.contains(line), "{verb:?}: {line} is missing in {}", yaml.out);
+        }
+    }
+}
+
+#[test]
+fn completions_and_manual_name_every_verb() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let made = Ran::of(&mut stub::program(&["completions", shell]));
+        assert_eq!((made.code, made.err.as_str()), (0, ""), "{shell}");
+        for word in ["deliveries", "token-file"] {
+            assert!(made.out.contains(word), "{shell}: {word} is missing");
+        }
+    }
+    let first = Ran::of(&mut stub::program(&["man"]));
+    assert!(first.out.contains(".TH issuebox 1"), "{}", first.out);
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir_path = dir.path().to_str().expect("UTF-8");
+    assert_eq!(Ran::of(&mut stub::program(&["man", "--dir", dir_path])).code, 0);
+    for name in ["issuebox", "issuebox-ls", "issuebox-drift-adopt", "issuebox-config-check"] {
+        let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).expect(name);
+        assert!(page.contains(&format!(".TH {name} 1")), "{page}");
+    }
+}
+
+#[test]
+fn ls_shows_all_pages() {
+    let stub = Stub::start(|asked| {
+        let (data, next) = if asked.line.contains("cursor=more") {
+            (json!([sandbox("b", Some("failed"))]), Value::Null)
+        } else {
+            (json!([sandbox("a", Some("running"))]), json!("more&x"))
+        };
+        json_reply(200, &json!({"success": true, "data": data, "nextCursor": next, "total": 2}))
+    });
+    let args = ["ls", "--phase", "running", "--search", "a b", "--deleted", "-q"];
+    assert_eq!(stub.run(&args), ran(0, "id-of-a\nid-of-b\n", ""));
+    assert_eq!(
+        stub.lines(),
+        [
+            "GET /v1/sandboxes?phase=running&q=a+b&deleted=true&limit=200",
+            "GET /v1/sandboxes?phase=running&q=a+b&deleted=true&limit=200&cursor=more%26x",
+        ]
+    );
+    let table = stub.run(&["ls"]);
+    assert_eq!(table.out.lines().count(), 3, "{}", table.out);
+    assert!(table.out.starts_with("PHASE    ISSUE"), "{}", table.out);
+    let json: Value = serde_json::from_str(&stub.run(&["ls", "-o", "json"]).out).expect("JSON");
+    assert_eq!(json, json!([sandbox("a", Some("running")), sandbox("b", Some("failed"))]));
+}
+
+#[test]
+fn an_empty_list_has_nothing_on_standard_output() {
+    let stub = Stub::start(|_| json_reply(200, &json!({"success": true, "data": [], "total": 0})));
+    let hint = "no sandboxes; issuebox ensure ISSUE makes one\n";
+    assert_eq!(stub.run(&["ls"]), ran(0, "", hint));
+    assert_eq!(stub.run(&["ls", "-q"]), ran(0, "", ""));
+}
+
+#[test]
+fn wait_asks_until_the_phase_is_there() {
+    let stub = Stub::start(|asked| match asked.line.as_str() {
+        "GET /v1/issues/a/sandbox" => success(&sandbox("a", Some("creating"))),
+        _ => success(&sandbox("a", Some("running"))),
+    });
+    assert_eq!(stub.run(&["wait", "a"]), ran(0, "claude-issue-a running\n", ""));
+    assert_eq!(
+        stub.lines(),
+        ["GET /v1/issues/a/sandbox", "GET /v1/sandboxes/id-of-a?until=running&wait=30"]
+    );
+}
+
+#[test]
+fn wait_gives_up_when_it_cannot_come_or_time_is_up() {
+    let stub = Stub::start(|_| success(&sandbox("a", Some("failed"))));
+    let lost = stub.run(&["wait", "--for=running", "a"]);
+    assert_eq!(lost.code, 1);
+    assert_eq!(stub.lines().len(), 1, "a failed sandbox does not come up by itself");
+    let stub = Stub::start(|_| success(&sandbox("a", Some("stopping"))));
+    let late = stub.run(&["wait", "--for=stopped", "--timeout=1", "a"]);
+    assert_eq!(late.code, 1);
+    let told = "error: claude-issue-a is stopping and not stopped after 1 s\n";
+    assert!(late.err.starts_with(told), "{}", late.err);
+}
+
+fn change(issue: &str, from: &str, to: &str, at: &str) -> Value {
+    let mut sandbox = sandbox(issue, Some(to));
+    sandbox["phaseSince"] = json!(at);
+    json!({"sandbox": sandbox, "from": from, "to": to, "reason": "why", "cause": "startup"})
+}
+
+#[test]
+fn events_join_the_timeline_to_the_stream_without_a_gap_or_a_double() {
+    let stub = Stub::start(|asked| match asked.line.as_str() {
+        "GET /v1/sandboxes?limit=1" => {
+            json_reply(200, &json!({"success": true, "data": [], "eventCursor": "c-1"}))
+        }
+        "GET /v1/issues/a/sandbox" => success(&Value::Null),
+        "GET /v1/sandboxes/a" => refusal(404, "sandbox_not_found", "none", "x"),
+        "GET /v1/issues/a/events?limit=200" => json_reply(
+            200,
+            &json!({"success": true, "nextCursor": null, "data": [
+                {"at": "2026-03-02T09:00:02.000Z", "from": "creating", "to": "running",
+                 "reason": "why", "cause": "startup", "generation": 1},
+                {"at": "2026-03-02T09:00:01.000Z", "from": null, "to": "creating",
+                 "reason": "asked", "cause": "caller admin (r1)", "generation": 1},
+            ]}),
+        ),
+        "GET /v1/events" if asked.resume_from == "c-1" => events(&format!(
+            ": hello\n\nevent: sandbox.changed\nid: c-2\ndata: {}\n\n\
+             event: sandbox.changed\nid: c-3\ndata: {}\n\n\
+             event: gap\nid: c-4\ndata: {{}}\n\n\
+             event: sandbox.changed\nid: c-5\ndata: {}\n\n",
+            change("a", "creating", "running", "2026-03-02T09:00:02.000Z"),
+            change("b", "creating", "running", "2026-03-02T09:00:03.000Z"),
+            change("a", "running", "stopping", "2026-03-02T09:00:04.000Z"),
+        )),
+        "GET /v1/events" if asked.resume_from == "c-5" => {
+            refusal(401, "unauthorized", "the token is gone", "give another")
+        }
+        other => refusal(500, "unexpected", other, &asked.resume_from),
+    });
+    let ended = stub.run(&["events", "-f", "a"]);
+    assert_eq!(
+        ended,
+        ran(
+            1,
+            "2026-03-02T09:00:01.000Z nothing → creating  asked (caller admin (r1))\n\
+             2026-03-02T09:00:02.000Z creating → running  why (startup)\n\
+             2026-03-02T09:00:04.000Z running → stopping  why (startup)\n",
+            "note: some events are missing here; the server has them no more\n\
+             error: the token is gone\n  hint: give another\n"
+        )
+    );
+    assert_eq!(stub.run(&["events", "a"]).code, 0);
+}
+
+#[test]
+fn a_server_that_is_none_of_ours_is_named() {
+    let stub = Stub::start(|_| (200, "text/html", "<h1>hello</h1>".to_owned()));
+    let ended = stub.run(&["ls"]);
+    let told = format!(
+        "error: {} answered 200 in a way we do not know\n  \
+         hint: is this the address of an issuebox server?\n",
+        stub.url
+    );
+    assert_eq!(ended, ran(1, "", &told));
+}
+
+#[test]
+fn a_redirect_is_not_followed_with_the_token() {
+    let other = Stub::start(|_| success(&json!([])));
+    let target = format!("{}/v1/sandboxes", other.url);
+    let stub = Stub::start(move |_| (307, "text/plain", target.clone()));
+    assert_eq!(stub.run(&["ls"]).code, 1);
+    assert_eq!(other.asked(), []);
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_named() {
+    let closed = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.local_addr().expect("bound")
+    };
+    let mut command = stub::program(&["ls", "--server", &format!("http://{closed}")]);
+    let ended = Ran::of(command.env("ISSUEBOX_TOKEN", "t"));
+    assert_eq!(ended.code, 1);
+    let told = format!("error: http://{closed} cannot be reached: ");
+    assert!(ended.err.starts_with(&told) && ended.err.contains("refused"), "{}", ended.err);
+    assert!(ended.err.ends_with("hint: is it running, and is this its address?\n"));
+}
+
+#[test]
+fn a_proxy_is_not_asked_for_the_loopback() {
+    let stub = Stub::start(one_known);
+    let mut command = stub.command(&["get", "-q", "known"]);
+    let nowhere = "http://127.0.0.1:1";
+    let ended = Ran::of(command.env("http_proxy", nowhere).env("HTTP_PROXY", nowhere));
+    assert_eq!(ended, ran(0, "id-of-known\n", ""));
+}

@@ -1,0 +1,26 @@
+//! The HTTP surface against a whole server in this process, over a store and a provider whose
+//! every move a test decides: the API, the pages, the webhooks, and that the served description
+//! says what the server does.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod deliveries;
+mod drift;
+mod edge;
+mod events;
+mod examples;
+#[path = "../common/github_examples.rs"]
+mod github_examples;
+mod holds;
+mod logs;
+mod openapi;
+mod page;
+mod pages;
+mod ports;
+#[path = "../common/process.rs"]
+mod process;
+mod sandboxes;
+mod streams;
+mod terminal;
+mod webhooks;
+mod work;

@@ -1,0 +1,269 @@
+//! Servers in a sandbox, reached over HTTP: what goes on, what comes back, and what does not.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::common::server::{TOKEN, TestServer, opening, send};
+use futures_util::{SinkExt, StreamExt};
+use reqwest::Method;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+const WAIT: Duration = Duration::from_secs(10);
+
+/// Where a port of the sandbox is reached.
+fn at(id: &str, rest: &str) -> String {
+    format!("/v1/sandboxes/{id}/ports/3000{rest}")
+}
+
+/// A connection on which nothing was asked yet.
+fn connection(server: &TestServer) -> TcpStream {
+    let stream = TcpStream::connect(server.url("").trim_start_matches("http://"));
+    let stream = stream.expect("connected");
+    stream.set_read_timeout(Some(WAIT)).expect("set");
+    stream
+}
+
+/// The head of what a request is answered.
+fn ask(stream: &mut TcpStream, method: &str, path: &str, headers: &str) -> String {
+    let host = stream.peer_addr().expect("connected");
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\n{headers}\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("sent");
+    let mut got = Vec::new();
+    let mut byte = [0];
+    while !got.ends_with(b"\r\n\r\n") && stream.read(&mut byte).expect("an answer") == 1 {
+        got.push(byte[0]);
+    }
+    String::from_utf8(got).expect("text")
+}
+
+/// A connection on which a request with an upgrade was sent, and the head of its answer.
+fn upgraded(server: &TestServer, path: &str, headers: &str) -> (TcpStream, String) {
+    let mut stream = connection(server);
+    let head = ask(&mut stream, "GET", path, headers);
+    (stream, head)
+}
+
+#[tokio::test]
+async fn a_request_goes_on_without_what_is_ours_and_says_how_it_was_asked() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let request = server.request(Method::PUT, &at(&id, "/a%2Fb/../c?x=1&y=%20"));
+    let request = request
+        .header("cookie", "a=b")
+        .header("x-own", "1")
+        .header("x-forwarded-host", "forged.example")
+        .header("connection", "x-hop")
+        .header("x-hop", "1");
+    let answer = send(request.body("the body")).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let asked = answer.text.to_ascii_lowercase();
+    assert!(asked.ends_with("\r\n\r\nthe body") || asked.contains("the body"), "{asked}");
+    for there in ["x-own: 1", "cookie: a=b", "host: localhost:3000", "x-forwarded-proto: http"] {
+        assert!(asked.contains(there), "{there} in {asked}");
+    }
+    assert!(asked.contains(&format!("x-forwarded-prefix: {}", at(&id, ""))), "{asked}");
+    for gone in ["authorization", TOKEN, "forged.example", "x-hop"] {
+        assert!(!asked.contains(gone), "{gone} in {asked}");
+    }
+    assert_eq!(answer.header("content-security-policy").split(' ').next(), Some("sandbox"));
+    assert!(!answer.header("content-security-policy").contains("allow-same-origin"));
+    assert_eq!(answer.header("location"), at(&id, "/next"));
+    assert_eq!((answer.header("set-cookie"), answer.header("server")), ("a=b", "inside"));
+    let odd = send(server.request(Method::GET, &at(&id, "/teapot"))).await;
+    assert_eq!(odd.status, 418, "its status is its own");
+}
+
+#[tokio::test]
+async fn a_head_is_asked_for_as_one_and_the_connection_goes_on() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let token = format!("authorization: Bearer {TOKEN}");
+    let cookie = format!("cookie: {}", server.log_in().await);
+    let mut stream = connection(&server);
+    for who in [&token, &cookie] {
+        let path = at(&id, "/page");
+        let head = ask(&mut stream, "HEAD", &path, who);
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        let len = |head: &str| {
+            let len = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            len.unwrap_or_else(|| panic!("no length: {head}")).parse::<usize>().expect("a number")
+        };
+        // On the same connection: it carried no body, and is not closed because the one inside was.
+        let next = ask(&mut stream, "GET", &path, who);
+        let mut body = vec![0; len(&next)];
+        stream.read_exact(&mut body).expect("the body");
+        let asked = String::from_utf8(body).expect("text");
+        assert!(asked.starts_with("GET /page HTTP/1.1"), "{asked}");
+        // What was said back is the request, which is one byte longer with this method.
+        assert_eq!(len(&head), asked.len() + 1, "of what was asked for with HEAD");
+    }
+    // What is answered here has no body either.
+    let refused = ask(&mut stream, "HEAD", &at("none", "/"), &token);
+    assert!(refused.starts_with("HTTP/1.1 404"), "{refused}");
+    let after = ask(&mut stream, "HEAD", "/v1/sandboxes", &token);
+    assert!(after.starts_with("HTTP/1.1 200"), "{after}");
+}
+
+#[tokio::test]
+async fn an_upgrade_that_nobody_asked_for_is_no_answer() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let answer = send(server.request(Method::GET, &at(&id, "/switch"))).await;
+    assert_eq!((answer.status, answer.code().as_str()), (502, "port_closed"), "{answer:?}");
+    assert!(answer.text.contains("nobody asked for"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_session_reads_but_no_cookie_passes_and_nobody_else_s_page_opens_a_stream() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let cookie = server.log_in().await;
+    let request = server.client.get(server.url(&at(&id, "/"))).header("cookie", &cookie);
+    let answer = send(request).await;
+    assert_eq!(answer.status, 200);
+    assert!(!answer.text.to_ascii_lowercase().contains("cookie"), "{answer:?}");
+    assert_eq!(answer.header("set-cookie"), "");
+    let change = server.client.post(server.url(&at(&id, "/"))).header("cookie", &cookie);
+    assert_eq!(send(change).await.status, 403, "a change needs the form token");
+    let with = |origin: &str| {
+        format!("connection: upgrade\r\nupgrade: websocket\r\norigin: {origin}\r\ncookie: {cookie}")
+    };
+    let (_, refused) = upgraded(&server, &at(&id, "/ws"), &with("http://elsewhere.example"));
+    assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+    let (_, taken) = upgraded(&server, &at(&id, "/ws"), &with(&server.url("")));
+    assert!(taken.starts_with("HTTP/1.1 101"), "{taken}");
+}
+
+#[tokio::test]
+async fn what_is_upgraded_carries_bytes_both_ways_at_once() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let with =
+        format!("connection: upgrade\r\nupgrade: websocket\r\nauthorization: Bearer {TOKEN}");
+    let (mut stream, head) = upgraded(&server, &at(&id, "/ws"), &with);
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    let head = head.to_ascii_lowercase();
+    assert!(head.contains("upgrade: websocket") && head.contains("sec-websocket-accept: yes"));
+    // More than any buffer between here and there, so that both directions have to flow.
+    let long = vec![b'x'; 3_000_000];
+    let mut writing = stream.try_clone().expect("another");
+    let sent = long.clone();
+    let writer = std::thread::spawn(move || writing.write_all(&sent).expect("sent"));
+    let mut got = vec![0; long.len()];
+    stream.read_exact(&mut got).expect("said back");
+    assert!(got == long, "the same bytes");
+    writer.join().expect("written");
+    server.closing.send_replace(true);
+    assert_eq!(stream.read(&mut [0]).expect("its end"), 0, "it ends with the server");
+}
+
+/// A tunnel to the port.
+async fn tunnel(server: &TestServer, id: &str) -> WebSocketStream<reqwest::Upgraded> {
+    let answer = opening(server.request(Method::GET, &at(id, ""))).send().await;
+    let answer = answer.expect("an answer");
+    assert_eq!(answer.status(), 101);
+    assert_eq!(answer.headers()["sec-websocket-protocol"], "issuebox.tunnel.v1");
+    let stream = answer.upgrade().await.expect("it is upgraded");
+    WebSocketStream::from_raw_socket(stream, Role::Client, None).await
+}
+
+/// The next message but pings.
+async fn next(socket: &mut WebSocketStream<reqwest::Upgraded>) -> Option<Message> {
+    loop {
+        let next = tokio::time::timeout(WAIT, socket.next()).await.expect("it goes on or ends");
+        match next {
+            Some(Ok(Message::Ping(_))) => {}
+            Some(Ok(message)) => return Some(message),
+            Some(Err(_)) | None => return None,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tunnel_carries_bytes_until_both_directions_have_ended() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let (mut sink, mut source) = tunnel(&server, &id).await.split();
+    let long = [b"raw".to_vec(), vec![b'x'; 3_000_000]].concat();
+    let sent = async {
+        for piece in long.chunks(60_000) {
+            sink.send(Message::binary(piece.to_vec())).await.expect("taken");
+        }
+        sink.send(Message::binary(Vec::new())).await.expect("taken");
+    };
+    let received = async {
+        let mut got = Vec::new();
+        loop {
+            match source.next().await {
+                Some(Ok(Message::Binary(bytes))) if bytes.is_empty() => return got,
+                Some(Ok(Message::Binary(bytes))) => got.extend_from_slice(&bytes),
+                Some(Ok(Message::Ping(_))) => {}
+                other => panic!("{other:?} after {} bytes", got.len()),
+            }
+        }
+    };
+    let ((), got) = tokio::time::timeout(WAIT, futures_util::future::join(sent, received))
+        .await
+        .expect("it flows");
+    assert!(got == long, "the same bytes");
+    let Some(Ok(Message::Close(Some(frame)))) = source.next().await else { panic!("no close") };
+    assert_eq!(u16::from(frame.code), 1000);
+}
+
+#[tokio::test]
+async fn a_tunnel_whose_client_answers_no_ping_is_given_up_and_one_that_does_is_not() {
+    let server = TestServer::with(|edge| edge.limits.ping_every = Duration::from_millis(200)).await;
+    let id = server.running("1").await;
+    let mut answering = tunnel(&server, &id).await;
+    let mut silent = tunnel(&server, &id).await;
+    // Whoever does not look does not answer. Four are to be answered; the rest is for a slow machine.
+    for _ in 0..8 {
+        let next = tokio::time::timeout(WAIT, answering.next()).await.expect("it goes on");
+        assert!(matches!(next, Some(Ok(Message::Ping(_)))), "{next:?}");
+    }
+    answering.send(Message::binary("raw")).await.expect("taken");
+    assert_eq!(next(&mut answering).await, Some(Message::binary("raw")));
+    assert_eq!(next(&mut silent).await, None, "it ends without a word");
+}
+
+#[tokio::test]
+async fn a_tunnel_ends_with_the_server_and_by_what_is_no_bytes() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let mut odd = tunnel(&server, &id).await;
+    odd.send(Message::text("{}")).await.expect("taken");
+    assert_eq!(next(&mut odd).await, None, "text means nothing here");
+    let mut open = tunnel(&server, &id).await;
+    open.send(Message::binary("raw")).await.expect("taken");
+    assert_eq!(next(&mut open).await, Some(Message::binary("raw")));
+    server.closing.send_replace(true);
+    let Some(Message::Close(Some(frame))) = next(&mut open).await else { panic!("no close") };
+    assert_eq!(u16::from(frame.code), 1001);
+}
+
+#[tokio::test]
+async fn ports_are_listed_with_what_they_are() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let sandbox = server.get(&format!("/v1/sandboxes/{id}")).await.json();
+    let url = at(&id, "/");
+    assert_eq!(sandbox["data"]["endpoints"][0]["port"], 3000);
+    assert_eq!(sandbox["data"]["endpoints"][0]["url"], url.as_str());
+    let states = async || {
+        let listed = server.get(&format!("/v1/sandboxes/{id}/ports")).await.json();
+        let states = listed["data"].as_array().expect("a list").iter();
+        states.map(|one| one["state"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let word = |word: &str| Some(word.to_owned());
+    assert_eq!(states().await, [word("listening"), word("closed")]);
+    let activity = |sandbox: &serde_json::Value| sandbox["data"]["lastActivityAt"].clone();
+    let after = server.get(&format!("/v1/sandboxes/{id}")).await.json();
+    assert_eq!(activity(&after), activity(&sandbox), "a look is no work");
+    server.post(&format!("/v1/sandboxes/{id}/stop?wait=5"), serde_json::Value::Null).await;
+    assert_eq!(states().await, [word("closed"), word("closed")]);
+    let stopped = send(server.request(Method::GET, &at(&id, "/"))).await;
+    assert_eq!((stopped.status, stopped.code().as_str()), (409, "not_running"));
+}

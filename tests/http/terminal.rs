@@ -1,0 +1,345 @@
+//! Terminals over the API's WebSocket: what is said before the upgrade, the messages, and every way
+//! in which one ends.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::common::server::{TOKEN, TestServer, opened, opening, send};
+use futures_util::{SinkExt, StreamExt};
+use issuebox::http::{LiveToken, TokenHash};
+use issuebox::types::Secret;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
+
+const PATH: &str = "/v1/sandboxes/claude-issue-1/terminal";
+const WAIT: Duration = Duration::from_secs(10);
+
+type Socket = WebSocketStream<reqwest::Upgraded>;
+
+/// Opens the socket by a request that has the credentials already.
+async fn open(request: reqwest::RequestBuilder) -> Socket {
+    let answer = opening(request).send().await.expect("an answer");
+    assert_eq!(answer.status(), 101);
+    let header = |name: &str| answer.headers()[name].to_str().expect("text").to_owned();
+    assert_eq!(header("sec-websocket-protocol"), "issuebox.terminal.v1");
+    assert_eq!(header("sec-websocket-accept"), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    let stream = answer.upgrade().await.expect("it is upgraded");
+    WebSocketStream::from_raw_socket(stream, Role::Client, None).await
+}
+
+/// A socket on which this has been started.
+async fn started(server: &TestServer, command: &str) -> Socket {
+    let mut socket = open(server.request(Method::GET, PATH)).await;
+    tell(&mut socket, json!({"type": "start", "command": [command]})).await;
+    assert_eq!(said(&mut socket).await, json!({"type": "started"}));
+    socket
+}
+
+async fn tell(socket: &mut Socket, message: Value) {
+    socket.send(Message::text(message.to_string())).await.expect("it is taken");
+}
+
+async fn keys(socket: &mut Socket, keys: &'static str) {
+    socket.send(Message::binary(keys)).await.expect("it is taken");
+}
+
+/// The next message but pings; `None` at the end.
+async fn next(socket: &mut Socket) -> Option<Message> {
+    loop {
+        let next = tokio::time::timeout(WAIT, socket.next()).await.expect("it goes on or ends");
+        match next {
+            Some(Ok(Message::Ping(_))) => {}
+            Some(Ok(message)) => return Some(message),
+            Some(Err(_)) | None => return None,
+        }
+    }
+}
+
+/// The next message, which is text.
+async fn said(socket: &mut Socket) -> Value {
+    match next(socket).await {
+        Some(Message::Text(text)) => serde_json::from_str(&text).expect("JSON"),
+        other => panic!("not text: {other:?}"),
+    }
+}
+
+async fn shown(socket: &mut Socket) -> String {
+    match next(socket).await {
+        Some(Message::Binary(bytes)) => String::from_utf8(bytes.to_vec()).expect("UTF-8"),
+        other => panic!("not bytes: {other:?}"),
+    }
+}
+
+/// The code with which it is closed now.
+async fn closed(socket: &mut Socket) -> u16 {
+    match next(socket).await {
+        Some(Message::Close(Some(CloseFrame { code, .. }))) => code.into(),
+        other => panic!("not closed: {other:?}"),
+    }
+}
+
+/// Returns once the command has been hung up.
+async fn hung_up(server: &TestServer) {
+    let dropped = tokio::time::timeout(WAIT, server.provider.dropped.notified()).await;
+    assert!(dropped.is_ok(), "the command goes on without its client");
+}
+
+#[tokio::test]
+async fn a_terminal_is_bytes_both_ways_and_what_is_done_to_it() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    let mut socket = open(server.request(Method::GET, PATH)).await;
+    let start = json!({"type": "start", "command": ["cat"], "cwd": "src", "env": {"TERM": "vt"},
+        "columns": 90, "rows": 20});
+    tell(&mut socket, start).await;
+    assert_eq!(said(&mut socket).await, json!({"type": "started"}));
+    let begun = r#"Some("src") [("TERM", "vt")] TerminalSize { columns: 90, rows: 20 }"#;
+    assert_eq!(shown(&mut socket).await, begun);
+    keys(&mut socket, "ä").await;
+    assert_eq!(shown(&mut socket).await, "ä");
+    tell(&mut socket, json!({"type": "resize", "columns": 5, "rows": 6})).await;
+    assert_eq!(shown(&mut socket).await, "[Resize(TerminalSize { columns: 5, rows: 6 })]");
+    tell(&mut socket, json!({"type": "signal", "signal": "KILL"})).await;
+    assert_eq!(shown(&mut socket).await, "[Signal(Kill)]");
+    socket.send(Message::Ping("p".into())).await.expect("it is taken");
+    assert_eq!(next(&mut socket).await, Some(Message::Pong("p".into())));
+    keys(&mut socket, "exit 7").await;
+    assert_eq!(said(&mut socket).await, json!({"type": "exit", "exitCode": 7}));
+    assert_eq!(closed(&mut socket).await, 1000);
+    assert_eq!(next(&mut socket).await, None, "the connection ends");
+}
+
+#[tokio::test]
+async fn what_is_shown_is_kept_in_the_log() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    let mut socket = started(&server, "cat").await;
+    shown(&mut socket).await;
+    // A line that is typed key by key is one all the same.
+    for piece in ["\r\n$ ", "l", "s\x1b[0m\r\n", "\u{1}\r\n"] {
+        keys(&mut socket, piece).await;
+        shown(&mut socket).await;
+    }
+    keys(&mut socket, "exit 7").await;
+    assert_eq!(said(&mut socket).await["exitCode"], 7);
+    let kept = async || {
+        let answer = server.get("/v1/sandboxes/claude-issue-1/logs").await.json();
+        let lines = answer["data"].as_array().expect("a list").clone();
+        let of = |line: &Value| (line["stream"].clone(), line["text"].clone());
+        lines.iter().map(of).collect::<Vec<_>>()
+    };
+    let end = std::time::Instant::now() + WAIT;
+    while !kept().await.contains(&(json!("exit"), json!("7"))) {
+        assert!(std::time::Instant::now() < end, "{:?}", kept().await);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let kept = kept().await;
+    assert_eq!(kept[0], (json!("command"), json!("cat")));
+    let lines = ["$ ls\u{1b}[0m", "\u{1}"].map(|line| (json!("stdout"), json!(line)));
+    assert_eq!(kept[2..4], lines, "{kept:?}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_and_ends_it() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    for (first, code, field) in [
+        (json!({"type": "start", "command": ["nope"]}), "cannot_start", json!("command")),
+        (json!({"type": "start", "command": []}), "invalid_request", json!("command")),
+        (json!({"type": "resize", "columns": 1, "rows": 1}), "invalid_request", json!("type")),
+        (json!({"type": "start", "command": ["vanish"]}), "not_running", Value::Null),
+    ] {
+        let mut socket = open(server.request(Method::GET, PATH)).await;
+        tell(&mut socket, first.clone()).await;
+        let mut error = said(&mut socket).await;
+        if error["type"] == "started" {
+            error = said(&mut socket).await;
+        }
+        let seen = (&error["type"], &error["code"], &error["field"]);
+        assert_eq!(seen, (&json!("error"), &json!(code), &field), "{first}");
+        assert_eq!(closed(&mut socket).await, 1008);
+    }
+    for later in [
+        Message::text(r#"{"type":"start","command":["cat"]}"#),
+        Message::text("dance"),
+        Message::binary(vec![0; 100_000]),
+    ] {
+        let mut socket = started(&server, "cat").await;
+        shown(&mut socket).await;
+        socket.send(later).await.expect("it is taken");
+        assert_eq!(said(&mut socket).await["code"], "invalid_request");
+        hung_up(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn before_the_upgrade_a_request_is_answered_like_any_other() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    let get = |path: &str| server.request(Method::GET, path);
+    let plain = send(get(PATH)).await;
+    assert_eq!((plain.status, plain.code().as_str()), (426, "upgrade_required"));
+    assert_eq!(plain.header("upgrade"), "websocket");
+    assert!(plain.text.contains("issuebox.terminal.v1"), "{plain:?}");
+    let mut other = opening(get(PATH)).build().expect("a request");
+    let later = "issuebox.terminal.v2".parse().expect("header text");
+    other.headers_mut().insert("sec-websocket-protocol", later);
+    let other = reqwest::RequestBuilder::from_parts(server.client.clone(), other);
+    let other = send(other).await;
+    assert_eq!(other.code(), "upgrade_required");
+    let unknown = send(opening(get("/v1/sandboxes/nope/terminal"))).await;
+    assert_eq!((unknown.status, unknown.code().as_str()), (404, "sandbox_not_found"));
+    let anybody = send(opening(server.client.get(server.url(PATH)))).await;
+    assert_eq!(anybody.status, 401);
+    // A token in the address is none.
+    let in_url = server.client.get(server.url(&format!("{PATH}?token={TOKEN}")));
+    assert_eq!(send(opening(in_url)).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_session_opens_one_from_its_own_page_alone() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    let cookie = server.log_in().await;
+    let with = |origin: &str| {
+        let request = server.client.get(server.url(PATH)).header("cookie", &cookie);
+        request.header("origin", origin)
+    };
+    let foreign = send(opening(with("https://elsewhere.example"))).await;
+    assert_eq!((foreign.status, foreign.code().as_str()), (403, "forbidden"));
+    let without = server.client.get(server.url(PATH)).header("cookie", &cookie);
+    assert_eq!(send(opening(without)).await.status, 403);
+    let mut socket = open(with(&server.url(""))).await;
+    tell(&mut socket, json!({"type": "start", "command": ["cat"]})).await;
+    assert_eq!(said(&mut socket).await["type"], "started");
+}
+
+#[tokio::test]
+async fn a_stopped_sandbox_is_started_first() {
+    let server = TestServer::start().await;
+    server.deliver("issues", "d-1", &opened(1, "a title")).await;
+    server.get("/v1/sandboxes/claude-issue-1?until=running&wait=5").await;
+    let closed = opened(1, "a title").replace("opened", "closed").replace("\"open\"", "\"closed\"");
+    let closed = closed.replace("2026-01-31T12:00:00Z", "2026-02-01T12:00:00Z");
+    server.deliver("issues", "d-2", &closed).await;
+    let stopped = server.get("/v1/sandboxes/claude-issue-1?until=stopped&wait=5").await;
+    assert_eq!(stopped.json()["data"]["phase"], "stopped");
+    let mut socket = started(&server, "cat").await;
+    assert!(shown(&mut socket).await.starts_with("None"));
+    let running = server.get("/v1/sandboxes/claude-issue-1").await;
+    assert_eq!(running.json()["data"]["phase"], "running");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_hangs_up_however_it_goes() {
+    let server = TestServer::with(|edge| edge.limits.ping_every = Duration::from_millis(50)).await;
+    server.running("1").await;
+    for command in ["cat", "many", "deaf"] {
+        let mut socket = started(&server, command).await;
+        shown(&mut socket).await;
+        if command == "cat" {
+            socket.close(None).await.expect("it closes");
+        }
+        if command == "deaf" {
+            // What is typed there waits, and the connection with it.
+            for _ in 0..8 {
+                let _full = tokio::time::timeout(
+                    Duration::from_millis(50),
+                    socket.send(Message::binary(vec![0; 60_000])),
+                )
+                .await;
+            }
+        }
+        drop(socket);
+        hung_up(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_answers_no_ping_is_given_up_and_one_that_does_is_not() {
+    let server = TestServer::with(|edge| edge.limits.ping_every = Duration::from_millis(20)).await;
+    server.running("1").await;
+    let mut answering = started(&server, "cat").await;
+    shown(&mut answering).await;
+    // Whoever does not look does not answer.
+    let silent = started(&server, "deaf").await;
+    tokio::select! {
+        () = hung_up(&server) => {}
+        other = next(&mut answering) => panic!("{other:?}"),
+    }
+    keys(&mut answering, "here").await;
+    assert_eq!(shown(&mut answering).await, "here");
+    drop(silent);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_holds_its_command_up_and_nobody_else() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    let unread = started(&server, "many").await;
+    let shown_so_far = || server.provider.shown.load(Ordering::SeqCst);
+    let mut before = 0;
+    // It has stopped once nothing was added over a while in which others are served.
+    loop {
+        for _ in 0..50 {
+            assert_eq!(server.get("/v1/sandboxes/claude-issue-1").await.status, 200);
+        }
+        match shown_so_far() {
+            now if now == before && now > 0 => break,
+            now => before = now,
+        }
+        assert!(before < 16_384, "64 MiB were taken for a client that does not read");
+    }
+    let mut other = started(&server, "cat").await;
+    assert!(shown(&mut other).await.starts_with("None"));
+    drop(unread);
+    hung_up(&server).await;
+}
+
+#[tokio::test]
+async fn the_server_s_end_the_session_s_and_the_token_s_end_it() {
+    let token = LiveToken::new(TokenHash::of(&Secret::new(TOKEN)));
+    let of_server = token.clone();
+    let server = TestServer::with(move |edge| {
+        edge.admin_token = of_server;
+        edge.limits.session_lag_max = Duration::from_millis(20);
+    })
+    .await;
+    server.running("1").await;
+    let cookie = server.log_in().await;
+    let by_session = server.client.get(server.url(PATH)).header("cookie", &cookie);
+    let mut socket = open(by_session.header("origin", server.url(""))).await;
+    tell(&mut socket, json!({"type": "start", "command": ["cat"]})).await;
+    said(&mut socket).await;
+    shown(&mut socket).await;
+    let page = send(server.client.get(server.url("/")).header("cookie", &cookie)).await.text;
+    let form = page.split("name=\"formToken\" value=\"").nth(1).expect("a form token");
+    let form = form.split('"').next().expect("a value");
+    let logout = server.client.post(server.url("/logout")).header("cookie", &cookie);
+    let logout = logout.header("origin", server.url("")).body(format!("formToken={form}"));
+    assert_eq!(send(logout).await.status, 303);
+    assert_eq!(said(&mut socket).await["code"], "unauthorized");
+    hung_up(&server).await;
+
+    let mut socket = started(&server, "many").await;
+    token.replace(TokenHash::of(&Secret::new("another")));
+    hung_up(&server).await;
+    let mut last = None;
+    while let Some(message) = next(&mut socket).await {
+        if let Message::Text(text) = message {
+            last = Some(text.to_string());
+        }
+    }
+    assert!(last.is_some_and(|text| text.contains("the admin token was replaced")));
+
+    token.replace(TokenHash::of(&Secret::new(TOKEN)));
+    let mut socket = started(&server, "cat").await;
+    shown(&mut socket).await;
+    server.closing.send_replace(true);
+    assert_eq!(said(&mut socket).await["code"], "shutting_down");
+    assert_eq!(closed(&mut socket).await, 1001);
+    hung_up(&server).await;
+}

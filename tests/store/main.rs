@@ -1,0 +1,16 @@
+//! The store over SQLite: the contract that every store keeps, a restored backup, and databases of
+//! older layouts.
+
+mod backup;
+mod contract;
+mod migration;
+#[path = "../common/store_deliveries_suite.rs"]
+mod store_deliveries_suite;
+#[path = "../common/store_issues.rs"]
+mod store_issues;
+#[path = "../common/store_lists_suite.rs"]
+mod store_lists_suite;
+#[path = "../common/store_scope_suite.rs"]
+mod store_scope_suite;
+#[path = "../common/store_suite.rs"]
+mod store_suite;
