@@ -115,7 +115,7 @@ async fn start(
     };
     let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
     let provider_rules =
-        ProviderRules { names_enforced: true, settle: Duration::ZERO, dies_with_server: false };
+        ProviderRules { names_enforced: true, late_effect_window: Duration::ZERO, dies_with_server: false };
     let parts = EngineParts {
         retention: Retention::default(),
         store: Arc::new(store),
