@@ -1,5 +1,7 @@
 //! Everything that can happen to an issue, and the moment in which it happens.
 
+mod meta;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -9,6 +11,8 @@ use crate::types::{
     Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber, Mode,
     ObjectName, ObjectState, Phase, ProviderName, Repository, SandboxId, Template, Timestamp,
 };
+
+pub use meta::EventMeta;
 
 /// The moment of a step: the time, what is configured, and chance, all from outside.
 #[derive(Clone, Debug)]
@@ -189,29 +193,6 @@ pub enum IssueEvent {
         /// Whether this is the first activation after the server started.
         after_restart: bool,
     },
-}
-
-impl IssueEvent {
-    /// Names that belong to no home yet and are to become aliases of this one.
-    pub fn claims(&self) -> &[Alias] {
-        match self {
-            Self::Ensure(ask) => &ask.claims,
-            Self::Delivery { claims, .. } => claims,
-            Self::Adopt(ask) => &ask.claims,
-            Self::Command(_)
-            | Self::Worked { .. }
-            | Self::LimitStruck { .. }
-            | Self::ScopeEvent { .. }
-            | Self::Learned { .. }
-            | Self::Merged { .. }
-            | Self::Answered(_)
-            | Self::Due { .. }
-            | Self::Observed(_)
-            | Self::Discard { .. }
-            | Self::Granted
-            | Self::Activated { .. } => &[],
-        }
-    }
 }
 
 /// A wish for a running sandbox.

@@ -83,18 +83,13 @@ impl EngineBench {
 
     async fn home_of(&self, issue: Called) -> Option<HomeId> {
         let id = Alias::Issue(name(issue).issue_id);
-        self.engine.core().directory.find(self.engine.core(), &account(), &id).await.expect("read")
+        self.engine.parts.directory.find(&account(), &id).await.expect("read")
     }
 
     pub(super) async fn home_at(&self, issue: Called) -> Option<HomeId> {
         let IssueName { repository, number, .. } = name(issue);
         let place = Alias::Numbered(repository, number);
-        self.engine
-            .core()
-            .directory
-            .find(self.engine.core(), &account(), &place)
-            .await
-            .expect("read")
+        self.engine.parts.directory.find(&account(), &place).await.expect("read")
     }
 
     /// The sandbox that an issue id finds, once nothing is under way there.
@@ -257,7 +252,7 @@ async fn who_found_a_home_that_then_gave_way_is_told_to_look_again() {
         takes: Vec::new(),
         place_elsewhere: false,
     };
-    let asked = bench.engine.ask(newer.home, Default::default(), event).await;
+    let asked = bench.engine.parts.actors.ask(newer.home, Default::default(), event).await;
     assert!(asked.is_err(), "nothing is made where an issue gave way");
     assert_eq!(bench.provider.objects(), 1);
 }

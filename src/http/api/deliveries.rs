@@ -13,11 +13,14 @@ use utoipa::ToSchema;
 
 use super::sandboxes::{bounded, parse_issue_id};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
+use crate::http::doc::params;
+use crate::http::doc::words::DeliveryWord;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::refused::Refused;
-use crate::http::wire::{Failed, Listed};
+use crate::http::wire::ListAnswer;
 use crate::issue::Instruction;
 use crate::issue::instruction::InstructionSource;
 use crate::store::{
@@ -39,6 +42,7 @@ pub struct DeliveryBody {
     /// `accepted`: it had an effect, be it on what is known alone. `ignored`: it had none.
     /// `pending`: it is being applied to each issue that it concerns. `set_aside`: that failed
     /// too often. `badly_signed`, `refused`: nothing of it was stored.
+    #[schema(value_type = DeliveryWord)]
     pub status: &'static str,
     /// What came of it, in words.
     pub reason: String,
@@ -47,6 +51,7 @@ pub struct DeliveryBody {
     /// The name of that issue's newest sandbox, where it ever had one.
     pub sandbox_name: Option<String>,
     /// When it arrived.
+    #[schema(format = DateTime)]
     pub received_at: String,
     /// The words for the agent that it brought; null when it was no trigger or was ignored.
     pub instruction: Option<InstructionBody>,
@@ -57,8 +62,8 @@ pub struct DeliveryBody {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Instruction)]
 pub struct InstructionBody {
-    /// `issue`: the issue's title and body. `comment`: what follows the command in a comment.
-    pub source: &'static str,
+    /// Where the text was written.
+    pub source: InstructionSourceBody,
     /// The comment's id; null for an issue.
     pub comment_id: Option<u64>,
     /// The login of the text's author; null when GitHub named none.
@@ -66,6 +71,7 @@ pub struct InstructionBody {
     /// The login of the person who caused the trigger; null when GitHub named none.
     pub sender: Option<String>,
     /// When the comment or issue was last updated.
+    #[schema(format = DateTime)]
     pub as_of: String,
     /// The issue's title; null for a comment.
     pub title: Option<String>,
@@ -73,12 +79,23 @@ pub struct InstructionBody {
     pub text: String,
 }
 
+/// `issue`: the issue's title and body. `comment`: what follows the command in a comment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = InstructionSource)]
+pub enum InstructionSourceBody {
+    /// The issue's title and body.
+    Issue,
+    /// What follows the command in a comment.
+    Comment,
+}
+
 impl From<Instruction> for InstructionBody {
     fn from(instruction: Instruction) -> Self {
         let Instruction { source, author, sender, as_of, title, text } = instruction;
         let (source, comment_id) = match source {
-            InstructionSource::Issue => ("issue", None),
-            InstructionSource::Comment(id) => ("comment", Some(id)),
+            InstructionSource::Issue => (InstructionSourceBody::Issue, None),
+            InstructionSource::Comment(id) => (InstructionSourceBody::Comment, Some(id)),
         };
         Self {
             source,
@@ -168,19 +185,16 @@ impl Status {
 /// Lists deliveries, newest first: also what was ignored and, as long as the server remembers it,
 /// what was refused. Repeated deliveries are not listed again.
 #[utoipa::path(
-    tag = "deliveries",
+    operation_id = "listDeliveries", tag = "deliveries",
     params(
         ("event" = Option<String>, Query, description = "Of this event, such as `issues`"),
-        ("status" = Option<String>, Query,
-         description = "`accepted`, `ignored`, `pending`, `set_aside`, `badly_signed` or `refused`"),
+        ("status" = Option<DeliveryWord>, Query, description = "With this status"),
         ("issueId" = Option<String>, Query, description = "That led to this issue"),
-        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        params::PageOf,
     ),
     responses(
-        (status = 200, body = Listed<DeliveryBody>),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "a page of deliveries", body = ListAnswer<DeliveryBody>),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/deliveries")]
@@ -232,9 +246,9 @@ pub async fn find(
     shared: &Shared,
     account: &AccountName,
     ask: DeliveryAsk,
-) -> Result<Listed<DeliveryBody>, ApiError> {
+) -> Result<ListAnswer<DeliveryBody>, ApiError> {
     let DeliveryAsk { event, status, issue, page: PageAsk { limit, cursor } } = ask;
-    let place = cursor.as_deref().map_or(Ok(Place::default()), Place::parse)?;
+    let place = cursor.as_deref().map_or(Ok(DeliveryCursor::default()), DeliveryCursor::parse)?;
     // What was refused led to no issue.
     let refused = if issue.is_none() { shared.refused.newest_first() } else { Vec::new() };
     let matching = refused.into_iter().filter(|one| {
@@ -276,27 +290,27 @@ async fn read(
     Ok(shared.read_list(read).await?)
 }
 
-fn listed(merged: Merged, total: u64) -> Listed<DeliveryBody> {
+fn listed(merged: Merged, total: u64) -> ListAnswer<DeliveryBody> {
     let Merged { data, next_cursor } = merged;
-    Listed { success: true, data, next_cursor, total, event_cursor: None }
+    ListAnswer { success: true, data, next_cursor, total, event_cursor: None }
 }
 
 /// How far both lists were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct DeliveryCursor {
     /// The number of the last refused one; those that follow have smaller numbers.
     refused: i64,
     /// The store's cursor.
     stored: Option<String>,
 }
 
-impl Default for Place {
+impl Default for DeliveryCursor {
     fn default() -> Self {
         Self { refused: i64::MAX, stored: None }
     }
 }
 
-impl Place {
+impl DeliveryCursor {
     fn to_cursor(&self) -> String {
         let stored = self.stored.as_deref().unwrap_or_default();
         BASE64.encode(format!("l:{}:{stored}", self.refused))
@@ -323,7 +337,7 @@ struct Merged {
 
 /// Merges what follows `place` in both lists, each newest first, by time.
 fn merge(
-    mut place: Place,
+    mut place: DeliveryCursor,
     stored: Page<DeliveryListRow>,
     refused: Vec<Refused>,
     limit: usize,
@@ -441,14 +455,14 @@ mod tests {
             "refused-10",
         ];
         for limit in 1..=10 {
-            let (mut place, mut seen) = (Place::default(), Vec::new());
+            let (mut place, mut seen) = (DeliveryCursor::default(), Vec::new());
             loop {
                 let stored = page(&rows, place.stored.as_deref(), limit);
                 let merged = merge(place, stored, ring.to_vec(), limit);
                 assert!(merged.data.len() == limit || merged.next_cursor.is_none());
                 seen.extend(merged.data.into_iter().filter_map(|one| one.delivery));
                 let Some(next) = merged.next_cursor else { break };
-                place = Place::parse(&next).expect("its own cursor");
+                place = DeliveryCursor::parse(&next).expect("its own cursor");
             }
             assert_eq!(seen, expected, "pages of {limit}");
         }
@@ -457,7 +471,7 @@ mod tests {
     #[test]
     fn a_cursor_of_another_list_is_refused() {
         for bad in ["", "x", "bDp4Og", "ZDox"] {
-            assert!(Place::parse(bad).is_err(), "{bad:?}");
+            assert!(DeliveryCursor::parse(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -240,10 +240,10 @@ fn names_that_an_event_claims_are_told_by_it() {
         claims: claims.clone(),
         cause: cause(),
     };
-    assert_eq!(IssueEvent::Ensure(ensure).claims(), claims);
+    assert_eq!(IssueEvent::Ensure(ensure).meta().claims, claims);
     let (sandbox, command) = (SandboxId::trusted("s"), Command::Stop);
     let ask = CommandAsk { sandbox, command, cause: cause() };
-    assert_eq!(IssueEvent::Command(ask).claims(), []);
+    assert_eq!(IssueEvent::Command(ask).meta().claims, []);
 }
 
 #[test]
