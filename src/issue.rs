@@ -1,8 +1,9 @@
-//! The heart: the lifecycle of one issue's sandbox, decided in one pure place.
+//! The lifecycle of one issue's sandbox, decided in one pure function.
 //!
-//! [`step`](step::step) takes the state of an issue, one event and the moment, and returns a
-//! [`Commit`]: the new state, what to tell whom, and at most one call to the provider. It does no
-//! IO and has no clock, so every row of the lifecycle can be tested as a table.
+//! [`step`](step::step) takes the state of an issue, one event and its context, and returns a
+//! [`Commit`]: the new state, timeline entries, a reply, at most one call to the provider, and
+//! effects for the outbox. It does no IO and has no clock, so every row of the lifecycle can be
+//! tested as a table.
 //!
 //! ```text
 //!            ensure                    answer: up

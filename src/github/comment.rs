@@ -1,21 +1,21 @@
 //! Commands in comments: a line of its own that begins with the command word.
 //!
 //! # Guarantees
-//! Text that somebody only quotes or shows never counts: block quotes, fenced and indented code,
+//! Text that is only quoted or shown never counts: block quotes, fenced and indented code,
 //! and what HTML hides or sets apart (`<!-- -->`, `<pre>`, `<blockquote>`) are skipped. The first
 //! command of a comment is the one that counts.
 //!
 //! # Words for the sandbox, words for the agent
-//! One of the words `stop`, `start`, `retry`, `delete`, `status` means the sandbox itself where it
+//! One of the words `stop`, `start`, `retry`, `delete`, `status` means the sandbox itself if it
 //! stands alone behind the command, whatever its case; marks behind it (`stop!`) are no words. As
 //! soon as any other word stands on the line, the whole of it is text for the agent: "stop please"
-//! as much as "delete the old migrations". So nobody has to guess which sentences are taken for
-//! commands.
+//! as much as "delete the old migrations". So people need not guess which sentences are taken
+//! for commands.
 //!
 //! # What is accepted
 //! This reads lines, it is no Markdown parser. A line that Markdown would draw into the quote
 //! above it, although its author did not mark it as quoted, counts; a line indented by four
-//! columns never does, also where Markdown would read it as ordinary text.
+//! columns never does, also if Markdown would read it as ordinary text.
 
 /// What a comment asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

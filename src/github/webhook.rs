@@ -8,9 +8,9 @@
 //! - Pure: no IO, no clock. The same delivery under the same policy always means the same.
 //! - Tolerant: only the fields that are used are named; what may be null or absent may be. A new
 //!   action or event is acknowledged with a reason, never an error.
-//! - No trigger or command without a right to it (`sender`); what anybody does to an issue as a
-//!   fact (it is closed, deleted, edited, transferred, the label is gone) applies whoever did it.
-//! - What repositories do not match the configured ones is ignored, with one exception: where one
+//! - No trigger or command without a right to it (`sender`); what any person does to an issue as a
+//!   fact (it is closed, deleted, edited, transferred, the label is gone) applies for every sender.
+//! - What repositories do not match the configured ones is ignored, with one exception: if one
 //!   side of a transfer or of a new name matches, it is followed. So an issue that leaves them keeps
 //!   its sandbox and is found by its new name; what happens to it there is ignored from then on.
 //!
@@ -47,7 +47,7 @@ pub enum Interpreted {
     FanOut(Box<FanOut>),
     /// It has no effect.
     Ignored {
-        /// Its action, such as `pinned`; empty where it has none.
+        /// Its action, such as `pinned`; empty if it has none.
         action: String,
         /// Why it has no effect, in words.
         reason: String,
@@ -78,12 +78,12 @@ pub fn interpret(
             "the event's name must be of lower-case letters, digits and '_'".into(),
         ));
     }
-    let told = DeliveryHead { delivery, received_at, event };
+    let head = DeliveryHead { delivery, received_at, event };
     match event {
         "repository" | "label" | "installation" | "installation_repositories" => {
-            told.scope_event(policy, body)
+            head.scope_event(policy, body)
         }
-        _ => told.of_issue(policy, body),
+        _ => head.of_issue(policy, body),
     }
 }
 
@@ -111,7 +111,7 @@ impl DeliveryHead<'_> {
             Moved::Away => match payload.after().name() {
                 Ok(there) => (there, Some(here)),
                 Err(_) => {
-                    return ignored(&action, "it does not say where the issue went".into());
+                    return ignored(&action, "the payload does not name the new issue".into());
                 }
             },
             // Without what identifies it there the transfer can not be followed, and still is one.

@@ -1,4 +1,4 @@
-//! What a step leads to, as data. Nothing of it leaves the actor before it is durable.
+//! The result of a step, as data. Nothing of it leaves the actor before it is durable.
 
 use crate::types::{
     AccountName, Alias, Attempt, ExternalId, HomeId, IssueId, Outcome, ProviderName, Sandbox,
@@ -14,14 +14,14 @@ use super::state::{Issue, Record, Verb};
 pub struct Commit {
     /// The state after the step.
     pub issue: Issue,
-    /// Whether the state differs from before in anything that must be durable, or something is told.
-    /// Where not, there is nothing to store but the delivery, if one led here.
+    /// Whether the state differs from before in anything that must be durable, or the timeline has a
+    /// new entry. If not, only the delivery and the effects are stored.
     pub changed: bool,
     /// Names that from now on belong to the home.
     pub aliases: Vec<Alias>,
     /// The sandbox that was confirmed absent in this step.
     pub ended: Option<Sandbox>,
-    /// What happened, where something did.
+    /// New entries of the timeline.
     pub timeline: Vec<TimelineEntry>,
     /// The words for the agent that the delivery brought, when it was applied.
     pub instruction: Option<Instruction>,
@@ -62,10 +62,10 @@ pub enum CleanupAction {
     Remove,
 }
 
-/// What to answer whoever sent the event.
+/// What to answer the sender of the event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Nobody waits.
+    /// No caller waits.
     Nothing,
     /// To *ensure*.
     Ensured {
@@ -89,7 +89,7 @@ pub enum Reply {
     Denied(Denial),
     /// To a home that gave way to another one of the same issue.
     Merged {
-        /// Whether a running sandbox was wanted there, be it only by a wish that waited.
+        /// Whether a running sandbox was wanted there, also by a pending start.
         wanted: bool,
     },
     /// To a delivery.
@@ -109,7 +109,7 @@ pub enum CommandRefusal {
     NotFailed(Command),
     /// A person stopped it; work does not start it again by itself.
     StoppedByPerson,
-    /// What was to be adopted or removed is not as it was shown any more.
+    /// The object to be adopted or removed has changed since it was listed.
     ObservationOutdated,
 }
 
@@ -137,7 +137,7 @@ pub struct ProviderCall {
     pub issue: IssueId,
     /// The sandbox it is for.
     pub record: Record,
-    /// Its object, where known.
+    /// Its object, if known.
     pub external_id: Option<ExternalId>,
     /// Without grace: the last try of a stop kills at once.
     pub force: bool,

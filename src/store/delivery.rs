@@ -21,9 +21,9 @@ pub struct DeliveryRow {
     pub received_at: Timestamp,
     /// GitHub's event, such as `issues`.
     pub event: String,
-    /// Its action, such as `labeled`; empty where it has none.
+    /// Its action, such as `labeled`; empty if it has none.
     pub action: String,
-    /// The home it led to, where it led to one.
+    /// The home it led to, if it led to one.
     pub home: Option<HomeId>,
     /// Whether it had an effect or was ignored.
     pub applied: bool,

@@ -14,7 +14,7 @@
 //!
 //! # Races it accepts
 //! A read sees what was committed when it began, so it may be older than a write that is under
-//! way. Nobody was told of that write yet.
+//! way. That write was not acknowledged yet.
 
 mod apply;
 mod backup;

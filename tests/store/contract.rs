@@ -98,11 +98,11 @@ keeps_the_contract! {
     a_numbered_name_knows_the_repository_it_was_given_for,
     a_name_in_another_repository_is_another_name,
     issues_are_found_by_what_is_around_them,
-    wishes_take_turns_by_repository,
+    pending_starts_take_turns_by_repository,
     holds_are_kept_until_they_are_released,
-    strays_keep_when_they_were_first_seen,
+    orphans_keep_when_they_were_first_seen,
     a_provider_has_one_identity,
-    deleted_sandboxes_are_told_from_others,
+    deleted_sandboxes_are_distinguished_from_others,
     reserved_numbers_are_not_given_to_homes,
 }
 

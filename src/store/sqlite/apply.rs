@@ -27,7 +27,7 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// The number of this account, which is made where it is new.
+    /// The number of this account, which gets one if it is new.
     fn number(&mut self, conn: &Connection, name: &AccountName) -> rusqlite::Result<i64> {
         if let Some(number) = self.known.get(name) {
             return Ok(*number);
@@ -267,7 +267,7 @@ fn put_issue(conn: &Connection, account: i64, issue: &Issue) -> Result<(), Commi
 }
 
 /// A statement of its own: in the one above, SQLite would write the indexes of these columns anew
-/// in each step, also where nothing differs, as it nearly always is.
+/// in each step, also if nothing differs, as it nearly always is.
 fn update_scope(
     conn: &Connection,
     home: HomeId,
@@ -379,7 +379,7 @@ fn hand_names_over(
     Ok(())
 }
 
-/// The numeric id of this repository, where the issue is known to be in it.
+/// The numeric id of this repository, if the issue is known to be in it.
 fn id_of(repository: &Repository, issue: &Issue) -> Option<i64> {
     let own = issue.facts.repository.as_ref()?;
     let id = issue.facts.repository_id.filter(|_| own.folded() == repository.folded())?;

@@ -147,7 +147,7 @@ impl Source {
         }
     }
 
-    /// `None` where the filter lets no ended sandbox through.
+    /// `None` if the filter lets no ended sandbox through.
     fn ended(account: i64, filter: &SandboxFilter) -> Option<Self> {
         if !filter.include_deleted || filter.phase.is_some() {
             return None;

@@ -129,12 +129,12 @@ impl ModelWorld {
         self.objects.iter().map(seen).collect()
     }
 
-    /// Somebody removes an object from outside; the sandbox it carried.
+    /// A person removes an object at the provider; returns the sandbox it carried.
     pub fn lose(&mut self) -> Option<SandboxId> {
         self.objects.pop().map(|object| object.sandbox)
     }
 
-    /// Somebody takes an object down from outside.
+    /// A person stops an object at the provider.
     pub fn kill(&mut self) {
         for object in &mut self.objects {
             if object.state == ObjectState::Running {
@@ -172,7 +172,7 @@ impl ModelWorld {
     }
 
     /// Time has passed: late creates land. A removal that was begun ends only when it is asked
-    /// again: whoever began it may have crashed.
+    /// again: the process that began it may have crashed.
     pub fn settle(&mut self, now: Timestamp) {
         let (due, later) = self.landing.drain(..).partition(|(at, ..)| *at <= now);
         self.landing = later;

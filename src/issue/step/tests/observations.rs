@@ -128,7 +128,7 @@ fn a_stop_that_takes_effect_after_the_sandbox_was_started_again_killed_nothing()
         let commit = observe(&mut bench, vec![down.clone()]);
         assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Start), "crashed: {crashed}");
         bench.up();
-        // ObservedObject up after that, or long after that, whoever takes it down is somebody else.
+        // Observed up after that, or long after that: another process stopped it.
         let mut later = StepBench { issue: bench.issue.clone(), ..bench_in(None) };
         later.now = until.after(Duration::from_secs(3600));
         observe(&mut later, vec![down.clone()]);
@@ -264,7 +264,7 @@ fn a_person_can_say_that_an_object_is_lost_where_the_record_still_has_one() {
 }
 
 #[test]
-fn objects_without_a_record_are_put_away_by_what_is_known_of_them() {
+fn orphans_are_cleaned_up_by_what_is_known_of_them() {
     use CleanupAction::{Remove, Stop};
     use ObjectState::{Running, Stopped};
     let minute = FAST_ORPHAN_MAX;
