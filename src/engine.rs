@@ -24,6 +24,7 @@ pub mod api;
 mod breaker;
 mod busy;
 mod directory;
+mod effects;
 mod environment;
 mod executor;
 mod fanout;
@@ -58,6 +59,7 @@ pub use api::{
 };
 pub use breaker::{BreakerState, BreakerView};
 pub use busy::AtWork;
+pub use effects::EffectCounts;
 pub use executor::CleanupCounts;
 pub use figures::Figures;
 pub use handle::Engine;

@@ -29,13 +29,15 @@
 //!   [`Record::may_land_until`].
 
 pub mod commit;
+pub mod effect;
 pub mod event;
 pub mod instruction;
 mod restored;
 pub mod state;
 pub mod step;
 
-pub use commit::{Cleanup, CleanupAction, Commit, DeliveryResult, ProviderCall, Reply};
+pub use commit::{Commit, DeliveryResult, ProviderCall, Reply};
+pub use effect::{Cleanup, CleanupAction, Effect, EffectKind};
 pub use event::{
     CallAnswer, Command, Denial, DenialKind, FanOut, IssueDelivery, IssueEvent, IssueName, Rules,
     Scope, ScopeEvent, StepContext, StepRules,

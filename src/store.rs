@@ -18,6 +18,7 @@
 //! PostgreSQL); home numbers come from [`Store::next_home`].
 
 mod delivery;
+mod effect;
 mod orphan;
 pub mod report;
 mod rows;
@@ -33,9 +34,10 @@ pub use delivery::{
     DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState,
     InstructionRow, PENDING_TRIES_MAX, PendingRow,
 };
+pub use effect::{EffectDelay, EffectId, EffectRow, NewEffect};
 pub use orphan::Orphan;
 
-use crate::issue::{FanOut, Instruction, Issue, Scope};
+use crate::issue::{EffectKind, FanOut, Instruction, Issue, Scope};
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId,
     IssueId, IssueNumber, Phase, ProviderName, Repository, Sandbox, SandboxId, TemplateName,
@@ -153,6 +155,24 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<InstructionRow>, StoreError>;
 
+    /// Effects of the outbox that are due at `now`: the earliest due first, then the oldest, at most
+    /// `limit`. Of each home and kind only the first one in the order of recording counts; the
+    /// others wait for it.
+    async fn effects(&self, now: Timestamp, limit: usize) -> Result<Vec<EffectRow>, StoreError>;
+
+    /// The earliest due time of the effects that [`Store::effects`] gives; `None` when the outbox is
+    /// empty.
+    async fn next_effect(&self) -> Result<Option<Timestamp>, StoreError>;
+
+    /// How many effects are in the outbox, by kind (kinds without any left out).
+    async fn effect_counts(&self) -> Result<Vec<(EffectKind, u64)>, StoreError>;
+
+    /// Removes an effect from the outbox. No harm when this version of it is not there.
+    async fn finish_effect(&self, id: EffectId) -> Result<(), CommitError>;
+
+    /// Tries an effect again later. No harm when this version of it is not there.
+    async fn delay_effect(&self, id: EffectId, delay: EffectDelay) -> Result<(), CommitError>;
+
     /// Stores a delivery that is still to be applied to one issue after the other.
     ///
     /// # Errors
@@ -245,6 +265,10 @@ pub struct Write {
     /// The words for the agent that this delivery brought. Instructions of an issue that is deleted
     /// on GitHub are removed, those of a home that gives way go to the other one.
     pub instruction: Option<Instruction>,
+    /// What is to be done outside of the issues' states: it comes into the outbox. An effect of the
+    /// same home, kind and key that is there is replaced, unless it is the same. A write of nothing
+    /// else follows no version.
+    pub effects: Vec<NewEffect>,
 }
 
 /// What [`Store::look`] is asked. What is `None` is not looked for.

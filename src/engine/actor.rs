@@ -15,12 +15,13 @@ mod output;
 mod span;
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::{Arc, Weak};
 
 use actix::prelude::*;
 use dashmap::DashSet;
 use futures_util::FutureExt;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::Span;
 
@@ -30,10 +31,10 @@ use crate::issue::{
     Commit, DeliveryResult, Denial, Issue, IssueEvent, ProviderCall, Reply, StepContext,
 };
 use crate::sabotage::{Bug, on};
-use crate::store::{CommitError, DeliveryRow, Write};
+use crate::store::{CommitError, DeliveryRow, NewEffect, Write};
 use crate::types::{Alias, Attempt, DeliveryId, HomeId};
 
-use output::{StepOutput, answer, delivery_row, names_left, renamed};
+use output::{StepOutput, answer, change_of, delivery_row, names_left, renamed, with_result};
 use span::span_of;
 
 use super::admission::Admission;
@@ -66,6 +67,8 @@ pub(super) struct ActorParts {
     pub holds: Arc<Holds>,
     pub publication: Arc<Publication>,
     pub alarm: Arc<Alarm>,
+    /// Wakes the worker that carries out effects.
+    pub effects_recorded: Arc<Notify>,
     pub busy: Busy,
     /// Homes whose first step after the server's start is not durable yet: an actor of one of them
     /// resumes it as after a restart.
@@ -308,52 +311,32 @@ impl IssueActor {
     /// Takes a commit: memory changes now, the store is told now, everything else waits for it.
     fn take(
         &mut self,
-        commit: Commit,
+        mut commit: Commit,
         claims: Vec<Alias>,
         delivery: Option<DeliveryRow>,
         reply: Option<ReplySender>,
         ctx: &mut Context<Self>,
     ) {
-        let Commit { mut issue, changed, aliases, taken_over, names_go_to, instruction, .. } =
-            commit;
-        let Commit { ended, timeline, reply: said, mut call, is_fast_create, cleanup, .. } = commit;
-        let stores = changed || delivery.is_some();
-        if stores && !changed {
-            // Also a delivery that changes nothing follows the state it was judged on: where a
-            // commit before it is refused, it is refused too, and judged again.
-            issue.version += 1;
+        let now = self.parts.env.now();
+        let effects = mem::take(&mut commit.effects).into_iter();
+        let effects: Vec<_> =
+            effects.map(|effect| NewEffect { home: self.home, effect, due_at: now }).collect();
+        let records_effects = !effects.is_empty();
+        // A home that was never stored stays so when its objects are cleaned up.
+        let is_stored = commit.issue.version > 0;
+        let stores_issue = commit.changed || delivery.is_some() || (records_effects && is_stored);
+        let stores = stores_issue || records_effects;
+        if stores_issue && !commit.changed {
+            // Also what changes nothing follows the state it was judged on: where a commit before
+            // it is refused, it is refused too, and judged again.
+            commit.issue.version += 1;
         }
-        let sandbox = issue.sandbox().map(Arc::new);
-        let moved = false;
-        let answered = Answered { reply: said, duplicate: false, moved, sandbox: sandbox.clone() };
-        let delivery = delivery.map(|row| match &answered.reply {
-            Reply::Delivered(result) => {
-                DeliveryRow { applied: result.applied, reason: result.reason.clone(), ..row }
-            }
-            Reply::Nothing
-            | Reply::Ensured { .. }
-            | Reply::OtherPlace
-            | Reply::Accepted
-            | Reply::AlreadyAbsent
-            | Reply::Denied(_)
-            | Reply::Merged { .. }
-            | Reply::Refused(_) => row,
-        });
-        let new_ids = aliases.iter().filter_map(|alias| match alias {
-            Alias::Issue(id) => Some(id.clone()),
-            Alias::Numbered(..) => None,
-        });
-        let change = changed.then(|| Change {
-            home: self.home,
-            account: issue.account.clone(),
-            version: issue.version,
-            aliases: new_ids.collect(),
-            names_go_to: issue.merged_into,
-            placed_as_of: issue.facts.placed_as_of,
-            sandbox,
-            ended: ended.clone().map(Arc::new),
-            timeline: timeline.clone(),
-        });
+        let sandbox = commit.issue.sandbox().map(Arc::new);
+        let change = commit.changed.then(|| change_of(&commit, sandbox.clone()));
+        let Commit { issue, aliases, taken_over, names_go_to, instruction, .. } = commit;
+        let Commit { ended, timeline, reply: said, mut call, is_fast_create, .. } = commit;
+        let answered = Answered { reply: said, duplicate: false, moved: false, sandbox };
+        let delivery = delivery.map(|row| with_result(row, &answered.reply));
         let ends_fast_create =
             self.fast_create.as_ref().is_some_and(|create| !create.is_asked(&issue));
         let is_fast_create = if is_fast_create && stores { call.take() } else { None };
@@ -380,16 +363,15 @@ impl IssueActor {
             answered,
             change,
             call,
-            cleanup,
+            records_effects,
             due: issue.due_at(),
             is_fast_create: is_fast_create.is_some(),
             ends_fast_create,
             span: Span::current(),
         });
         if stores {
-            let stored = Some(issue.clone());
             let write = Write {
-                issue: stored,
+                issue: stores_issue.then(|| issue.clone()),
                 aliases,
                 taken_over,
                 names_go_to,
@@ -397,6 +379,7 @@ impl IssueActor {
                 timeline,
                 delivery,
                 instruction,
+                effects,
             };
             match is_fast_create {
                 None => self.hand_in(number, write, ctx),
@@ -491,10 +474,8 @@ impl IssueActor {
             if let Some(call) = output.call {
                 self.parts.executor.submit(self.home, call);
             }
-            if let Some(cleanup) = output.cleanup
-                && !self.parts.executor.clean(self.home, cleanup)
-            {
-                tracing::debug!(home = self.home.0, "a stray object is put away another time");
+            if output.records_effects {
+                self.parts.effects_recorded.notify_one();
             }
             if let Some(due) = output.due {
                 self.parts.alarm.set(due);
@@ -591,7 +572,7 @@ impl Drop for IssueActor {
             return;
         }
         let pause = parts.restart_backoff.pause(home);
-        let claimed = names_left(std::mem::take(&mut self.outbox));
+        let claimed = names_left(mem::take(&mut self.outbox));
         let spawner = Arc::clone(&parts.env.spawner);
         spawner.io(Box::pin(async move {
             let env = &parts.env;

@@ -1,6 +1,7 @@
 //! What can be measured of the engine: plain data.
 
 use super::breaker::BreakerView;
+use super::effects::EffectCounts;
 use super::executor::CleanupCounts;
 use super::reconciler::drift::ProviderSweeps;
 use crate::sandbox::Egress;
@@ -9,8 +10,10 @@ use crate::types::ProviderName;
 /// What can be measured of the engine as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// What was put away without a record since the start.
+    /// Orphans that were cleaned up since the start, by result.
     pub cleanups: CleanupCounts,
+    /// Effects by kind: how many are in the outbox, and how others ended.
+    pub effects: Vec<EffectCounts>,
     /// How the providers' circuit breakers stand, by name.
     pub breakers: Vec<(ProviderName, BreakerView)>,
     /// The sweeps of each provider and what they found.

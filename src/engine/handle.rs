@@ -24,6 +24,7 @@ use super::alarm::Alarm;
 use super::api::{Delivered, EngineError, IssueKey, SandboxRef, WaitFor, Waited};
 use super::busy::Busy;
 use super::directory::{Directory, Route};
+use super::effects::EffectWorker;
 use super::environment::Environment;
 use super::executor::Executor;
 use super::fanout::FanOuts;
@@ -59,6 +60,7 @@ pub(super) struct Parts {
     pub merger: Merger,
     pub fan_outs: Arc<FanOuts>,
     pub waits: Waits,
+    pub effects: Arc<EffectWorker>,
     pub alarm: Arc<Alarm>,
     pub busy: Busy,
     /// Homes whose first step after the server's start is not durable yet.
@@ -180,6 +182,7 @@ impl Engine {
         Figures {
             egress,
             cleanups: executor.cleanup_counts(),
+            effects: self.parts.effects.counts(),
             breakers: executor.calls.breakers(),
             sweeps: self.parts.reconciler.drift.sweeps(),
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dashmap::DashSet;
+use tokio::sync::Notify;
 
 use crate::clock::{Clock, IdSource};
 use crate::issue::Rules;
@@ -22,6 +23,7 @@ use super::alarm::Alarm;
 use super::api::{Change, EngineError, Publisher};
 use super::busy::Busy;
 use super::directory::Directory;
+use super::effects::{self, EffectWorker};
 use super::environment::Environment;
 use super::executor::Executor;
 use super::executor::calls::ProviderCalls;
@@ -164,6 +166,7 @@ impl Parts {
         let holds =
             Arc::new(Holds::new(Arc::clone(&env), Arc::clone(&admission), Arc::clone(&directory)));
         let (alarm, busy) = (Arc::<Alarm>::default(), Busy::default());
+        let recorded = Arc::<Notify>::default();
         let restarting = Arc::<DashSet<HomeId>>::default();
         let calls = ProviderCalls::new(
             Arc::clone(&env),
@@ -184,6 +187,7 @@ impl Parts {
             holds: Arc::clone(&holds),
             publication: Arc::clone(&publication),
             alarm: Arc::clone(&alarm),
+            effects_recorded: Arc::clone(&recorded),
             busy: busy.clone(),
             restarting: Arc::clone(&restarting),
             unfinished_commits: DashSet::new(),
@@ -210,6 +214,7 @@ impl Parts {
                 actors: actors.clone(),
                 publication: Arc::clone(&publication),
             },
+            effects: Arc::new(EffectWorker::new(Arc::clone(&env), Arc::clone(&executor), recorded)),
             reconciler: Arc::new(Reconciler::new(sweeps, Arc::clone(&templates), sweep_period)),
             env,
             templates,
@@ -238,6 +243,7 @@ impl Parts {
         let actors = Arc::<Registry>::clone(registry) as Arc<dyn ActorSender>;
         spawner.io(Box::pin(grant::run(Arc::clone(env), admission, actors)));
         spawner.io(Box::pin(retention::run(Arc::clone(env), retention)));
+        spawner.io(Box::pin(effects::run(Arc::clone(&self.effects))));
         self.reconciler.begin();
         for (_, provider) in self.providers.all() {
             if let Some(events) = provider.limit_events() {

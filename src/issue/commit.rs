@@ -2,9 +2,10 @@
 
 use crate::types::{
     AccountName, Alias, Attempt, ExternalId, HomeId, IssueId, Outcome, ProviderName, Sandbox,
-    SandboxId, TimelineEntry, Timestamp,
+    TimelineEntry, Timestamp,
 };
 
+use super::effect::Effect;
 use super::event::{Command, Denial};
 use super::instruction::Instruction;
 use super::state::{Issue, Record, Verb};
@@ -31,35 +32,12 @@ pub struct Commit {
     pub call: Option<ProviderCall>,
     /// Whether that call may leave before the commit is durable: a create in fast mode.
     pub is_fast_create: bool,
-    /// Something at the provider that is no sandbox of this home any more, to be put away beside
-    /// the lifecycle.
-    pub cleanup: Option<Cleanup>,
+    /// What is to be done outside of the issue's state. It is recorded in the same transaction.
+    pub effects: Vec<Effect>,
     /// Names that from now on belong to the home although another one had them.
     pub taken_over: Vec<Alias>,
     /// The home that all names of this one belong to from now on.
     pub names_go_to: Option<HomeId>,
-}
-
-/// An object without a record that is to be put away.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cleanup {
-    /// Where it is.
-    pub provider: ProviderName,
-    /// Which object.
-    pub external_id: ExternalId,
-    /// The sandbox id on it.
-    pub expected: SandboxId,
-    /// What is done with it.
-    pub action: CleanupAction,
-}
-
-/// What is done with an object without a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CleanupAction {
-    /// It is taken down and kept for a person to decide about.
-    Stop,
-    /// It is removed.
-    Remove,
 }
 
 /// What to answer the sender of the event.

@@ -19,12 +19,14 @@ use crate::types::{
     Wanted,
 };
 
+mod effect;
 mod fan_out;
 mod instruction;
 mod network;
 mod parts;
 mod steps;
 
+pub(super) use effect::{effect, effect_body};
 pub(super) use fan_out::{fan_out, fan_out_body};
 pub(super) use instruction::{instruction, instruction_body};
 use parts::{FactsPart, FailurePart, NextPart, PendingStartPart, RecordPart, Word};

@@ -167,8 +167,15 @@ fn words(path: &str, begin: &str) -> String {
 }
 
 fn metrics() -> String {
-    let code = read("src/http/metrics.rs");
     let mut text = "| metric | labels | what |\n|---|---|---|\n".to_owned();
+    for file in ["src/http/metrics.rs", "src/http/metrics/effects.rs"] {
+        metrics_of(&read(file), &mut text);
+    }
+    text
+}
+
+/// The rows of the metrics that one file registers.
+fn metrics_of(code: &str, text: &mut String) {
     for part in code.split("registry.register(").skip(1) {
         let part = part.split(");").next().expect("a part");
         let texts: Vec<&str> = part.split('"').collect();
@@ -187,7 +194,6 @@ fn metrics() -> String {
         });
         let _ = writeln!(text, "| `{name}{end}` | {labels} | {what} |");
     }
-    text
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use crate::store_suite::World;
 use crate::{
     store_deliveries_suite, store_instructions_suite, store_issues, store_lists_suite,
-    store_scope_suite, store_suite,
+    store_outbox_suite, store_scope_suite, store_suite,
 };
 use futures_util::future::join_all;
 use issuebox::store::sqlite::{OpenError, SqliteStore};
@@ -124,6 +124,15 @@ keeps_the_contract! {
     an_instruction_is_stored_with_its_delivery_or_not_at_all,
     instructions_outlive_their_deliveries_until_the_issue_is_deleted,
     a_home_that_gives_way_leaves_its_instructions_to_the_other,
+}
+
+keeps_the_contract! {
+    store_outbox_suite:
+    an_effect_is_recorded_with_its_state_or_not_at_all,
+    effects_of_a_home_come_one_after_the_other,
+    a_newer_effect_of_the_same_key_takes_the_place_of_the_older,
+    an_effect_stays_until_it_is_done,
+    a_newer_epoch_fences_the_outbox,
 }
 
 #[test]

@@ -12,6 +12,8 @@ mod store_instructions_suite;
 mod store_issues;
 #[path = "../common/store_lists_suite.rs"]
 mod store_lists_suite;
+#[path = "../common/store_outbox_suite.rs"]
+mod store_outbox_suite;
 #[path = "../common/store_scope_suite.rs"]
 mod store_scope_suite;
 #[path = "../common/store_suite.rs"]

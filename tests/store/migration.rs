@@ -127,6 +127,7 @@ async fn a_database_of_version_1_keeps_all_it_has() {
     assert!(store.next_home() > HomeId(3));
     assert_eq!(store.holds().await, Ok(vec![]));
     assert_eq!(store.instructions(HomeId(1), 0, 10).await, Ok(vec![]));
+    assert_eq!(store.effect_counts().await, Ok(vec![]));
     let mut next = running(&one);
     next.facts.repository_id = Some(6);
     let mut write = only(next);

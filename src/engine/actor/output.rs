@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tracing::Span;
 
 use crate::issue::event::EventMeta;
-use crate::issue::{Cleanup, Issue, ProviderCall, Reply};
+use crate::issue::{Commit, Issue, ProviderCall, Reply};
 use crate::store::{DeliveryRow, DeliveryState};
-use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Timestamp};
+use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Sandbox, Timestamp};
 
 use crate::engine::api::Change;
 use crate::engine::mailbox::{Answered, ReplySender, Unanswered};
@@ -25,7 +25,8 @@ pub(super) struct StepOutput {
     pub answered: Answered,
     pub change: Option<Change>,
     pub call: Option<ProviderCall>,
-    pub cleanup: Option<Cleanup>,
+    /// The outbox has something new.
+    pub records_effects: bool,
     pub due: Option<Timestamp>,
     /// Its create was asked for beside the commit.
     pub is_fast_create: bool,
@@ -49,7 +50,7 @@ impl StepOutput {
             answered: Answered { reply: Reply::Nothing, duplicate: false, moved: false, sandbox },
             change: None,
             call: None,
-            cleanup: None,
+            records_effects: false,
             due: None,
             is_fast_create: false,
             ends_fast_create: false,
@@ -79,6 +80,43 @@ pub(super) fn delivery_row(meta: &EventMeta<'_>, home: HomeId) -> Option<Deliver
         reason: String::new(),
         state: DeliveryState::Done,
     })
+}
+
+/// The row of a delivery with what came of it.
+pub(super) fn with_result(row: DeliveryRow, reply: &Reply) -> DeliveryRow {
+    match reply {
+        Reply::Delivered(result) => {
+            DeliveryRow { applied: result.applied, reason: result.reason.clone(), ..row }
+        }
+        Reply::Nothing
+        | Reply::Ensured { .. }
+        | Reply::OtherPlace
+        | Reply::Accepted
+        | Reply::AlreadyAbsent
+        | Reply::Denied(_)
+        | Reply::Merged { .. }
+        | Reply::Refused(_) => row,
+    }
+}
+
+/// What a commit changes for everyone outside.
+pub(super) fn change_of(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
+    let Commit { issue, aliases, ended, timeline, .. } = commit;
+    let new_ids = aliases.iter().filter_map(|alias| match alias {
+        Alias::Issue(id) => Some(id.clone()),
+        Alias::Numbered(..) => None,
+    });
+    Change {
+        home: issue.home,
+        account: issue.account.clone(),
+        version: issue.version,
+        aliases: new_ids.collect(),
+        names_go_to: issue.merged_into,
+        placed_as_of: issue.facts.placed_as_of,
+        sandbox,
+        ended: ended.clone().map(Arc::new),
+        timeline: timeline.clone(),
+    }
 }
 
 /// The names that outputs which never leave had claimed.

@@ -23,7 +23,7 @@ use crate::types::{HomeId, InstanceId, Timestamp};
 
 use super::record::PendingRecord;
 use crate::engine::directory::Directory;
-use crate::engine::executor::calls::{ProviderCalls, guarded};
+use crate::engine::executor::calls::{ProviderCalls, guarded_call};
 
 /// How often the removal of an object without a record is tried before it is left to a sweep.
 const UNMAKE_TRIES: u32 = 5;
@@ -108,7 +108,7 @@ async fn unmake(calls: &ProviderCalls, home: HomeId, call: &ProviderCall) {
             is_same.map_err(|why| ProviderError::unavailable(why.describe(name)))?;
             unmake_once(&calls.instance, provider.as_ref(), home, call, deadline).await
         };
-        match guarded(&calls.env, deadline, work).await {
+        match guarded_call(&calls.env, deadline, work).await {
             Ok(()) => {
                 tracing::warn!(
                     home = home.0, sandbox = %call.record.id,
@@ -116,8 +116,8 @@ async fn unmake(calls: &ProviderCalls, home: HomeId, call: &ProviderCall) {
                 );
                 return;
             }
-            Err(why) => {
-                tracing::debug!(home = home.0, why, "a fast create is not undone yet");
+            Err(error) => {
+                tracing::debug!(home = home.0, %error, "a fast create is not undone yet");
             }
         }
     }

@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
-use crate::issue::commit::{Cleanup, CleanupAction, CommandRefusal, Reply};
+use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{
     AdoptAsk, FAST_ORPHAN_MAX, Observation, ObservedObject, Owner, QUARANTINE, SweptObject,
 };
 use crate::issue::state::{Goal, IssueState, Record, StoppedBy};
+use crate::issue::{Cleanup, CleanupAction, Effect};
 use crate::sabotage::{Bug, on};
 use crate::types::{
     Attempt, Cause, ExternalId, Failure, FailureCode, Mode, ObjectState, Phase, ProviderName,
@@ -149,7 +150,7 @@ impl Transition<'_> {
             };
             Some(cleanup(&observation.provider, &swept.seen, owner, action?))
         });
-        self.cleanup = found;
+        self.effects.extend(found);
     }
 
     /// A person decided that an object is this home's sandbox.
@@ -227,7 +228,7 @@ impl Transition<'_> {
         match object {
             Some(seen) if !is_own(&seen) => match &seen.owner {
                 Some(owner) => {
-                    self.cleanup = Some(cleanup(provider, &seen, owner, CleanupAction::Remove));
+                    self.effects.push(cleanup(provider, &seen, owner, CleanupAction::Remove));
                 }
                 None => self.reply = Reply::Refused(CommandRefusal::ObservationOutdated),
             },
@@ -283,13 +284,13 @@ fn cleanup(
     seen: &ObservedObject,
     owner: &Owner,
     action: CleanupAction,
-) -> Cleanup {
-    Cleanup {
+) -> Effect {
+    Effect::CleanUp(Cleanup {
         provider: provider.clone(),
         external_id: seen.external_id.clone(),
         expected: owner.sandbox.clone(),
         action,
-    }
+    })
 }
 
 fn killed() -> Failure {

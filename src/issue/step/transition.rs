@@ -3,10 +3,10 @@
 use std::mem;
 use std::time::Duration;
 
-use crate::issue::Instruction;
-use crate::issue::commit::{Cleanup, Commit, ProviderCall, Reply};
+use crate::issue::commit::{Commit, ProviderCall, Reply};
 use crate::issue::event::{CallError, NotAsked, ProviderRules, StepContext, StepRules};
 use crate::issue::state::{Goal, Issue, IssueState, Record, Step, StoppedBy, Verb};
+use crate::issue::{Effect, Instruction};
 use crate::types::{
     Alias, Attempt, Cause, ExternalId, Failure, FailureCode, HomeId, Mode, ObjectName, Phase,
     ProviderStep, Sandbox, SandboxId, Template, TimelineEntry, Timestamp,
@@ -35,7 +35,7 @@ pub(super) struct Transition<'a> {
     pub taken_over: Vec<Alias>,
     pub names_go_to: Option<HomeId>,
     pub reply: Reply,
-    pub cleanup: Option<Cleanup>,
+    pub effects: Vec<Effect>,
     pub instruction: Option<Instruction>,
     is_fast_create: bool,
     /// As of when an answer shows what is there: when its look was asked, not when it was answered.
@@ -55,7 +55,7 @@ impl<'a> Transition<'a> {
             taken_over: Vec::new(),
             names_go_to: None,
             reply: Reply::Nothing,
-            cleanup: None,
+            effects: Vec::new(),
             instruction: None,
             is_fast_create: false,
             seen_as_of: context.now,
@@ -94,7 +94,7 @@ impl<'a> Transition<'a> {
             reply: self.reply,
             call: self.call,
             is_fast_create: self.is_fast_create,
-            cleanup: self.cleanup,
+            effects: self.effects,
             taken_over: self.taken_over,
             names_go_to: self.names_go_to,
         }

@@ -10,7 +10,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use uuid::Uuid;
 
-use super::instructions;
+use super::{instructions, outbox};
 use crate::issue::Issue;
 use crate::store::rows::{self, IssueRow, ScopeColumns};
 use crate::store::{CommitError, DeliveryRow, DeliveryState, Write};
@@ -131,8 +131,8 @@ pub(super) fn apply(
     accounts: &mut Accounts,
     write: &Write,
 ) -> Result<(), CommitError> {
-    let Write { issue, aliases, taken_over, names_go_to, ended, timeline, delivery, instruction } =
-        write;
+    let Write { issue, aliases, taken_over, names_go_to, ended, timeline, .. } = write;
+    let Write { delivery, instruction, effects, .. } = write;
     // First, since repeated deliveries are the refusal that is common.
     if let Some(delivery) = delivery {
         insert_delivery(conn, delivery)?;
@@ -173,6 +173,9 @@ pub(super) fn apply(
         None => {
             return Err(failed("a write without an issue has names, a timeline or an instruction"));
         }
+    }
+    for effect in effects {
+        outbox::record(conn, effect)?;
     }
     if let Some(sandbox) = ended {
         let account = accounts.number(conn, &sandbox.account).map_err(failed)?;

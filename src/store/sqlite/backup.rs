@@ -205,6 +205,8 @@ fn prepare(path: &Path, hold: &Hold, now: Timestamp) -> Result<(), BackupError> 
     let io_failed = |error: String| io_error(path, io::Error::other(error));
     holds::put(&conn, std::slice::from_ref(hold)).map_err(|error| io_failed(error.to_string()))?;
     conn.execute("DELETE FROM session", []).map_err(failed)?;
+    // Effects of before the backup may long be done, or be wrong by now. Sweeps find what is left.
+    conn.execute("DELETE FROM effect", []).map_err(failed)?;
     bring_to_rest(&conn, now).map_err(io_failed)?;
     conn.close().map_err(|(_conn, source)| failed(source))?;
     let synced = File::open(path).and_then(|file| file.sync_all());

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use super::{LATE_EFFECT_WINDOW, StepBench, unavailable};
-use crate::issue::commit::{Cleanup, CleanupAction, ProviderCall};
+use crate::issue::commit::ProviderCall;
 use crate::issue::event::{CallError, Done, NotAsked, ObservedObject, Owner};
 use crate::issue::state::Verb;
+use crate::issue::{Cleanup, CleanupAction};
 use crate::types::{ExternalId, Generation, Mode, ObjectState, SandboxId, Timestamp};
 
 #[derive(Clone, Debug)]

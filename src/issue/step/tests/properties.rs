@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::model::{ModelFate, ModelWorld};
 use super::{LATE_EFFECT_WINDOW, StepBench};
+use crate::issue::Effect;
 use crate::issue::commit::{Commit, ProviderCall, Reply};
 use crate::issue::event::{
     CallAnswer, Command, Denial, DenialKind, IssueEvent, Observation, ObservedObject, SweptObject,
@@ -139,7 +140,7 @@ impl ModelLife {
             assert!(!left || self.forced, "a confirmed delete means absent");
             self.ended.push(ended.id.clone());
         }
-        if let Some(cleanup) = &commit.cleanup {
+        for Effect::CleanUp(cleanup) in &commit.effects {
             let own = after.state.record().map(|record| &record.id);
             assert_ne!(own, Some(&cleanup.expected), "its own object is never cleaned up");
             if self.in_flight.is_none() {
