@@ -12,7 +12,7 @@ use std::time::Duration;
 use dashmap::DashSet;
 
 use crate::issue::FanOut;
-use crate::sandbox::{Egress, SandboxProvider};
+use crate::sandbox::{Egress, Lifecycle};
 use crate::types::{
     AccountName, Alias, Cause, Hold, HoldScope, HomeId, IssueId, ProviderName, Sandbox, SandboxId,
     Template, TemplateName,
@@ -159,7 +159,7 @@ impl Engine {
     }
 
     /// The configured providers, by name.
-    pub fn providers(&self) -> Vec<(ProviderName, Arc<dyn SandboxProvider>)> {
+    pub fn providers(&self) -> Vec<(ProviderName, Arc<dyn Lifecycle>)> {
         let all = self.parts.providers.all();
         all.map(|(name, provider)| (name.clone(), Arc::clone(provider))).collect()
     }

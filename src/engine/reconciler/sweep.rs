@@ -18,7 +18,7 @@ use futures_util::stream::FuturesOrdered;
 use crate::issue::IssueEvent;
 use crate::issue::event::SweptObject;
 use crate::sabotage::{Bug, on};
-use crate::sandbox::{ObjectKey, SandboxProvider};
+use crate::sandbox::{Lifecycle, ObjectKey};
 use crate::store::Orphan;
 use crate::types::{ExternalId, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
 
@@ -313,7 +313,7 @@ async fn look_and_tell(
 /// All of a home's objects now.
 pub(super) async fn find(
     parts: &SweepParts,
-    provider: &dyn SandboxProvider,
+    provider: &dyn Lifecycle,
     name: &ProviderName,
     known: &Dated,
     listed: &[Ours],
@@ -354,7 +354,7 @@ async fn records(
 }
 
 /// The provider's objects of this installation.
-async fn list(parts: &SweepParts, provider: &dyn SandboxProvider) -> Result<Vec<Ours>, NotMade> {
+async fn list(parts: &SweepParts, provider: &dyn Lifecycle) -> Result<Vec<Ours>, NotMade> {
     let instance: InstanceId = parts.env.store.instance();
     let late = parts.env.clock.sleep_until(parts.env.now().after(LIST_TIME_MAX));
     let listed = tokio::select! {
