@@ -245,7 +245,7 @@ async fn what_the_store_knows_as_deleted_is_removed() {
     })
     .await;
     bench.provider.outside(|objects| objects.extend(copy));
-    assert_eq!(swept(&bench).await, ["unrecorded held:object-1"]);
+    assert_eq!(swept(&bench).await, ["orphan held:object-1"]);
     eventually("it is removed", async || bench.provider.objects() == 0).await;
     assert_eq!(swept(&bench).await, Vec::<String>::new());
 }
@@ -256,7 +256,7 @@ async fn one_of_fast_mode_without_a_record_has_its_minute() {
     let fast = object("fast", 70, 1, Mode::Fast);
     bench.provider.outside(|objects| objects.push(fast.clone()));
     seen_ago(&bench, &fast, FAST_ORPHAN_MAX / 2).await;
-    assert_eq!(swept(&bench).await, ["unrecorded held:fast"]);
+    assert_eq!(swept(&bench).await, ["orphan held:fast"]);
     assert_eq!(state_of(&bench, "fast"), Some(ObjectState::Running));
     assert_eq!(bench.provider.count("stop") + bench.provider.count("delete"), 0);
     let key = (ProviderName::trusted("held"), fast.external_id.clone());
