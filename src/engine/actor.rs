@@ -19,8 +19,7 @@ use std::sync::{Arc, Weak};
 
 use actix::prelude::*;
 use dashmap::DashSet;
-use futures_util::FutureExt;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::Span;
 
@@ -45,7 +44,7 @@ use super::directory::Directory;
 use super::environment::Environment;
 use super::executor::Executor;
 use super::executor::slots::CallId;
-use super::fast_create::record::{PendingRecord, RECORD_TIME_MAX};
+use super::fast_create::begin::begin;
 use super::fast_create::reply::FastCreate;
 use super::holds::Holds;
 use super::mailbox::{Activation, ActorMessage, ActorSender, Answered, ReplySender, Unanswered};
@@ -418,16 +417,11 @@ impl IssueActor {
         names: Vec<Alias>,
         ctx: &mut Context<Self>,
     ) {
-        let end = self.parts.env.store.commit(write).shared();
-        let by = self.parts.env.now().after(RECORD_TIME_MAX);
-        let account = call.account.clone();
-        self.parts.directory.hold(&account, self.home, &names);
-        let (too_slow, told) = oneshot::channel();
-        let record = PendingRecord { end: end.clone(), by, account, names, too_slow };
-        self.parts.executor.submit_fast_create(self.home, call, record);
-        ctx.spawn(told.into_actor(self).map(move |told, actor, _| {
-            // Dropped without a word where the record was in time.
-            if told.is_ok() {
+        let ActorParts { env, directory, executor, .. } = self.parts.as_ref();
+        let (end, too_slow) = begin(env, directory, executor, self.home, write, call, names);
+        ctx.spawn(too_slow.into_actor(self).map(move |too_slow, actor, _| {
+            // The sender is dropped if the record was in time.
+            if too_slow.is_ok() {
                 actor.record_too_slow(number);
             }
         }));

@@ -21,9 +21,9 @@ use crate::types::{
 use super::actors::Actors;
 use super::admission::{Admission, Quotas};
 use super::alarm::Alarm;
-use super::api::{Delivered, EngineError, IssueKey, SandboxRef, WaitFor, Waited};
+use super::api::{Delivered, EngineError, SandboxRef, WaitFor, Waited};
 use super::busy::Busy;
-use super::directory::{Directory, Route};
+use super::directory::Directory;
 use super::environment::Environment;
 use super::executor::Executor;
 use super::fanout::FanOuts;
@@ -185,15 +185,6 @@ impl Engine {
         }
     }
 
-    /// The home of an issue, also of one that is just becoming durable.
-    async fn home(
-        &self,
-        account: &AccountName,
-        alias: &Alias,
-    ) -> Result<Option<HomeId>, EngineError> {
-        self.parts.directory.find(account, alias).await
-    }
-
     async fn find(
         &self,
         account: &AccountName,
@@ -203,7 +194,7 @@ impl Engine {
             SandboxRef::Id(id) => self.by_id(account, id).await,
             SandboxRef::Name(name) => {
                 let id = IssueId::from_sandbox_name(name).ok_or(EngineError::SandboxNotFound)?;
-                let home = self.home(account, &Alias::Issue(id)).await?;
+                let home = self.parts.directory.find(account, &Alias::Issue(id)).await?;
                 let home = home.ok_or(EngineError::SandboxNotFound)?;
                 let newest = self.parts.env.store.newest_sandbox(home).await?;
                 newest.ok_or(EngineError::SandboxNotFound)
@@ -214,11 +205,5 @@ impl Engine {
     async fn by_id(&self, account: &AccountName, id: &SandboxId) -> Result<Sandbox, EngineError> {
         let found = self.parts.env.store.sandbox(account, id).await?;
         found.ok_or(EngineError::SandboxNotFound)
-    }
-
-    async fn place(&self, account: &AccountName, key: &IssueKey) -> Result<Route, EngineError> {
-        let directory = &self.parts.directory;
-        let (names, _) = directory.look(account, key, None).await?;
-        directory.place(account, key, None, names)
     }
 }

@@ -38,12 +38,14 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::types::{ProviderName, Template, TemplateName, Timestamp};
 
+use super::directory::Directory;
 use drift::{Drift, DriftItem};
 use sweep::SweepParts;
 
 /// Sweeps the providers.
 pub(super) struct Reconciler {
     parts: SweepParts,
+    directory: Arc<Directory>,
     templates: Arc<HashMap<TemplateName, Template>>,
     /// The pause between two sweeps of a provider; `None` sweeps only when asked.
     period: Option<Duration>,
@@ -63,6 +65,7 @@ impl Reconciler {
     /// Of all providers.
     pub fn new(
         parts: SweepParts,
+        directory: Arc<Directory>,
         templates: Arc<HashMap<TemplateName, Template>>,
         period: Option<Duration>,
     ) -> Self {
@@ -70,7 +73,7 @@ impl Reconciler {
             (name.clone(), ProviderSweep { turn: Semaphore::new(1), wake: Notify::new() })
         };
         let sweeps = parts.providers.all().map(|(name, _)| sweep(name)).collect();
-        Self { parts, templates, period, sweeps, drift: Drift::default() }
+        Self { parts, directory, templates, period, sweeps, drift: Drift::default() }
     }
 
     /// Sweeps every provider now; returns once that is done.

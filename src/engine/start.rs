@@ -210,7 +210,12 @@ impl Parts {
                 actors: actors.clone(),
                 publication: Arc::clone(&publication),
             },
-            reconciler: Arc::new(Reconciler::new(sweeps, Arc::clone(&templates), sweep_period)),
+            reconciler: Arc::new(Reconciler::new(
+                sweeps,
+                Arc::clone(&directory),
+                Arc::clone(&templates),
+                sweep_period,
+            )),
             env,
             templates,
             providers,

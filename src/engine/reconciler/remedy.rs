@@ -3,7 +3,7 @@
 use crate::issue::commit::CommandRefusal;
 use crate::issue::event::AdoptAsk;
 use crate::issue::{IssueEvent, Reply};
-use crate::types::{Alias, Cause, ProviderName, Template};
+use crate::types::{Cause, ProviderName, Template};
 
 use super::super::actors::unfitting;
 use super::super::api::EngineError;
@@ -78,14 +78,8 @@ impl Reconciler {
         let object = self.look_again(provider, shown).await?;
         let template = self.template_for(provider);
         let labels = &object.labels;
-        let alias = Alias::Issue(labels.issue.clone());
-        let owner = self.parts.env.store.resolve(&labels.account, &alias).await?;
-        let claims = match owner {
-            None => vec![alias],
-            Some(home) if home == labels.home => Vec::new(),
-            // It would be a second sandbox of that issue.
-            Some(_) => return Err(EngineError::IssueElsewhere(labels.issue.clone())),
-        };
+        // If it were another home's, it would be a second sandbox of that issue.
+        let claims = self.directory.claims_for(&labels.account, &labels.issue, labels.home).await?;
         let seed = Some((labels.account.clone(), labels.issue.clone()));
         let event = || {
             IssueEvent::Adopt(AdoptAsk {
