@@ -32,11 +32,11 @@ use crate::sabotage::{Bug, on};
 use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{Alias, Attempt, DeliveryId, HomeId};
 
-use output::{StepOutput, answer, delivery_row, names_left, renamed};
+use output::{StepOutput, answer, delivery_row, is_not_stored, names_left, renamed};
 use span::span_of;
 
-use super::admission::Admission;
 use super::admission::capacity::Capacity;
+use super::admission::{Admission, QuotaReservation};
 use super::alarm::Alarm;
 use super::api::Change;
 use super::busy::Busy;
@@ -246,10 +246,16 @@ impl IssueActor {
     }
 
     /// Why no sandbox may be created or started for this issue now: a hold, a quota, or no capacity
-    /// at the provider. [`Admission::confirm`] must follow.
-    fn denial(&self, issue: &Issue, event: &EventMeta<'_>) -> Option<Denial> {
-        let denial = self.parts.admission.denial(issue, event);
-        denial.or_else(|| self.parts.capacity.denial(issue, event))
+    /// at the provider. If nothing denies it, with the slot that the issue may have got for it.
+    fn admit(
+        &self,
+        issue: &Issue,
+        event: &EventMeta<'_>,
+    ) -> (Option<Denial>, Option<QuotaReservation>) {
+        match self.parts.admission.admit(issue, event) {
+            Ok(reservation) => (self.parts.capacity.denial(issue, event), reservation),
+            Err(denial) => (Some(denial), None),
+        }
     }
 
     /// The latest attempt of the issue's sandbox that the executor has.
@@ -287,6 +293,7 @@ impl IssueActor {
             self.push(StepOutput { reply, ..output });
             return;
         }
+        let (denial, reservation) = self.admit(issue, &meta);
         let context = StepContext {
             now: self.parts.env.now(),
             rules: &self.parts.env.rules,
@@ -294,14 +301,16 @@ impl IssueActor {
             jitter_permille: self.parts.env.ids.jitter_permille(),
             unix_ns: self.parts.env.ids.unix_ns(),
             may_fast_create: self.identity_known && self.outbox.is_empty(),
-            denial: self.denial(issue, &meta),
+            denial,
         };
         let commit = step(issue, event, &context);
         if let Some((from, to)) = renamed(issue, &commit.issue) {
             self.parts.holds.follow_behind(from, to);
         }
-        self.parts.admission.confirm(&commit.issue);
-        self.take(commit, claims, delivery, reply, ctx);
+        self.parts.admission.count(&commit.issue);
+        // Dropped if no sandbox came of the step: the slot is free again.
+        let reservation = reservation.filter(|_| commit.issue.state.phase().is_some());
+        self.take(commit, claims, delivery, reservation, reply, ctx);
     }
 
     /// Takes a commit: memory changes now, the store is told now, everything else waits for it.
@@ -310,9 +319,11 @@ impl IssueActor {
         commit: Commit,
         claims: Vec<Alias>,
         delivery: Option<DeliveryRow>,
+        mut reservation: Option<QuotaReservation>,
         reply: Option<ReplySender>,
         ctx: &mut Context<Self>,
     ) {
+        reservation.iter_mut().for_each(QuotaReservation::handed_in);
         let Commit { mut issue, changed, aliases, taken_over, names_go_to, .. } = commit;
         let Commit { ended, timeline, reply: said, mut call, is_fast_create, cleanup, .. } = commit;
         let stores = changed || delivery.is_some();
@@ -382,6 +393,7 @@ impl IssueActor {
             due: issue.due_at(),
             is_fast_create: is_fast_create.is_some(),
             ends_fast_create,
+            reservation,
             span: Span::current(),
         });
         if stores {
@@ -464,6 +476,7 @@ impl IssueActor {
         while let Some(output) = self.outbox.pop_front_if(|output| output.durable) {
             let output = *output;
             self.parts.directory.confirm(&output.account, self.home, &output.durable_aliases);
+            output.reservation.into_iter().for_each(QuotaReservation::keep);
             if let Some(change) = output.change {
                 self.parts.publication.publish(change);
             }
@@ -524,6 +537,11 @@ impl IssueActor {
             let mut output = *output;
             let directory = &self.parts.directory;
             directory.abandon(now, &output.account, self.home, &output.durable_aliases);
+            if output.number == number && is_not_stored(&error) {
+                // Gives the slot back at once.
+                output.reservation = None;
+            }
+            output.reservation.take().into_iter().for_each(QuotaReservation::keep);
             let told = match &error {
                 _ if output.number != number => Err(Unanswered::Again),
                 CommitError::DuplicateDelivery => {
@@ -578,12 +596,12 @@ impl Drop for IssueActor {
             self.parts.executor.free(self.home);
         }
         let (parts, home) = (Arc::clone(&self.parts), self.home);
+        let claimed = names_left(std::mem::take(&mut self.outbox));
         if self.passivated || parts.env.is_stopping() {
             parts.restart_backoff.rests(home);
             return;
         }
         let pause = parts.restart_backoff.pause(home);
-        let claimed = names_left(std::mem::take(&mut self.outbox));
         let spawner = Arc::clone(&parts.env.spawner);
         spawner.io(Box::pin(async move {
             let env = &parts.env;

@@ -106,7 +106,7 @@ impl Engine {
             live += page.len();
             for issue in page {
                 self.parts.publication.publish(Change::as_it_is(&issue));
-                self.parts.admission.confirm(&issue);
+                self.parts.admission.count(&issue);
                 let dies = issue.state.record().is_some_and(|record| {
                     let rules = env.rules.providers.get(&record.template.provider);
                     rules.is_some_and(|rules| rules.dies_with_server)
