@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use crate::issue::event::{Effect, TriggerKind};
+use crate::issue::event::{DeliveryEffect, TriggerKind};
 use crate::issue::{Issue, IssueDelivery, IssueEvent, IssueState, Reply};
 use crate::sabotage::{Bug, on};
 use crate::types::{AccountName, Alias, Cause, HomeId};
@@ -233,12 +233,12 @@ fn rank(issue: &Issue, by_id: Option<HomeId>) -> (u8, i64, bool, HomeId) {
 /// Whether a delivery ends what was asked for before.
 const fn is_ending(issue_delivery: &IssueDelivery) -> bool {
     match issue_delivery.effect {
-        Effect::Stop(_) | Effect::Delete => true,
-        Effect::Update
-        | Effect::Activity
-        | Effect::Trigger(_)
-        | Effect::Command(_)
-        | Effect::Status => false,
+        DeliveryEffect::Stop(_) | DeliveryEffect::Delete => true,
+        DeliveryEffect::Update
+        | DeliveryEffect::Activity
+        | DeliveryEffect::Trigger(_)
+        | DeliveryEffect::Command(_)
+        | DeliveryEffect::Status => false,
     }
 }
 
@@ -246,14 +246,16 @@ const fn is_ending(issue_delivery: &IssueDelivery) -> bool {
 /// sandbox, what would only be knowledge is the trigger that brought it.
 fn asking_for(issue_delivery: &IssueDelivery, asked_for: bool) -> IssueDelivery {
     let effect = match issue_delivery.effect {
-        Effect::Update | Effect::Activity if asked_for => Effect::Trigger(TriggerKind::OtherName),
-        Effect::Update
-        | Effect::Activity
-        | Effect::Trigger(_)
-        | Effect::Stop(_)
-        | Effect::Delete
-        | Effect::Command(_)
-        | Effect::Status => issue_delivery.effect.clone(),
+        DeliveryEffect::Update | DeliveryEffect::Activity if asked_for => {
+            DeliveryEffect::Trigger(TriggerKind::OtherName)
+        }
+        DeliveryEffect::Update
+        | DeliveryEffect::Activity
+        | DeliveryEffect::Trigger(_)
+        | DeliveryEffect::Stop(_)
+        | DeliveryEffect::Delete
+        | DeliveryEffect::Command(_)
+        | DeliveryEffect::Status => issue_delivery.effect.clone(),
     };
     IssueDelivery { effect, ..issue_delivery.clone() }
 }

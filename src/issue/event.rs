@@ -257,7 +257,7 @@ pub struct IssueDelivery {
     /// GitHub's numeric id of the App installation that sent it, where one did.
     pub installation: Option<u64>,
     /// What it may do.
-    pub effect: Effect,
+    pub effect: DeliveryEffect,
 }
 
 /// What an issue is called on GitHub.
@@ -346,7 +346,7 @@ pub struct News {
 
 /// What a delivery may do, by the table of effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum DeliveryEffect {
     /// Start: somebody who may trigger asked for it; says by what.
     Trigger(TriggerKind),
     /// The issue was closed, or its trigger was taken away: stop, for this reason.

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use super::{EngineBench, account, ensure, eventually, named};
 use crate::engine::mailbox::ActorMessage;
 use crate::engine::{DeliveredStatus, EngineError, IssueKey, WaitFor};
-use crate::issue::event::{Effect, IssueDelivery, News, TriggerKind};
+use crate::issue::event::{DeliveryEffect, IssueDelivery, News, TriggerKind};
 use crate::issue::{Command, IssueEvent, IssueState};
 use crate::store::CommitError;
 use crate::types::{
@@ -36,7 +36,7 @@ pub(in crate::engine) fn issue_delivery(guid: &str, issue: u64) -> IssueDelivery
         formerly: None,
         comment: None,
         installation: None,
-        effect: Effect::Trigger(TriggerKind::Label),
+        effect: DeliveryEffect::Trigger(TriggerKind::Label),
     }
 }
 

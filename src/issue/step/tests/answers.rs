@@ -327,7 +327,7 @@ fn names_alone_are_a_change_to_be_stored() {
 
     let told = super::issue_deliveries::issue_delivery(
         "edited",
-        crate::issue::event::Effect::Update,
+        crate::issue::event::DeliveryEffect::Update,
         5,
         true,
         true,
