@@ -9,31 +9,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dashmap::DashSet;
-
 use crate::issue::FanOut;
 use crate::sandbox::{Egress, SandboxProvider};
 use crate::types::{
-    AccountName, Alias, Cause, Hold, HoldScope, HomeId, IssueId, ProviderName, Sandbox, SandboxId,
+    AccountName, Alias, Cause, Hold, HoldScope, IssueId, ProviderName, Sandbox, SandboxId,
     Template, TemplateName,
 };
 
 use super::actors::Actors;
-use super::admission::{Admission, Quotas};
-use super::alarm::Alarm;
+use super::admission::Quotas;
 use super::api::{Delivered, EngineError, SandboxRef, WaitFor, Waited};
-use super::busy::Busy;
 use super::directory::Directory;
 use super::environment::Environment;
 use super::executor::Executor;
 use super::fanout::FanOuts;
 use super::figures::Figures;
-use super::holds::Holds;
 use super::merge::Merger;
 use super::providers::Providers;
-use super::publication::Publication;
 use super::reconciler::Reconciler;
-use super::reconciler::drift::{DriftItem, DriftView, Remedy};
+use super::reconciler::view::{DriftItem, DriftView, Remedy};
 use super::registry::Registry;
 use super::wait::Waits;
 
@@ -52,17 +46,10 @@ pub(super) struct Parts {
     pub actors: Actors,
     pub directory: Arc<Directory>,
     pub executor: Arc<Executor>,
-    pub admission: Arc<Admission>,
-    pub holds: Arc<Holds>,
-    pub publication: Arc<Publication>,
     pub reconciler: Arc<Reconciler>,
     pub merger: Merger,
     pub fan_outs: Arc<FanOuts>,
     pub waits: Waits,
-    pub alarm: Arc<Alarm>,
-    pub busy: Busy,
-    /// Homes whose first step after the server's start is not durable yet.
-    pub restarting: Arc<DashSet<HomeId>>,
 }
 
 impl Engine {
@@ -91,12 +78,12 @@ impl Engine {
 
     /// Every hold, the widest first.
     pub fn holds(&self) -> Vec<Hold> {
-        self.parts.admission.holds()
+        self.parts.registry.parts().admission.holds()
     }
 
     /// How many live sandboxes there may be.
     pub fn quotas(&self) -> Quotas {
-        self.parts.admission.quotas()
+        self.parts.registry.parts().admission.quotas()
     }
 
     /// Puts a hold on. From now on nothing that it covers is created, started or resumed; what is
@@ -111,7 +98,7 @@ impl Engine {
         reason: String,
         by: String,
     ) -> Result<Hold, EngineError> {
-        self.parts.holds.hold(account, scope, reason, by).await
+        self.parts.registry.parts().holds.hold(account, scope, reason, by).await
     }
 
     /// Releases a hold; whether there was one. Pending starts that it kept waiting are granted.
@@ -119,7 +106,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError`].
     pub async fn release(&self, scope: &HoldScope) -> Result<bool, EngineError> {
-        self.parts.holds.release(scope).await
+        self.parts.registry.parts().holds.release(scope).await
     }
 
     /// What our records and the providers disagree on, as of the last sweeps.

@@ -25,8 +25,12 @@
 pub(super) mod compare;
 pub(super) mod drift;
 mod items;
+mod read;
 mod remedy;
-pub(super) mod sweep;
+mod second_look;
+pub(super) mod sides;
+mod sweep;
+pub(super) mod view;
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
@@ -39,8 +43,9 @@ use tokio::sync::{Notify, Semaphore};
 use crate::types::{ProviderName, Template, TemplateName, Timestamp};
 
 use super::directory::Directory;
-use drift::{Drift, DriftItem};
-use sweep::SweepParts;
+use drift::Drift;
+use sides::SweepParts;
+use view::DriftItem;
 
 /// Sweeps the providers.
 pub(super) struct Reconciler {

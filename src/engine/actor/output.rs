@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tracing::Span;
 
 use crate::issue::event::EventMeta;
-use crate::issue::{Cleanup, Issue, ProviderCall, Reply};
+use crate::issue::{Cleanup, Commit, Issue, ProviderCall, Reply};
 use crate::store::{CommitError, DeliveryRow, DeliveryState};
-use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Timestamp};
+use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Sandbox, Timestamp};
 
 use crate::engine::admission::QuotaReservation;
 use crate::engine::api::Change;
@@ -83,6 +83,43 @@ pub(super) fn delivery_row(meta: &EventMeta<'_>, home: HomeId) -> Option<Deliver
         reason: String::new(),
         state: DeliveryState::Done,
     })
+}
+
+/// The row with what the step answered.
+pub(super) fn with_result(row: DeliveryRow, reply: &Reply) -> DeliveryRow {
+    match reply {
+        Reply::Delivered(result) => {
+            DeliveryRow { applied: result.applied, reason: result.reason.clone(), ..row }
+        }
+        Reply::Nothing
+        | Reply::Ensured { .. }
+        | Reply::OtherPlace
+        | Reply::Accepted
+        | Reply::AlreadyAbsent
+        | Reply::Denied(_)
+        | Reply::Merged { .. }
+        | Reply::Refused(_) => row,
+    }
+}
+
+/// What a commit changes, as it is published.
+pub(super) fn change(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
+    let Commit { issue, aliases, ended, timeline, .. } = commit;
+    let new_ids = aliases.iter().filter_map(|alias| match alias {
+        Alias::Issue(id) => Some(id.clone()),
+        Alias::Numbered(..) => None,
+    });
+    Change {
+        home: issue.home,
+        account: issue.account.clone(),
+        version: issue.version,
+        aliases: new_ids.collect(),
+        names_go_to: issue.merged_into,
+        placed_as_of: issue.facts.placed_as_of,
+        sandbox,
+        ended: ended.clone().map(Arc::new),
+        timeline: timeline.clone(),
+    }
 }
 
 /// The names that outputs had claimed which never leave. Whether their commits landed is unknown,

@@ -112,7 +112,7 @@ impl Engine {
                 let provider = self.parts.providers.get(&sandbox.provider);
                 let provider = provider.ok_or(EngineError::ProviderUnknown)?;
                 let target = Target { external_id, expected: sandbox.id.clone() };
-                let at_work = Arc::new(self.parts.busy.begin(meant.home));
+                let at_work = Arc::new(self.parts.registry.parts().busy.begin(meant.home));
                 Ok(Work { provider, target, sandbox, at_work })
             }
             _ => Err(EngineError::NotRunning(Box::new(sandbox))),

@@ -10,8 +10,10 @@ use super::super::api::EngineError;
 use super::super::mailbox::Answered;
 use super::Reconciler;
 use super::compare::{Dated, Ours};
-use super::drift::{DriftItem, Drifted, Remedy, Subject};
-use super::sweep::{self, SweepParts};
+use super::drift::{Drifted, Subject};
+use super::second_look::{LOOK_TIME_MAX, find};
+use super::sides::SweepParts;
+use super::view::{DriftItem, Remedy};
 
 impl Reconciler {
     /// Carries out a remedy of the drift item with this id, and returns the item. Durable when it
@@ -119,8 +121,8 @@ impl Reconciler {
         let _slot = executor.lease(shown.labels.home).ok_or_else(busy)?;
         let known = Dated::unheard_of(&shown.labels);
         let shown_alone = std::slice::from_ref(shown);
-        let found = sweep::find(&self.parts, provider.as_ref(), name, &known, shown_alone);
-        let late = env.clock.sleep_until(env.now().after(sweep::LOOK_TIME_MAX));
+        let found = find(&self.parts, provider.as_ref(), name, &known, shown_alone);
+        let late = env.clock.sleep_until(env.now().after(LOOK_TIME_MAX));
         let found = tokio::select! {
             biased;
             found = found => found,
