@@ -6,6 +6,7 @@
 //! where that state is still its own ([`Observation`](crate::issue::event::Observation)). A list that is stale,
 //! partial or wrong can nominate too many, never decide.
 
+<<<<<<< HEAD
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,32 +56,20 @@ pub(in crate::engine) struct SweepParts {
     /// Homes whose first step after the server's start is not durable yet.
     pub restarting: Arc<DashSet<HomeId>>,
 }
+=======
+use super::drift::{Drift, SweepResult, Swept};
+use super::items::{self, Outlook};
+use super::read::look;
+use super::second_look::confirm_all;
+use super::sides::{Home, Sides, SweepParts};
+use crate::types::{ProviderName, Timestamp};
+>>>>>>> wt-engine
 
 /// What a sweep led to.
 pub(super) struct Outcome {
     pub swept: Swept,
     /// When something that was seen is due before the next sweep's time.
     pub again_at: Option<Timestamp>,
-}
-
-/// What both sides say, read once for a sweep.
-struct Sides {
-    /// Each home that has a record or an object at this provider.
-    homes: BTreeMap<HomeId, Home>,
-    /// Which of the objects' sandboxes are deleted, as far as the store knows.
-    deleted: HashSet<SandboxId>,
-    /// When the objects without a record were first seen.
-    first_seen: HashMap<ExternalId, Timestamp>,
-    /// When the list had been read.
-    at: Timestamp,
-    tally: SweepTally,
-    again_at: Option<Timestamp>,
-}
-
-struct Home {
-    known: Dated,
-    objects: Vec<Ours>,
-    findings: Vec<Finding>,
 }
 
 /// Sweeps one provider.
@@ -95,93 +84,6 @@ pub(super) async fn sweep(parts: &SweepParts, drift: &Drift, name: &ProviderName
         },
     };
     Outcome { swept, again_at: None }
-}
-
-/// Reads both sides and compares them.
-async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Sides, NotMade> {
-    parts.identities.ask(name).await?;
-    let provider = parts.providers.get(name);
-    let provider = provider.ok_or_else(|| NotMade::Unreachable("it is not configured".into()))?;
-    let mut homes = records(parts, name).await?;
-    let records = homes.len();
-    // Somebody may have found out meanwhile that it is somebody else.
-    parts.identities.confirm(name).await?;
-    let listed = list(parts, provider.as_ref()).await?;
-    let at = parts.env.now();
-    let ids: Vec<SandboxId> = listed.iter().map(|object| object.labels.sandbox.clone()).collect();
-    let objects = listed.len();
-    for object in listed {
-        let home = object.labels.home;
-        if let Some(there) = homes.get_mut(&home) {
-            there.objects.push(object);
-        } else {
-            let known =
-                read(parts, home).await?.unwrap_or_else(|| Dated::unheard_of(&object.labels));
-            homes.insert(home, Home { known, objects: vec![object], findings: Vec::new() });
-        }
-    }
-    reserve(parts, &homes).await;
-    let mut deleted = HashSet::new();
-    for ids in ids.chunks(IDS_LEN) {
-        deleted.extend(parts.env.store.deleted(ids).await.map_err(unread)?);
-    }
-    let is_deleted = |id: &SandboxId| deleted.contains(id);
-    for (home, there) in &mut homes {
-        // Not taken up yet after the start: what its objects are like is no news to it.
-        if !parts.restarting.contains(home) {
-            there.findings = compare(name, &there.known, &there.objects, is_deleted);
-        }
-    }
-    let first_seen = orphans(parts, name, &homes, at).await?;
-    let mut sides = Sides {
-        tally: SweepTally { records, objects, ..SweepTally::default() },
-        homes,
-        deleted,
-        first_seen,
-        at,
-        again_at: None,
-    };
-    sides.count();
-    if sides.tally.lost > 0 {
-        // What answered the list may not be what said who it is.
-        parts.identities.ask(name).await?;
-    }
-    Ok(sides)
-}
-
-impl Sides {
-    fn count(&mut self) {
-        for finding in self.homes.values().flat_map(|home| &home.findings) {
-            match finding {
-                Finding::Lost => self.tally.lost += 1,
-                Finding::Down(_) | Finding::Up => {}
-                Finding::Orphan(object, kind) => {
-                    let due = kind.removed_at(self.first_seen(object));
-                    if due.is_some_and(|due| due <= self.at) {
-                        self.tally.removals += 1;
-                    } else if *kind == OrphanKind::FastNext {
-                        self.again_at = [self.again_at, due].into_iter().flatten().min();
-                    }
-                }
-            }
-        }
-    }
-
-    fn first_seen(&self, object: &Ours) -> Timestamp {
-        self.first_seen.get(&object.external_id).copied().unwrap_or(self.at)
-    }
-
-    /// A home's findings as items.
-    fn items(&self, name: &ProviderName, home: &Home, outlook: &Outlook) -> Vec<Drifted> {
-        let item = |finding: &Finding| {
-            let first_seen_at = match finding {
-                Finding::Orphan(object, _) => self.first_seen(object),
-                Finding::Lost | Finding::Down(_) | Finding::Up => self.at,
-            };
-            items::of_home(name, &home.known, finding, first_seen_at, outlook)
-        };
-        home.findings.iter().map(item).collect()
-    }
 }
 
 /// Tells the actors what was found, unless it is too much to be believed.
@@ -202,6 +104,7 @@ async fn act(parts: &SweepParts, drift: &Drift, name: &ProviderName, sides: Side
     let again_at = sides.again_at;
     Outcome { swept: Swept { result, at, compared, found }, again_at }
 }
+<<<<<<< HEAD
 
 /// Looks at the nominated homes a second time, a few at once, and tells their actors.
 async fn confirm_all(
@@ -448,3 +351,5 @@ fn unread(error: impl std::fmt::Display) -> NotMade {
     tracing::error!(%error, "a sweep could not use the store");
     NotMade::Unreachable("our own store failed under the sweep; see the log".into())
 }
+=======
+>>>>>>> wt-engine
