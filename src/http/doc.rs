@@ -1,5 +1,5 @@
-//! What the served description says beyond its routes: its head, how to authenticate, and the
-//! answers that all routes of a kind share.
+//! Completes the served description: its head, authentication, and the answers that kinds of routes
+//! share.
 //!
 //! A handler's description lists its own answers, and the [groups](super::answers) of errors that
 //! it can answer with. Errors that a whole kind of routes shares (the gate under `/v1`, bodies,
