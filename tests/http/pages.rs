@@ -228,7 +228,10 @@ async fn files_are_shown_as_what_they_are() {
     assert!(answer.header("content-security-policy").starts_with("sandbox"));
     server.post(&format!("/v1/sandboxes/{id}/stop?wait=10"), json!(null)).await;
     let stopped = person.see(&format!("/sandboxes/{id}/files")).await;
-    assert!(stopped.status == 409 && stopped.text.contains("the sandbox is stopped"), "{stopped:?}");
+    assert!(
+        stopped.status == 409 && stopped.text.contains("the sandbox is stopped"),
+        "{stopped:?}"
+    );
 }
 
 #[tokio::test]
