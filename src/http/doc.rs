@@ -137,7 +137,8 @@ fn split_summary(operation: &mut Operation) {
     let summary = summary.replace('\n', " ");
     let (first, rest) = summary.split_once(". ").unwrap_or((summary.trim_end_matches('.'), ""));
     let description = operation.description.take().unwrap_or_default();
-    operation.description = Some(format!("{rest}\n\n{description}").trim().to_owned());
+    let description = format!("{rest}\n\n{description}").trim().to_owned();
+    operation.description = Some(description).filter(|text| !text.is_empty());
     operation.summary = Some(first.to_owned());
 }
 

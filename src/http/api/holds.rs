@@ -112,10 +112,12 @@ pub async fn list(
 macro_rules! routes {
     ($route:literal, $of:literal, $hold:ident as $hold_id:literal,
      $release:ident as $release_id:literal, $path:ty, $scope:expr, [$($param:tt)*]) => {
-        #[doc = concat!("Holds ", $of, ": until the release no sandbox that it covers is created,")]
-        #[doc = "started or resumed. Steps under way continue. Another hold replaces the reason."]
+        #[doc = concat!("Holds ", $of, ".")]
         #[utoipa::path(
             operation_id = $hold_id, tag = "holds",
+            summary = concat!("Holds ", $of),
+            description = "Until the release, no sandbox that it covers is created, started or \
+                           resumed. Steps under way continue. Another hold replaces the reason.",
             params($($param)*),
             request_body = Option<HoldRequest>,
             responses(
@@ -135,10 +137,11 @@ macro_rules! routes {
             hold(&shared, &caller, &request, scope, body.0).await
         }
 
-        #[doc = concat!("Releases the hold on ", $of, ", if there is one. Pending starts then")]
-        #[doc = "continue."]
+        #[doc = concat!("Releases the hold on ", $of, ".")]
         #[utoipa::path(
             operation_id = $release_id, tag = "holds",
+            summary = concat!("Releases the hold on ", $of, ", if there is one"),
+            description = "Pending starts that it covered continue.",
             params($($param)*),
             responses(
                 (status = 200, body = Success<ReleasedBody>, description = "the hold is released"),
