@@ -152,7 +152,7 @@ mod tests {
         }
         let script =
             "for v in 4 6; do echo 1 > /proc/sys/net/ipv$v/ip_nonlocal_bind; done; exec \"$@\"";
-        let test = "sandbox::local::proxy::machine::tests::\
+        let test = "egress::machine::tests::\
                     one_s_own_addresses_are_known_where_anybody_s_can_be_listened_on";
         let out = Command::new("unshare")
             .args(["-Urn", "sh", "-c", script, "sh"])
