@@ -18,6 +18,7 @@
 mod error;
 mod network;
 mod pattern;
+mod provider;
 mod reader;
 mod secrets;
 mod sections;
@@ -25,7 +26,9 @@ mod source;
 
 pub use error::{ConfigError, Problem};
 pub use pattern::RepositoryPattern;
+pub use provider::{ProviderSchema, ProviderSettings, Section};
 pub use secrets::{Made, Secrets, SecretsError};
+pub use sections::SECONDS_MAX;
 pub use source::{Origin, Overrides};
 
 use std::collections::BTreeMap;
@@ -33,7 +36,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{Reserve, Secret, Template, TemplateName};
+use crate::types::{ProviderName, Secret, Template, TemplateName};
 
 /// Where the server listens when nothing else is said.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8787";
@@ -59,8 +62,8 @@ pub struct Config {
     pub logs: SandboxLogs,
     /// What sandboxes are made from; `default` is always there.
     pub templates: BTreeMap<TemplateName, Template>,
-    /// What makes them.
-    pub providers: Providers,
+    /// What each provider read of its section.
+    pub providers: BTreeMap<ProviderName, ProviderSettings>,
 }
 
 /// Top-level keys: where the server listens and keeps its data.
@@ -191,49 +194,6 @@ pub struct SandboxLogs {
     pub total_len_max: u64,
 }
 
-/// `[providers]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct Providers {
-    /// `[providers.local]`
-    pub local: Local,
-    /// `[providers.simulated]`
-    pub simulated: Simulated,
-}
-
-/// `[providers.local]`
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Local {
-    /// `require_limits`: refuse sandboxes whose limits this machine can't enforce.
-    pub require_limits: bool,
-    /// `warm_pool`: how many sandboxes are kept up that nobody has asked for yet.
-    pub warm_pool: usize,
-    /// `disk_reserve`: how much of the data directory's file system is kept free.
-    pub disk_reserve: Reserve,
-}
-
-/// `[providers.simulated]`: where it keeps its objects, and its faults.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Simulated {
-    /// `dir`
-    pub dir: PathBuf,
-    /// `create_delay_ms`
-    pub create_delay: Duration,
-    /// `stop_delay_ms`
-    pub stop_delay: Duration,
-    /// `delete_delay_ms`
-    pub delete_delay: Duration,
-    /// `fail_create`: the probability that a create fails, 0 to 1.
-    pub fail_create: f64,
-    /// `lose_response`: the probability that an object is made and the answer lost, 0 to 1.
-    pub lose_response: f64,
-    /// `unavailable`: every call errors.
-    pub unavailable: bool,
-    /// `fail_first_n`: this many creates fail before one succeeds.
-    pub fail_first_n: u64,
-    /// `unique_names`: a second create of one name is refused.
-    pub unique_names: bool,
-}
-
 /// A configuration and what is to be said about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
@@ -247,7 +207,8 @@ impl Config {
     /// Reads the configuration: defaults, then `file`, then the environment, then flags.
     ///
     /// The environment is handed in so that tests own it; a program passes its own. The data
-    /// directory defaults to `$XDG_STATE_HOME/issuebox`, else `~/.local/state/issuebox`.
+    /// directory defaults to `$XDG_STATE_HOME/issuebox`, else `~/.local/state/issuebox`. Templates
+    /// can name the providers whose schemas are given; the first is the default.
     ///
     /// # Errors
     /// [`ConfigError`] names every key that is wrong and where it was read.
@@ -255,6 +216,7 @@ impl Config {
         file: Option<&Path>,
         env: impl Iterator<Item = (String, String)>,
         overrides: Overrides,
+        schemas: &[&dyn ProviderSchema],
     ) -> Result<Loaded, ConfigError> {
         let mut sources = source::Sources::default();
         if let Some(path) = file {
@@ -262,7 +224,7 @@ impl Config {
         }
         sources.add_environment(env);
         sources.add_flags(overrides);
-        sections::read(sources)
+        sections::read(sources, schemas)
     }
 }
 

@@ -10,7 +10,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // Before anything else: a launcher has one thread and no environment, and stays so.
-    if let Some(ended) = issuebox::sandbox::local::run_hidden_command() {
+    if let Some(ended) = issuebox::app::providers::run_hidden_command() {
         return ended;
     }
     issuebox::cli::run(std::env::args_os())

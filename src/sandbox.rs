@@ -26,6 +26,7 @@
 mod capacity;
 mod egress;
 mod files;
+mod kind;
 mod limits;
 pub mod local;
 mod ports;
@@ -44,6 +45,9 @@ pub use files::{
 };
 
 pub use egress::{Egress, EgressResult, Notice};
+pub use kind::{
+    OpenContext, OpenFailure, OpenedProvider, ProviderKind, ReloadSettings, ReloadedSettings,
+};
 pub use limits::{LimitEffect, LimitEvent, LimitsInForce};
 pub use ports::Stream;
 pub use terminal::{

@@ -1,8 +1,6 @@
 //! What of a server can be checked on its machine without asking it: whether one could start here
 //! and work. Nothing is changed; what is tried is taken away again.
 
-mod provider;
-
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -17,6 +15,10 @@ use crate::config::{Config, Secrets};
 use crate::store::sqlite::SqliteStore;
 use crate::types::{NetworkKind, Template, Timestamp};
 
+use super::providers;
+
+pub use crate::types::{Check, CheckState};
+
 /// Less room than this is told.
 const ROOM_LOW: u64 = 1 << 30;
 /// With less room than this a server cannot work: its log alone grows to half of that.
@@ -27,60 +29,6 @@ const SECRET_LEN_LOW: usize = 32;
 pub const CLOCK_SLACK: Duration = Duration::from_secs(60);
 /// No clock that goes right shows a time before this: 2026 in UTC.
 const EPOCH_OF_SANITY_MS: i64 = 1_767_225_600_000;
-
-/// How something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckState {
-    /// As it should be.
-    Right,
-    /// Worth a look; works.
-    Noted,
-    /// Missing, or does not work.
-    Broken,
-}
-
-impl CheckState {
-    /// The word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Right => "right",
-            Self::Noted => "noted",
-            Self::Broken => "broken",
-        }
-    }
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
-    /// What was looked at, in a word or two.
-    pub what: String,
-    /// How it is.
-    pub state: CheckState,
-    /// What was found.
-    pub found: String,
-    /// What to do, where something is to be done.
-    pub remedy: Option<String>,
-}
-
-impl Check {
-    /// It is as it should be.
-    pub fn right(what: &str, found: impl Into<String>) -> Self {
-        Self { what: what.to_owned(), state: CheckState::Right, found: found.into(), remedy: None }
-    }
-
-    /// It works, and somebody should look.
-    pub fn noted(what: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        let remedy = Some(remedy.into());
-        Self { what: what.to_owned(), state: CheckState::Noted, found: found.into(), remedy }
-    }
-
-    /// It is missing or does not work.
-    pub fn broken(what: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        let remedy = Some(remedy.into());
-        Self { what: what.to_owned(), state: CheckState::Broken, found: found.into(), remedy }
-    }
-}
 
 /// Whether a server runs on this data directory.
 pub fn is_running(config: &Config) -> bool {
@@ -104,7 +52,7 @@ pub fn look(config: &Config) -> Vec<Check> {
     checks.push(clock(SystemClock.now(), newest_at));
     checks.extend(host_networks(config));
     if !is_running {
-        checks.extend(provider::look(config));
+        checks.extend(providers::check(config));
     }
     checks
 }

@@ -18,8 +18,10 @@ use clap::Args;
 use reqwest::Url;
 use serde_json::{Value, json};
 
+use crate::app::providers::{KINDS, load_config};
 use crate::app::{self, Running};
-use crate::config::{Config, Overrides};
+use crate::config::Overrides;
+use crate::sandbox::ProviderKind;
 use crate::telemetry;
 use crate::types::inert;
 
@@ -62,9 +64,9 @@ struct Demo {
 
 impl Demo {
     async fn play(mut self) -> anyhow::Result<ExitCode> {
-        let (running, client, provider) = self.start().await?;
+        let (running, client, kind) = self.start().await?;
         let ended = tokio::select! {
-            shown = self.show(&running, &client, provider) => shown,
+            shown = self.show(&running, &client, kind) => shown,
             told = tokio::signal::ctrl_c() => told.map(|()| ExitCode::SUCCESS).map_err(Into::into),
         };
         let cleaned = clean(&client).await;
@@ -73,30 +75,38 @@ impl Demo {
         ended
     }
 
-    /// A server with the strongest provider that works on this system.
-    async fn start(&mut self) -> anyhow::Result<(Running, ApiClient, &'static str)> {
-        let (running, client) = server(&self.data, "local")?;
-        let system = client.call(ApiRequest::get(&["system"])).await?;
-        let providers = system.data()["providers"].as_array().into_iter().flatten();
-        let mut troubles = providers.filter_map(|provider| provider["trouble"].as_str());
-        let Some(trouble) = troubles.next() else { return Ok((running, client, "local")) };
-        self.screen.line(&format!(
-            "Sandboxes cannot be isolated on this system, so they are only simulated here:\n  {}\n",
-            inert(trouble)
-        ))?;
-        running.stop()?;
-        let (running, client) = server(&self.data, "simulated")?;
-        Ok((running, client, "simulated"))
+    /// A server with the first provider that works on this system.
+    async fn start(&mut self) -> anyhow::Result<(Running, ApiClient, &'static dyn ProviderKind)> {
+        let mut left = KINDS.into_iter();
+        let mut kind = left.next().context("there is a provider")?;
+        loop {
+            let (running, client) = server(&self.data, kind)?;
+            let system = client.call(ApiRequest::get(&["system"])).await?;
+            let providers = system.data()["providers"].as_array().into_iter().flatten();
+            let mut errors = providers.filter_map(|provider| provider["trouble"].as_str());
+            let (Some(error), Some(next)) = (errors.next(), left.next()) else {
+                return Ok((running, client, kind));
+            };
+            self.screen.line(&format!(
+                "The provider {} does not work on this system, so the demo uses {}:\n  {}\n",
+                kind.name(),
+                next.name(),
+                inert(error)
+            ))?;
+            running.stop()?;
+            kind = next;
+        }
     }
 
     async fn show(
         &mut self,
         running: &Running,
         client: &ApiClient,
-        provider: &str,
+        kind: &dyn ProviderKind,
     ) -> anyhow::Result<ExitCode> {
         let url = format!("http://{}", running.address);
-        self.screen.line(&format!("A fresh server at {url}, its sandboxes are {provider}.\n"))?;
+        self.screen
+            .line(&format!("A fresh server at {url}, its provider is {}.\n", kind.name()))?;
         let secret = running.secrets.webhook_secrets.first().context("a server has a secret")?;
         let flood = flood::Flood::new(secret);
         self.screen.line(&format!("{}.", flood.describe()))?;
@@ -107,7 +117,7 @@ impl Demo {
         self.screen.line(&format!("{}.\n", answers.describe()))?;
         let work = {
             let spinner = Spinner::start("waiting for the sandboxes", true);
-            work_in_all(client, provider, &spinner).await?
+            work_in_all(client, kind, &spinner).await?
         };
         let told = report::table(&self.screen, &answers, &work);
         self.screen.line(&told)?;
@@ -126,18 +136,21 @@ impl Demo {
 }
 
 /// Each provider has a data directory of its own: a server that has just ended may still hold its.
-fn server(data: &Path, provider: &str) -> anyhow::Result<(Running, ApiClient)> {
-    let data = data.join(provider);
-    let simulated = data.join("simulated").display().to_string();
+fn server(data: &Path, kind: &dyn ProviderKind) -> anyhow::Result<(Running, ApiClient)> {
+    let data = data.join(kind.name());
+    let variable =
+        |key: &str| format!("ISSUEBOX__PROVIDERS__{}__{}", kind.name(), key).to_ascii_uppercase();
+    let within = kind.settings_within(&data).into_iter();
+    let settings = within.map(|(key, value)| (variable(key), value));
     let env = [
-        ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", provider),
+        ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", kind.name()),
         ("ISSUEBOX__TRIGGERS__ASSIGNEE", FIXTURE_BOT),
         ("ISSUEBOX__GITHUB__BOT_USER_ID", FIXTURE_BOT),
-        ("ISSUEBOX__PROVIDERS__SIMULATED__DIR", &simulated),
     ];
     let env = env.map(|(name, word)| (name.to_owned(), word.to_owned()));
     let overrides = Overrides { listen: Some("127.0.0.1:0".into()), data: Some(data) };
-    let running = app::start(Config::load(None, env.into_iter(), overrides)?.config)?;
+    let running =
+        app::start(load_config(None, env.into_iter().chain(settings), overrides)?.config)?;
     let url = Url::parse(&format!("http://{}", running.address))?;
     let client = ApiClient::new(&url, running.secrets.admin_token.clone())?;
     Ok((running, client))
@@ -154,7 +167,7 @@ async fn sandboxes(client: &ApiClient, deleted: bool) -> anyhow::Result<Vec<Sand
 /// Waits until nothing is under way, and runs a command in each sandbox that is up.
 async fn work_in_all(
     client: &ApiClient,
-    provider: &str,
+    kind: &dyn ProviderKind,
     spinner: &Spinner,
 ) -> anyhow::Result<Vec<DemoSandbox>> {
     let mut all = Vec::new();
@@ -163,7 +176,7 @@ async fn work_in_all(
         let call = ApiRequest::get(&["sandboxes", &sandbox.id]).query("until", Some("settled"));
         let settled: Sandbox = wire::read(client.call(call.wait(Some(60))).await?.data())?;
         let said = match settled.phase.as_deref() {
-            Some("running") => Some(command_in(client, &settled, provider).await?),
+            Some("running") => Some(command_in(client, &settled, kind).await?),
             Some(_) | None => None,
         };
         all.push(DemoSandbox { sandbox: settled, said });
@@ -171,16 +184,16 @@ async fn work_in_all(
     Ok(all)
 }
 
-/// What a command says in a sandbox; a simulated one only says its arguments back.
+/// What a command writes in a sandbox. Providers that run no programs write its arguments back.
 async fn command_in(
     client: &ApiClient,
     sandbox: &Sandbox,
-    provider: &str,
+    kind: &dyn ProviderKind,
 ) -> anyhow::Result<String> {
     let script = "echo \"I am uid $(id -u), and I see $(ls -d /proc/[0-9]* | wc -l) processes\"";
-    let command = match provider {
-        "local" => json!(["sh", "-c", script]),
-        _ => json!(["echo", "hello", "from", sandbox.issue()]),
+    let command = match kind.runs_programs() {
+        true => json!(["sh", "-c", script]),
+        false => json!(["echo", "hello", "from", sandbox.issue()]),
     };
     let call =
         ApiRequest::post(&["sandboxes", &sandbox.id, "exec"]).json(json!({ "command": command }));

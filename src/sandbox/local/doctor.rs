@@ -1,43 +1,18 @@
-//! Whether sandboxes can be made, tried without a server.
+//! `issuebox doctor` for this provider: makes one sandbox without a server and removes it.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
-use rustix::fs::{Access, access};
-
+use super::{LocalConfig, LocalProvider, LocalSettings};
 use crate::clock::{SystemClock, SystemIds};
-use crate::config::{Config, Local, Simulated};
-use crate::sandbox::SandboxProvider;
-use crate::sandbox::local::{LocalConfig, LocalProvider};
-
-use super::Check;
-
-/// One for each provider that a template names.
-pub(super) fn look(config: &Config) -> Vec<Check> {
-    let names: BTreeSet<&str> = config.templates.values().map(|t| t.provider.as_str()).collect();
-    let one = |name: &str| {
-        let what = format!("provider {name}");
-        match name {
-            "local" => local(&what, config),
-            "simulated" => simulated(&what, &config.providers.simulated),
-            _ => Check::broken(
-                &what,
-                "this version does not have it",
-                "use \"local\" or \"simulated\" in [templates]",
-            ),
-        }
-    };
-    names.into_iter().map(one).collect()
-}
+use crate::sandbox::{OpenFailure, SandboxProvider};
+use crate::types::Check;
 
 /// Makes a whole sandbox and removes it: settings explain a failure but do not predict it.
-fn local(what: &str, config: &Config) -> Check {
-    let data = &config.server.data;
+pub(super) fn check(what: &str, settings: LocalSettings, data: &Path) -> Check {
     let home = if data.is_dir() { data.to_owned() } else { std::env::temp_dir() };
     let dir = TriedIn(home.join(format!(".doctor-local-{}", std::process::id())));
-    match try_local(&dir.0, config.providers.local) {
+    match try_local(&dir.0, settings) {
         Ok(Tried { trouble: None, shortage: Some(shortage), .. }) => {
             let (found, remedy) = shortage.split_once(". ").unwrap_or((&shortage, "make room"));
             Check::broken(what, found, remedy)
@@ -54,13 +29,13 @@ fn local(what: &str, config: &Config) -> Check {
         Ok(Tried { trouble: Some(trouble), .. }) => {
             let (found, remedy) = trouble.split_once(". ").unwrap_or((
                 &trouble,
-                "see what the local provider needs, or use provider \"simulated\" to try things",
+                "see docs/providers/local.md for what this provider needs, or use another one",
             ));
             Check::broken(what, found, remedy)
         }
         Err(error) => {
             let remedy = "make the data directory usable first";
-            Check::broken(what, format!("it could not be tried: {error:#}"), remedy)
+            Check::broken(what, format!("it could not be tried: {error}"), remedy)
         }
     }
 }
@@ -75,18 +50,16 @@ struct Tried {
     shortage: Option<String>,
 }
 
-fn try_local(dir: &Path, given: Local) -> anyhow::Result<Tried> {
+fn try_local(dir: &Path, settings: LocalSettings) -> Result<Tried, OpenFailure> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(1).enable_all().build().context("no runtime")?;
+    let runtime = builder.worker_threads(1).enable_all().build()?;
     let tried = runtime.block_on(async {
-        let Local { require_limits, disk_reserve, warm_pool: _ } = given;
-        let usual = LocalConfig::new(dir.to_owned());
-        let config = LocalConfig { require_limits, disk_reserve, warm_pool: 0, ..usual };
+        let config = LocalConfig { warm_pool: 0, ..LocalConfig::with(dir.to_owned(), settings) };
         let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds))?;
         let health = provider.health().await;
         let limit = |(limit, how): &(&str, &str)| format!("{limit} {how}");
         let limits: Vec<String> = health.isolation.limits.iter().map(limit).collect();
-        anyhow::Ok(Tried {
+        Ok::<_, OpenFailure>(Tried {
             trouble: health.trouble,
             limits: format!("limits: {}", limits.join(", ")),
             not_enforced: provider.limits_not_enforced(),
@@ -106,28 +79,4 @@ impl Drop for TriedIn {
             tracing::debug!(%error, "what was tried in is not there any more");
         }
     }
-}
-
-fn simulated(what: &str, given: &Simulated) -> Check {
-    if given.unavailable {
-        let found = "it is told to be out of reach: providers.simulated.unavailable is true";
-        return Check::broken(what, found, "leave that key out to have it answer again");
-    }
-    let dir = &given.dir;
-    let shown = dir.display();
-    // The server makes it at its start, with what is missing above it.
-    let there = dir.ancestors().find(|at| at.exists()).unwrap_or(Path::new("."));
-    if !there.is_dir() {
-        let found = format!("its directory {shown}: {} is no directory", there.display());
-        return Check::broken(what, found, "set providers.simulated.dir to a directory");
-    }
-    if access(there, Access::WRITE_OK | Access::EXEC_OK).is_err() {
-        let found = format!("its directory {shown}: {} cannot be written", there.display());
-        return Check::broken(what, found, "give it to this user, or set providers.simulated.dir");
-    }
-    Check::noted(
-        what,
-        format!("its objects are files in {shown}; nothing runs in its sandboxes"),
-        "nothing to do where that is meant; else use provider = \"local\" in [templates.default]",
-    )
 }
