@@ -1,4 +1,4 @@
-//! The parts of a server, put together and taken down again.
+//! Builds a server out of its parts, and shuts it down.
 
 use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
@@ -26,7 +26,7 @@ use super::providers::{self, Providers};
 use super::reload::Reload;
 use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 
-/// What a server is built from.
+/// The inputs of a server.
 pub(super) struct Parts {
     pub config: Config,
     pub secrets: Secrets,
@@ -36,8 +36,8 @@ pub(super) struct Parts {
     pub login_links: Arc<LoginLinks>,
 }
 
-/// Serves until it is told to end. Returns what is disconnected once the store is closed, which
-/// the last of the threads that still hold it does.
+/// Serves until it is stopped. The returned channel disconnects once the last thread has dropped the
+/// store and it is closed.
 pub(super) async fn serve(
     parts: Parts,
     io: tokio::runtime::Handle,
@@ -65,10 +65,10 @@ pub(super) async fn serve(
         login_links: Arc::clone(&login_links),
         providers: provider_reloads,
     };
-    // Ends with the sender, that is with the server.
+    // The thread ends with the sender, that is with the server.
     std::thread::spawn(move || {
         while let Ok(config) = reloads.recv() {
-            reload.take_over_and_tell(config);
+            reload.apply_and_log(config);
         }
     });
     let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
@@ -95,15 +95,15 @@ pub(super) async fn serve(
         reconcile: Some(config.lifecycle.reconcile),
     })
     .await
-    .context("what is unfinished could not be taken up")?;
+    .context("failed to resume unfinished work")?;
     let bounds = LogBounds {
         sandbox_len_max: config.logs.sandbox_len_max,
         total_len_max: config.logs.total_len_max,
         age_max: config.logs.age_max,
     };
     let logs = Logs::open(&config.server.data.join("logs"), bounds, Arc::clone(&clock))
-        .context("the directory of sandboxes' logs cannot be used")?;
-    notices::write_down(engine.providers().into_iter().map(|(_, one)| one), &logs, &io);
+        .context("cannot use the directory of sandboxes' logs")?;
+    notices::record(engine.providers().into_iter().map(|(_, one)| one), &logs, &io);
     let address = listener.local_addr()?;
     let server = crate::http::build(
         Edge {
@@ -132,32 +132,32 @@ pub(super) async fn serve(
     let address_file = config.server.data.join(Server::ADDRESS_FILE);
     std::fs::write(&address_file, format!("{address}\n")).context("the data directory is full")?;
     ready.send(()).context("the server was given up while it started")?;
-    // An error means that the owner is gone: end as well.
+    // An error means that the owner is gone, so the server stops too.
     drop(ended.wait_for(|ended| *ended).await);
-    // Bounded by the edge itself: a second stop, without grace, would not be heard any more.
+    // The HTTP server bounds this itself; a second, forced stop would be ignored.
     let began = Instant::now();
     handle.stop(true).await;
     if began.elapsed() >= REQUESTS_TIME_MAX {
-        tracing::warn!("some requests were still in flight and were cut off");
+        tracing::warn!("aborted requests that were still in flight");
     }
     drop(serving.await);
     if let Err(error) = std::fs::remove_file(&address_file) {
-        tracing::debug!(%error, "the address file was gone already");
+        tracing::debug!(%error, "the address file was already gone");
     }
     let left = engine.stop(CALLS_TIME_MAX).await;
     if left > 0 {
         tracing::warn!(
             left,
-            "provider calls were still in flight; they are looked for at the next start"
+            "provider calls are still in flight; the next start checks their outcome"
         );
     }
     drop(engine);
     logs.close();
     arbiter.stop();
-    // The arbiter's thread holds the actors, and they the store: what they handed in is written
-    // before the store closes.
+    // The arbiter's thread holds the actors, and they hold the store. Their writes finish before the
+    // store closes.
     if arbiter.join().is_err() {
-        tracing::error!("the engine's thread had panicked");
+        tracing::error!("the engine's thread panicked");
     }
     drop(store);
     Ok(closed)

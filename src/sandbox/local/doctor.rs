@@ -8,25 +8,26 @@ use crate::clock::{SystemClock, SystemIds};
 use crate::sandbox::{OpenFailure, SandboxProvider};
 use crate::types::Check;
 
-/// Makes a whole sandbox and removes it: settings explain a failure but do not predict it.
+/// Creates a whole sandbox and removes it, because settings alone do not predict a failure.
 pub(super) fn check(what: &str, settings: LocalSettings, data: &Path) -> Check {
     let home = if data.is_dir() { data.to_owned() } else { std::env::temp_dir() };
-    let dir = TriedIn(home.join(format!(".doctor-local-{}", std::process::id())));
+    let dir = TrialDir(home.join(format!(".doctor-local-{}", std::process::id())));
     match try_local(&dir.0, settings) {
-        Ok(Tried { trouble: None, shortage: Some(shortage), .. }) => {
-            let (found, remedy) = shortage.split_once(". ").unwrap_or((&shortage, "make room"));
+        Ok(TrialResult { trouble: None, shortage: Some(shortage), .. }) => {
+            let (found, remedy) =
+                shortage.split_once(". ").unwrap_or((&shortage, "free disk space"));
             Check::broken(what, found, remedy)
         }
-        Ok(Tried { trouble: None, limits, not_enforced: None, .. }) => {
-            Check::right(what, format!("a sandbox was made as a trial and removed; {limits}"))
+        Ok(TrialResult { trouble: None, limits, not_enforced: None, .. }) => {
+            Check::right(what, format!("created a sandbox and removed it; {limits}"))
         }
-        Ok(Tried { trouble: None, limits, not_enforced: Some(missing), .. }) => Check::noted(
+        Ok(TrialResult { trouble: None, limits, not_enforced: Some(missing), .. }) => Check::noted(
             what,
-            format!("a sandbox was made as a trial and removed; {limits}: {missing}"),
-            "run the server as root, or under systemd with Delegate=cpu memory pids, where others \
-             must not be able to use up the machine; require_limits refuses what can't be enforced",
+            format!("created a sandbox and removed it; {limits}: {missing}"),
+            "run the server as root, or under systemd with Delegate=cpu memory pids, so that a \
+             sandbox cannot use up the machine; require_limits refuses unenforced limits",
         ),
-        Ok(Tried { trouble: Some(trouble), .. }) => {
+        Ok(TrialResult { trouble: Some(trouble), .. }) => {
             let (found, remedy) = trouble.split_once(". ").unwrap_or((
                 &trouble,
                 "see docs/providers/local.md for what this provider needs, or use another one",
@@ -35,22 +36,22 @@ pub(super) fn check(what: &str, settings: LocalSettings, data: &Path) -> Check {
         }
         Err(error) => {
             let remedy = "make the data directory usable first";
-            Check::broken(what, format!("it could not be tried: {error}"), remedy)
+            Check::broken(what, format!("cannot try it: {error}"), remedy)
         }
     }
 }
 
-/// What came of a trial.
-struct Tried {
+/// The result of a trial.
+struct TrialResult {
     trouble: Option<String>,
-    /// How each limit holds, in words.
+    /// How each limit is enforced, in words.
     limits: String,
     not_enforced: Option<String>,
-    /// Why there is no room for a sandbox.
+    /// Why there is no capacity for a sandbox.
     shortage: Option<String>,
 }
 
-fn try_local(dir: &Path, settings: LocalSettings) -> Result<Tried, OpenFailure> {
+fn try_local(dir: &Path, settings: LocalSettings) -> Result<TrialResult, OpenFailure> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build()?;
     let tried = runtime.block_on(async {
@@ -59,7 +60,7 @@ fn try_local(dir: &Path, settings: LocalSettings) -> Result<Tried, OpenFailure> 
         let health = provider.health().await;
         let limit = |(limit, how): &(&str, &str)| format!("{limit} {how}");
         let limits: Vec<String> = health.isolation.limits.iter().map(limit).collect();
-        Ok::<_, OpenFailure>(Tried {
+        Ok::<_, OpenFailure>(TrialResult {
             trouble: health.trouble,
             limits: format!("limits: {}", limits.join(", ")),
             not_enforced: provider.limits_not_enforced(),
@@ -70,13 +71,13 @@ fn try_local(dir: &Path, settings: LocalSettings) -> Result<Tried, OpenFailure> 
     tried
 }
 
-/// A directory that something was tried in; removed with this.
-struct TriedIn(PathBuf);
+/// The directory of a trial; a drop removes it.
+struct TrialDir(PathBuf);
 
-impl Drop for TriedIn {
+impl Drop for TrialDir {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::debug!(%error, "what was tried in is not there any more");
+            tracing::debug!(%error, "the directory of the trial was already gone");
         }
     }
 }

@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(reserve("\"2 GB\""), Ok(Reserve::Megabytes(2048)));
         insta::assert_snapshot!(
             reserve("\"plenty\"").expect_err("wrong"),
-            @r#"issuebox.toml:3: providers.local.disk_reserve must be "auto", a part up to "90%", or room such as "4096 MB" or "4 GB", not "plenty""#
+            @r#"issuebox.toml:3: providers.local.disk_reserve must be "auto", a percentage up to "90%", or a size such as "4096 MB" or "4 GB", not "plenty""#
         );
         insta::assert_snapshot!(
             reserve("5").expect_err("wrong"),

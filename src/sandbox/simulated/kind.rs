@@ -70,8 +70,8 @@ fn reload(provider: Arc<SimulatedProvider>, config: SimulatedConfig) -> ReloadSe
 
 fn check(what: &str, settings: &SimulatedSettings) -> Check {
     if settings.faults.unavailable {
-        let found = "every call fails: providers.simulated.unavailable is true";
-        return Check::broken(what, found, "remove that key");
+        let found = "it simulates an outage: providers.simulated.unavailable is true";
+        return Check::broken(what, found, "remove that key to end the outage");
     }
     let dir = &settings.config.dir;
     let shown = dir.display();
@@ -82,7 +82,7 @@ fn check(what: &str, settings: &SimulatedSettings) -> Check {
         return Check::broken(what, found, "set providers.simulated.dir to a directory");
     }
     if access(existing, Access::WRITE_OK | Access::EXEC_OK).is_err() {
-        let found = format!("its directory {shown}: {} is not writable", existing.display());
+        let found = format!("its directory {shown}: cannot write to {}", existing.display());
         let remedy = "make it writable for this user, or set providers.simulated.dir";
         return Check::broken(what, found, remedy);
     }
@@ -120,7 +120,7 @@ mod tests {
         unavailable.faults.unavailable = true;
         let checked = check("provider", &unavailable);
         assert_eq!(checked.state, CheckState::Broken);
-        assert_eq!(remedy(&checked), "remove that key");
+        assert_eq!(remedy(&checked), "remove that key to end the outage");
 
         fs::write(&simulated, "").expect("written");
         for wrong in [simulated.clone(), simulated.join("a")] {
