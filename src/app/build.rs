@@ -38,7 +38,7 @@ pub(super) struct Parts {
     pub login_links: Arc<LoginLinks>,
 }
 
-type Providers = HashMap<ProviderName, Arc<dyn SandboxProvider>>;
+type ProviderMap = HashMap<ProviderName, Arc<dyn SandboxProvider>>;
 
 /// Serves until it is stopped. The returned channel disconnects once the last thread has dropped the
 /// store and it is closed.
@@ -55,7 +55,7 @@ pub(super) async fn serve(
     let closed = sqlite.closed();
     let sqlite = Arc::new(sqlite);
     let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
-    let Opened { providers, simulated } =
+    let OpenProviders { providers, simulated } =
         open_providers(&config, listener.local_addr()?, &clock, &ids, &io)?;
     let webhook_secrets = LiveSecrets::new(secrets.webhook_secrets.clone());
     let admin_token = LiveToken::new(TokenHash::of(&secrets.admin_token));
@@ -166,8 +166,8 @@ pub(super) async fn serve(
 }
 
 /// The providers in use.
-struct Opened {
-    providers: Providers,
+struct OpenProviders {
+    providers: ProviderMap,
     simulated: Option<Arc<SimulatedProvider>>,
 }
 
@@ -177,10 +177,10 @@ fn open_providers(
     clock: &Arc<dyn Clock>,
     ids: &Arc<dyn IdSource>,
     io: &tokio::runtime::Handle,
-) -> anyhow::Result<Opened> {
+) -> anyhow::Result<OpenProviders> {
     let _on_io = io.enter();
     let needed = |name: &str| config.templates.values().any(|t| t.provider.as_str() == name);
-    let mut providers = Providers::new();
+    let mut providers = ProviderMap::new();
     let mut opened_simulated = None;
     if needed("simulated") {
         let settings = &config.providers.simulated;
@@ -215,7 +215,7 @@ fn open_providers(
             template.provider.as_str(),
         );
     }
-    Ok(Opened { providers, simulated: opened_simulated })
+    Ok(OpenProviders { providers, simulated: opened_simulated })
 }
 
 pub(super) fn faults(config: &Config) -> SimulatedFaults {
@@ -232,7 +232,7 @@ pub(super) fn faults(config: &Config) -> SimulatedFaults {
     }
 }
 
-fn rules(config: &Config, providers: &Providers) -> anyhow::Result<Rules> {
+fn rules(config: &Config, providers: &ProviderMap) -> anyhow::Result<Rules> {
     let bounds =
         |step: StepBounds| StepRules { attempts: step.attempts.max(1), timeout: step.timeout };
     let lifecycle = &config.lifecycle;

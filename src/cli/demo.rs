@@ -18,7 +18,7 @@ use clap::Args;
 use reqwest::Url;
 use serde_json::{Value, json};
 
-use crate::app::{self, Running};
+use crate::app::{self, RunningServer};
 use crate::config::{Config, Overrides};
 use crate::telemetry;
 use crate::types::inert;
@@ -27,7 +27,7 @@ use super::client::{ApiClient, ApiRequest};
 use super::connect::Environment;
 use super::output::Screen;
 use super::progress::Spinner;
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 
 use report::DemoSandbox;
 
@@ -74,7 +74,7 @@ impl Demo {
     }
 
     /// Starts a server with the strongest provider that works on this system.
-    async fn start(&mut self) -> anyhow::Result<(Running, ApiClient, &'static str)> {
+    async fn start(&mut self) -> anyhow::Result<(RunningServer, ApiClient, &'static str)> {
         let (running, client) = server(&self.data, "local")?;
         let system = client.call(ApiRequest::get(&["system"])).await?;
         let providers = system.data()["providers"].as_array().into_iter().flatten();
@@ -91,7 +91,7 @@ impl Demo {
 
     async fn show(
         &mut self,
-        running: &Running,
+        running: &RunningServer,
         client: &ApiClient,
         provider: &str,
     ) -> anyhow::Result<ExitCode> {
@@ -127,7 +127,7 @@ impl Demo {
 
 /// Starts a server. Each provider has its own data directory, because a server that just ended may
 /// still have its one locked.
-fn server(data: &Path, provider: &str) -> anyhow::Result<(Running, ApiClient)> {
+fn server(data: &Path, provider: &str) -> anyhow::Result<(RunningServer, ApiClient)> {
     let data = data.join(provider);
     let simulated = data.join("simulated").display().to_string();
     let env = [
@@ -145,7 +145,7 @@ fn server(data: &Path, provider: &str) -> anyhow::Result<(Running, ApiClient)> {
 }
 
 /// Lists the sandboxes.
-async fn sandboxes(client: &ApiClient, deleted: bool) -> anyhow::Result<Vec<Sandbox>> {
+async fn sandboxes(client: &ApiClient, deleted: bool) -> anyhow::Result<Vec<ApiSandbox>> {
     let call = ApiRequest::get(&["sandboxes"])
         .query("limit", Some(200))
         .query("deleted", deleted.then_some("true"));
@@ -162,7 +162,7 @@ async fn work_in_all(
     for sandbox in sandboxes(client, true).await? {
         spinner.set(&format!("waiting for {}", sandbox.name));
         let call = ApiRequest::get(&["sandboxes", &sandbox.id]).query("until", Some("settled"));
-        let settled: Sandbox = wire::read(client.call(call.wait(Some(60))).await?.data())?;
+        let settled: ApiSandbox = wire::read(client.call(call.wait(Some(60))).await?.data())?;
         let said = match settled.phase.as_deref() {
             Some("running") => Some(command_in(client, &settled, provider).await?),
             Some(_) | None => None,
@@ -175,7 +175,7 @@ async fn work_in_all(
 /// Runs a command in a sandbox and returns its output; a simulated sandbox only echoes arguments.
 async fn command_in(
     client: &ApiClient,
-    sandbox: &Sandbox,
+    sandbox: &ApiSandbox,
     provider: &str,
 ) -> anyhow::Result<String> {
     let script = "echo \"I am uid $(id -u), and I see $(ls -d /proc/[0-9]* | wc -l) processes\"";

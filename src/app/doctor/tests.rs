@@ -58,7 +58,7 @@ fn a_store_is_whole_and_of_a_known_layout() {
     let dir = tempfile::tempdir().expect("a directory");
     is(&store(dir.path()).0, CheckState::Broken, "no database", "issuebox restore");
     let open = SqliteStore::open(dir.path()).expect("opens");
-    is(&store(dir.path()).0, CheckState::Right, "whole", "");
+    is(&store(dir.path()).0, CheckState::Right, "intact", "");
     assert!(SqliteStore::is_in_use(dir.path()).expect("readable"));
     drop(open);
     assert!(!SqliteStore::is_in_use(dir.path()).expect("readable"));

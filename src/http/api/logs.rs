@@ -22,7 +22,7 @@ use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::sse;
 use crate::http::wire::{self, Failed, Success};
-use crate::logs::{Entry, Follower};
+use crate::logs::{Follower, LogEntry};
 use crate::store::StoreError;
 
 /// Lines, where `?tail=` does not say.
@@ -50,9 +50,9 @@ pub struct LogBody {
     pub partial: bool,
 }
 
-impl From<Entry> for LogBody {
-    fn from(entry: Entry) -> Self {
-        let Entry { n, at, exec, stream, text, is_partial } = entry;
+impl From<LogEntry> for LogBody {
+    fn from(entry: LogEntry) -> Self {
+        let LogEntry { n, at, exec, stream, text, is_partial } = entry;
         let (at, stream) = (at.to_string(), stream.as_str());
         Self { n, at, exec, stream, text, partial: is_partial }
     }
@@ -125,7 +125,7 @@ pub async fn read<T: Send + 'static>(
 
 /// What there is, then what comes, until the server or the session ends.
 fn follow(
-    tail: Vec<Entry>,
+    tail: Vec<LogEntry>,
     follower: Follower,
     ending: Ending,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
@@ -158,8 +158,8 @@ async fn next(mut follower: Follower, ending: &mut Ending) -> Option<(Bytes, Fol
     }
 }
 
-fn events(entries: Vec<Entry>) -> Bytes {
-    let one = |entry: Entry| {
+fn events(entries: Vec<LogEntry>) -> Bytes {
+    let one = |entry: LogEntry| {
         let n = entry.n.to_string();
         sse::event("log", Some(&n), &wire::to_json(&LogBody::from(entry)))
     };
