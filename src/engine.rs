@@ -33,9 +33,9 @@ mod figures;
 pub mod handle;
 mod holds;
 mod identity;
-mod limit_events;
 mod mailbox;
 mod merge;
+mod provider_events;
 mod providers;
 mod publication;
 mod reconciler;
@@ -63,7 +63,7 @@ pub use effects::EffectCounts;
 pub use executor::CleanupCounts;
 pub use figures::Figures;
 pub use handle::Engine;
-pub use reconciler::drift::{
+pub use reconciler::view::{
     DriftItem, DriftKind, DriftView, ObjectSide, ProviderSweeps, RecordSide, Remedy,
 };
 pub use retention::Retention;

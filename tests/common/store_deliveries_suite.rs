@@ -75,8 +75,8 @@ pub async fn a_pending_delivery_waits_until_it_is_done(world: &dyn World) {
     let done = store.finish_pending(&guid(3), true, "12 issues were renamed".into()).await;
     assert_eq!(done, Ok(()));
     assert_eq!(pending(&*store).await, [row(2), row(1)]);
-    let done = (DeliveryState::Done, true, "12 issues were renamed".to_owned());
-    assert_eq!(state_of(&*store, 3).await, done);
+    let expected = (DeliveryState::Done, true, "12 issues were renamed".to_owned());
+    assert_eq!(state_of(&*store, 3).await, expected);
 
     // What is not pending is left alone.
     for n in [3, 77] {
@@ -86,7 +86,7 @@ pub async fn a_pending_delivery_waits_until_it_is_done(world: &dyn World) {
             assert_eq!(store.fail_pending(&guid(n), "late".into()).await, Ok(()));
         }
     }
-    assert_eq!(state_of(&*store, 3).await, done);
+    assert_eq!(state_of(&*store, 3).await, expected);
     assert_eq!(store.delivery(&guid(77)).await, Ok(None));
     assert_eq!(pending(&*store).await, [row(2), row(1)]);
 }
@@ -166,31 +166,6 @@ pub async fn every_kind_of_news_comes_back_as_it_was(world: &dyn World) {
     assert_eq!(pending(&*store).await, expected);
 }
 
-/// Filters, and which of the six deliveries of the test below each lets through, newest first.
-fn delivery_cases(gone: HomeId) -> [(DeliveryFilter, &'static [usize]); 10] {
-    let all = DeliveryFilter::default;
-    [
-        (all(), &[0, 1, 2, 3, 4, 5]),
-        (DeliveryFilter { home: Some(gone), ..all() }, &[4]),
-        (DeliveryFilter { home: Some(HomeId(12_345)), ..all() }, &[]),
-        (DeliveryFilter { applied: Some(true), ..all() }, &[0, 4, 5]),
-        (DeliveryFilter { applied: Some(false), ..all() }, &[1, 2, 3]),
-        (DeliveryFilter { event: Some("ping".into()), ..all() }, &[3]),
-        (DeliveryFilter { state: Some(DeliveryState::Done), ..all() }, &[0, 3, 4, 5]),
-        (DeliveryFilter { state: Some(DeliveryState::Pending), ..all() }, &[2]),
-        (DeliveryFilter { state: Some(DeliveryState::SetAside), ..all() }, &[1]),
-        (
-            DeliveryFilter {
-                state: Some(DeliveryState::Done),
-                applied: Some(false),
-                event: Some("issues".into()),
-                ..all()
-            },
-            &[],
-        ),
-    ]
-}
-
 pub async fn deliveries_are_listed_newest_first_in_pages(world: &dyn World) {
     let store = world.open();
     let (live, gone) = (store_first(&*store).await, store_first(&*store).await);
@@ -219,7 +194,27 @@ pub async fn deliveries_are_listed_newest_first_in_pages(world: &dyn World) {
             issue.map(|issue| issue.sandbox().expect("one").name),
         ));
     }
-    let cases = delivery_cases(gone.home);
+    let all = DeliveryFilter::default;
+    let cases: [(DeliveryFilter, &[usize]); 10] = [
+        (all(), &[0, 1, 2, 3, 4, 5]),
+        (DeliveryFilter { home: Some(gone.home), ..all() }, &[4]),
+        (DeliveryFilter { home: Some(HomeId(12_345)), ..all() }, &[]),
+        (DeliveryFilter { applied: Some(true), ..all() }, &[0, 4, 5]),
+        (DeliveryFilter { applied: Some(false), ..all() }, &[1, 2, 3]),
+        (DeliveryFilter { event: Some("ping".into()), ..all() }, &[3]),
+        (DeliveryFilter { state: Some(DeliveryState::Done), ..all() }, &[0, 3, 4, 5]),
+        (DeliveryFilter { state: Some(DeliveryState::Pending), ..all() }, &[2]),
+        (DeliveryFilter { state: Some(DeliveryState::SetAside), ..all() }, &[1]),
+        (
+            DeliveryFilter {
+                state: Some(DeliveryState::Done),
+                applied: Some(false),
+                event: Some("issues".into()),
+                ..all()
+            },
+            &[],
+        ),
+    ];
     for (filter, picked) in cases {
         let expected: Vec<_> = picked.iter().map(|n| expected[*n].clone()).collect();
         let (mut cursor, mut seen) = (None, Vec::new());
@@ -238,12 +233,11 @@ pub async fn deliveries_are_listed_newest_first_in_pages(world: &dyn World) {
         }
         assert_eq!(seen, expected, "{filter:?}");
     }
-    let all = DeliveryFilter::default();
-    let page = store.deliveries(&all, &ask(9, None)).await.expect("lists");
-    let rest = store.deliveries(&all, &ask(9, Some(&page.items[1].cursor))).await;
+    let page = store.deliveries(&all(), &ask(9, None)).await.expect("lists");
+    let rest = store.deliveries(&all(), &ask(9, Some(&page.items[1].cursor))).await;
     assert_eq!(rest.expect("lists").items, page.items[2..], "a page may begin behind any row");
     for bad in ["", "x", "dDox", "ZDp4"] {
-        let page = store.deliveries(&all, &ask(2, Some(bad))).await;
+        let page = store.deliveries(&all(), &ask(2, Some(bad))).await;
         assert_eq!(page, Err(StoreError::BadCursor), "{bad:?}");
     }
 }

@@ -7,9 +7,10 @@ use tracing::Span;
 
 use crate::issue::event::EventMeta;
 use crate::issue::{Commit, Issue, ProviderCall, Reply};
-use crate::store::{DeliveryRow, DeliveryState};
+use crate::store::{CommitError, DeliveryRow, DeliveryState};
 use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Sandbox, Timestamp};
 
+use crate::engine::admission::QuotaReservation;
 use crate::engine::api::Change;
 use crate::engine::mailbox::{Answered, ReplySender, Unanswered};
 
@@ -25,13 +26,15 @@ pub(super) struct StepOutput {
     pub answered: Answered,
     pub change: Option<Change>,
     pub call: Option<ProviderCall>,
-    /// The outbox has something new.
+    /// The outbox of the store has something new.
     pub records_effects: bool,
     pub due: Option<Timestamp>,
     /// Its create was asked for beside the commit.
     pub is_fast_create: bool,
     /// It is what the hurried create led to.
     pub ends_fast_create: bool,
+    /// The slot under the quotas that its sandbox was given.
+    pub reservation: Option<QuotaReservation>,
     /// The event that it comes of, for logs and traces.
     pub span: Span,
 }
@@ -54,6 +57,7 @@ impl StepOutput {
             due: None,
             is_fast_create: false,
             ends_fast_create: false,
+            reservation: None,
             span: Span::current(),
         }
     }
@@ -82,7 +86,7 @@ pub(super) fn delivery_row(meta: &EventMeta<'_>, home: HomeId) -> Option<Deliver
     })
 }
 
-/// The row of a delivery with what came of it.
+/// The row with what the step answered.
 pub(super) fn with_result(row: DeliveryRow, reply: &Reply) -> DeliveryRow {
     match reply {
         Reply::Delivered(result) => {
@@ -99,8 +103,8 @@ pub(super) fn with_result(row: DeliveryRow, reply: &Reply) -> DeliveryRow {
     }
 }
 
-/// What a commit changes for everyone outside.
-pub(super) fn change_of(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
+/// What a commit changes, as it is published.
+pub(super) fn change(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
     let Commit { issue, aliases, ended, timeline, .. } = commit;
     let new_ids = aliases.iter().filter_map(|alias| match alias {
         Alias::Issue(id) => Some(id.clone()),
@@ -119,9 +123,23 @@ pub(super) fn change_of(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Chang
     }
 }
 
-/// The names that outputs which never leave had claimed.
+/// The names that outputs had claimed which never leave. Whether their commits landed is unknown,
+/// so that their slots are kept until the successor has loaded.
 pub(super) fn names_left(outbox: VecDeque<Box<StepOutput>>) -> Vec<(AccountName, Vec<Alias>)> {
-    outbox.into_iter().map(|output| (output.account, output.durable_aliases)).collect()
+    let left = |output: Box<StepOutput>| {
+        output.reservation.into_iter().for_each(QuotaReservation::keep);
+        (output.account, output.durable_aliases)
+    };
+    outbox.into_iter().map(left).collect()
+}
+
+/// Whether a commit that ended like this is certain not to be stored, and no other activation of
+/// the home can have stored one in between.
+pub(super) const fn is_not_stored(error: &CommitError) -> bool {
+    match error {
+        CommitError::DuplicateDelivery | CommitError::AliasTaken | CommitError::Overloaded => true,
+        CommitError::Fenced | CommitError::Failed(_) => false,
+    }
 }
 
 /// The name that an issue's repository had before a step, and the one it has since, where it is the

@@ -107,7 +107,9 @@ impl ProviderCalls {
                 breaker.suspect(&self.env, &self.identities, name, provider);
                 EffectEnd::Failed(error.to_string())
             }
-            Err(error @ ProviderError::Broken(_)) => EffectEnd::Failed(error.to_string()),
+            Err(error @ (ProviderError::Broken(_) | ProviderError::Exhausted { .. })) => {
+                EffectEnd::Failed(error.to_string())
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::add;
 use crate::engine::EffectCounts;
 
 /// The metrics of the outbox.
@@ -30,14 +31,14 @@ struct KindLabels {
 impl EffectMetrics {
     /// Registered, at zero.
     pub fn new(registry: &mut Registry) -> Self {
-        let ended = Family::default();
-        registry.register(
+        let ended = add(
+            registry,
             "issuebox_effects",
-            "Effects of the outbox by result; retried counts failed tries that another one follows",
-            ended.clone(),
+            "Effects of the outbox, by result; retried counts failed tries",
+            Family::default(),
         );
-        let pending = Family::default();
-        registry.register("issuebox_effects_pending", "Effects in the outbox now", pending.clone());
+        let pending =
+            add(registry, "issuebox_effects_pending", "Effects in the outbox", Family::default());
         Self { ended, pending }
     }
 

@@ -35,6 +35,11 @@ impl Transition<'_> {
         if let (Err(CallError::NotAsked(why)), false) = (&answer.result, is_deleting || overdue) {
             return self.not_asked(why);
         }
+        if let (Err(CallError::Exhausted { what, retry_after }), false) =
+            (&answer.result, is_deleting || overdue)
+        {
+            return self.wait_for_room(what, *retry_after);
+        }
         let may_stop = match (verb, &answer.result) {
             (Verb::Stop, Err(CallError::Unavailable { .. })) => Some(*until),
             (Verb::Stop, Ok(_) | Err(_))
@@ -50,7 +55,7 @@ impl Transition<'_> {
         self.answered_in(state, answer.result);
     }
 
-    /// Takes the answer to the call in flight, by phase.
+    /// Continues in the phase whose call was answered.
     fn answered_in(&mut self, state: IssueState, result: Result<Done, CallError>) {
         match state {
             IssueState::Creating {
@@ -125,7 +130,7 @@ impl Transition<'_> {
             NextTry::TryAgain(tries_left) => {
                 let step = self.wait(Verb::Start, rules, tries_left, Some(&trouble));
                 self.keep(IssueState::Starting { record, external_id, goal, step });
-                self.tell_try(ProviderStep::Start, &trouble);
+                self.record_try(ProviderStep::Start, &trouble);
             }
             NextTry::Lost(failure) => self.fail(Phase::Starting, record, None, goal, failure),
             NextTry::GiveUp(failure) => {
@@ -159,7 +164,7 @@ impl Transition<'_> {
             NextTry::TryAgain(tries_left) => {
                 let step = self.wait(Verb::Stop, rules, tries_left, Some(&trouble));
                 self.keep(IssueState::Stopping { record, external_id, by, goal, step });
-                self.tell_try(ProviderStep::Stop, &trouble);
+                self.record_try(ProviderStep::Stop, &trouble);
             }
             NextTry::Lost(failure) => self.fail(Phase::Stopping, record, None, goal, failure),
             NextTry::GiveUp(failure) => {
@@ -169,7 +174,7 @@ impl Transition<'_> {
     }
 
     /// Records a failed try that another one follows.
-    pub fn tell_try(&mut self, step: ProviderStep, trouble: &CallError) {
+    pub fn record_try(&mut self, step: ProviderStep, trouble: &CallError) {
         let message = self.failure_of(step, trouble).message;
         self.record_entry(format!("{step} is tried again: {message}"));
     }
@@ -190,14 +195,13 @@ impl Transition<'_> {
             CallError::Refused(_) | CallError::Unknown(_) => {
                 NextTry::GiveUp(self.failure_of(step, trouble))
             }
-            CallError::NotAsked(_) | CallError::Unavailable { .. } | CallError::Broken(_)
-                if tries_left == 0 =>
-            {
-                NextTry::GiveUp(self.failure_of(step, trouble))
-            }
-            CallError::NotAsked(_) | CallError::Unavailable { .. } | CallError::Broken(_) => {
-                NextTry::TryAgain(tries_left)
-            }
+            CallError::NotAsked(_)
+            | CallError::Unavailable { .. }
+            | CallError::Exhausted { .. }
+            | CallError::Broken(_) => match tries_left {
+                0 => NextTry::GiveUp(self.failure_of(step, trouble)),
+                left => NextTry::TryAgain(left),
+            },
         }
     }
 }

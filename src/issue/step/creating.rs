@@ -104,6 +104,15 @@ impl Transition<'_> {
             ObjectState::Partial | ObjectState::Destroying => {
                 self.creating_remove(record, goal, tries_left, &found);
             }
+            // Before the first try of this phase it is left from an earlier failure, and a retry
+            // was asked for: make it anew.
+            ObjectState::Error { .. } if tries_left >= self.context.rules.create.attempts => {
+                self.creating_remove(record, goal, tries_left, &found);
+            }
+            ObjectState::Error { message } => {
+                let failure = self.failure_of(ProviderStep::Create, &CallError::Broken(message));
+                self.give_up(record, goal, failure);
+            }
         }
     }
 
@@ -186,7 +195,7 @@ impl Transition<'_> {
         let next = if on(Bug::AskAgainWithoutLook) { Verb::Create } else { Verb::Look };
         let step = self.wait(next, self.context.rules.create, tries_left, Some(&trouble));
         self.keep(IssueState::Creating { record, goal, step, giving_up: None });
-        self.tell_try(asked, &trouble);
+        self.record_try(asked, &trouble);
     }
 
     /// The tries are used up: remove what they may have left, then say *failed*.
@@ -231,6 +240,7 @@ impl Transition<'_> {
             Err(
                 trouble @ (CallError::NotAsked(_)
                 | CallError::Unavailable { .. }
+                | CallError::Exhausted { .. }
                 | CallError::Broken(_)
                 | CallError::Refused(_)
                 | CallError::Unknown(_)),

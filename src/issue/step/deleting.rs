@@ -162,7 +162,7 @@ impl Transition<'_> {
         self.keep(IssueState::Deleting { record, external_id, step, failure, next });
         // Once for each kind of trouble: it is tried for ever.
         if is_news {
-            self.tell_try(verb.step(), trouble);
+            self.record_try(verb.step(), trouble);
         }
     }
 }

@@ -193,6 +193,6 @@ fn seen(object: &ModelObject) -> ObservedObject {
             generation: object.generation,
             mode: Mode::Strong,
         }),
-        state: object.state,
+        state: object.state.clone(),
     }
 }

@@ -210,16 +210,7 @@ impl ModelLife {
 
     fn act(&mut self, act: Act) {
         match act {
-            Act::Ensure => {
-                let before = self.bench.issue.clone();
-                let commit = self.bench.ensure();
-                if let Reply::Ensured { outcome, .. } = &commit.reply {
-                    let outcome = *outcome;
-                    let none = before.state == IssueState::Absent;
-                    assert_eq!(outcome == Outcome::Created, none, "created only where none was");
-                }
-                self.take(&before, commit);
-            }
+            Act::Ensure => self.ensure(),
             Act::Command(command) => {
                 let before = self.bench.issue.clone();
                 let commit = self.bench.command(command);
@@ -255,7 +246,7 @@ impl ModelLife {
                 self.observation = None;
             }
             Act::Answer(fate) => self.answer(fate),
-            Act::StaleAnswer(attempt) => self.stale_answer(Attempt(attempt)),
+            Act::StaleAnswer(attempt) => self.stale_answer(attempt),
             Act::Due => self.due(),
             Act::Crash(fate) => {
                 self.behind = None;
@@ -276,21 +267,31 @@ impl ModelLife {
         assert!(self.world.most <= 1, "two objects at once");
     }
 
-    /// An answer of that attempt comes, unless it is the one in flight.
-    fn stale_answer(&mut self, attempt: Attempt) {
+    fn ensure(&mut self) {
+        let before = self.bench.issue.clone();
+        let commit = self.bench.ensure();
+        if let Reply::Ensured { outcome, .. } = &commit.reply {
+            let outcome = *outcome;
+            let none = before.state == IssueState::Absent;
+            assert_eq!(outcome == Outcome::Created, none, "created only where none was");
+        }
+        self.take(&before, commit);
+    }
+
+    fn stale_answer(&mut self, attempt: u32) {
         let current = self.bench.issue.state.record().map(|r| r.attempt);
-        if self.in_flight.is_some() && current == Some(attempt) {
+        if self.in_flight.is_some() && current == Some(Attempt(attempt)) {
             return;
         }
         let before = self.bench.issue.clone();
         let result = Err(super::unavailable());
         let sandbox = self.bench.issue.state.record().map(|record| record.id.clone());
         let sandbox = sandbox.unwrap_or_else(|| SandboxId::trusted("none"));
-        self.event(IssueEvent::Answered(CallAnswer { sandbox, attempt, result }));
+        let stale = CallAnswer { sandbox, attempt: Attempt(attempt), result };
+        self.event(IssueEvent::Answered(stale));
         assert_eq!(self.bench.issue, before, "a late answer changes nothing");
     }
 
-    /// Lets the time pass until the call in flight or the state is due.
     fn due(&mut self) {
         let answered_by = self.in_flight.as_ref().map(|call| call.deadline);
         let due = answered_by.or(self.bench.issue.due_at());
