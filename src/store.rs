@@ -160,9 +160,8 @@ pub trait Store: Send + Sync + 'static {
     /// others wait for it.
     async fn effects(&self, now: Timestamp, limit: usize) -> Result<Vec<EffectRow>, StoreError>;
 
-    /// The earliest due time of the effects that [`Store::effects`] gives; `None` when the outbox is
-    /// empty.
-    async fn next_effect(&self) -> Result<Option<Timestamp>, StoreError>;
+    /// When [`Store::effects`] gives the next one that is not due at `now`; `None` if there is none.
+    async fn next_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError>;
 
     /// How many effects are in the outbox, by kind (kinds without any left out).
     async fn effect_counts(&self) -> Result<Vec<(EffectKind, u64)>, StoreError>;
@@ -263,7 +262,7 @@ pub struct Write {
     /// The delivery that led here.
     pub delivery: Option<DeliveryRow>,
     /// The words for the agent that this delivery brought. Instructions of an issue that is deleted
-    /// on GitHub are removed, those of a home that gives way go to the other one.
+    /// on GitHub are removed, those of a home that gives way go behind the other one's.
     pub instruction: Option<Instruction>,
     /// What is to be done outside of the issues' states: it comes into the outbox. An effect of the
     /// same home, kind and key that is there is replaced, unless it is the same. A write of nothing

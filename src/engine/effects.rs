@@ -175,9 +175,8 @@ impl EffectWorker {
                 id
             }));
         }
-        // What is due and in flight wakes the worker when it ends.
-        let next = next.filter(|next| *next > now || in_flight.is_empty());
-        next.map_or(latest, |next| next.max(now.after(BACKOFF_FIRST)).min(latest))
+        // What is due and has no place yet is looked for when one that is in flight ends.
+        next.map_or(latest, |next| next.min(latest))
     }
 
     /// What is due, and when the next effect is.
@@ -193,7 +192,7 @@ impl EffectWorker {
             let count = counts.iter().find(|(counted, _)| counted == kind);
             of_kind.pending.store(count.map_or(0, |(_, count)| *count), Ordering::Relaxed);
         }
-        Ok((due, store.next_effect().await?))
+        Ok((due, store.next_effect(now).await?))
     }
 
     /// Carries out one effect and records how that ended.

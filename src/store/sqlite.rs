@@ -256,8 +256,8 @@ impl Store for SqliteStore {
         self.readers.read(|conn| outbox::list(conn, now, limit))
     }
 
-    async fn next_effect(&self) -> Result<Option<Timestamp>, StoreError> {
-        self.readers.read(outbox::next_due)
+    async fn next_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+        self.readers.read(|conn| outbox::next_due(conn, now))
     }
 
     async fn effect_counts(&self) -> Result<Vec<(EffectKind, u64)>, StoreError> {

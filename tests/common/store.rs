@@ -203,8 +203,8 @@ impl Store for MoodyStore {
         self.read()?.effects(now, limit).await
     }
 
-    async fn next_effect(&self) -> Result<Option<Timestamp>, StoreError> {
-        self.read()?.next_effect().await
+    async fn next_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+        self.read()?.next_effect(now).await
     }
 
     async fn effect_counts(&self) -> Result<Vec<(EffectKind, u64)>, StoreError> {

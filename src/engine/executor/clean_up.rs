@@ -61,7 +61,12 @@ impl Executor {
         let (counter, what) = match (&end, cleanup.action) {
             (EffectEnd::Done, CleanupAction::Stop) => (&self.cleanups.stopped, "stopped"),
             (EffectEnd::Done, CleanupAction::Remove) => (&self.cleanups.removed, "removed"),
-            _ => (&self.cleanups.failed, "not cleaned up"),
+            (EffectEnd::Failed(_) | EffectEnd::Refused(_), _) => {
+                (&self.cleanups.failed, "not cleaned up")
+            }
+            (EffectEnd::Unreachable(..) | EffectEnd::SlotTaken | EffectEnd::Obsolete(_), _) => {
+                return end;
+            }
         };
         counter.fetch_add(1, Ordering::Relaxed);
         let (provider, object) = (&cleanup.provider, &cleanup.external_id);

@@ -309,8 +309,8 @@ impl Store for SimStore {
         self.read(|inner| inner.rows.effects(now, limit)).await
     }
 
-    async fn next_effect(&self) -> Result<Option<Timestamp>, StoreError> {
-        self.read(|inner| inner.rows.next_effect()).await
+    async fn next_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+        self.read(|inner| inner.rows.next_effect(now)).await
     }
 
     async fn effect_counts(&self) -> Result<Vec<(EffectKind, u64)>, StoreError> {

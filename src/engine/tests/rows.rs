@@ -117,8 +117,8 @@ impl TestRows {
         due.take(limit).collect()
     }
 
-    pub fn next_effect(&self) -> Option<Timestamp> {
-        self.first_effects().first().map(|row| row.due_at)
+    pub fn next_effect(&self, now: Timestamp) -> Option<Timestamp> {
+        self.first_effects().iter().map(|row| row.due_at).find(|due| *due > now)
     }
 
     pub fn effect_counts(&self) -> Vec<(EffectKind, u64)> {

@@ -263,8 +263,8 @@ impl Store for HeldStore {
         Ok(self.rows().effects(now, limit))
     }
 
-    async fn next_effect(&self) -> Result<Option<Timestamp>, StoreError> {
-        Ok(self.rows().next_effect())
+    async fn next_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+        Ok(self.rows().next_effect(now))
     }
 
     async fn effect_counts(&self) -> Result<Vec<(EffectKind, u64)>, StoreError> {

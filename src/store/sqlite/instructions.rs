@@ -19,7 +19,8 @@ pub(super) fn insert(
 ) -> Result<(), CommitError> {
     execute(
         conn,
-        "INSERT INTO instruction (home, guid, body) VALUES (?1, ?2, ?3)",
+        "INSERT INTO instruction (home, number, guid, body)
+         SELECT ?1, coalesce(max(number), 0) + 1, ?2, ?3 FROM instruction WHERE home = ?1",
         params![
             home.0,
             GuidKey::of(delivery),
@@ -31,8 +32,15 @@ pub(super) fn insert(
 
 /// Gives every instruction of a home to another.
 pub(super) fn hand_over(conn: &Connection, from: HomeId, to: HomeId) -> Result<(), CommitError> {
-    let sql = "UPDATE instruction SET home = ?2 WHERE home = ?1";
-    execute(conn, sql, params![from.0, to.0]).map(|_moved| ())
+    let moved = execute(
+        conn,
+        "INSERT INTO instruction (home, number, guid, body)
+         SELECT ?2, number + (SELECT coalesce(max(number), 0) FROM instruction WHERE home = ?2),
+                guid, body
+         FROM instruction WHERE home = ?1",
+        params![from.0, to.0],
+    )?;
+    if moved > 0 { remove(conn, from) } else { Ok(()) }
 }
 
 /// Removes every instruction of a home.
@@ -48,7 +56,8 @@ pub(super) fn list(
 ) -> Result<Vec<InstructionRow>, StoreError> {
     all(
         conn,
-        "SELECT id, guid, body FROM instruction WHERE home = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
+        "SELECT number, guid, body FROM instruction WHERE home = ?1 AND number > ?2
+         ORDER BY number LIMIT ?3",
         params![home.0, after, bound(limit)],
         |row| {
             Ok(InstructionRow {

@@ -56,11 +56,12 @@ pub(super) fn list(
     })
 }
 
-pub(super) fn next_due(conn: &Connection) -> Result<Option<Timestamp>, StoreError> {
+pub(super) fn next_due(conn: &Connection, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
     let sql = format!(
-        "SELECT e.due_at FROM effect AS e WHERE {IS_FIRST} ORDER BY e.due_at, e.id LIMIT 1"
+        "SELECT e.due_at FROM effect AS e WHERE e.due_at > ?1 AND {IS_FIRST}
+         ORDER BY e.due_at, e.id LIMIT 1"
     );
-    super::read::one(conn, &sql, [], |row| row.get(0).map(Timestamp::from_unix_ms))
+    super::read::one(conn, &sql, [now.unix_ms()], |row| row.get(0).map(Timestamp::from_unix_ms))
 }
 
 pub(super) fn finish(conn: &Connection, id: EffectId) -> Result<usize, CommitError> {
