@@ -87,7 +87,7 @@ pub struct ImageError {
 
 impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "could not {}: {}", self.step, std::io::Error::from(self.errno))
+        write!(f, "cannot {}: {}", self.step, std::io::Error::from(self.errno))
     }
 }
 

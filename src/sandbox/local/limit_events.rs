@@ -1,11 +1,10 @@
-//! What happens when a limit strikes in a sandbox: it is told, and where nothing else stops what has
-//! met it, that is killed.
+//! Reports the limits that a sandbox hits, and kills its processes if nothing else stops them.
 //!
-//! A limit that strikes is told once in a while, not each time: a fork bomb meets its limit a million
-//! times. Counts are looked at [twice a second](LOOK_EVERY) and once more when the sandbox has ended,
-//! since the kernel can't wake a process for all of them. What there is no room to tell is told at the
-//! next look, and at the end it is waited for. A limit that was taken away is told like one that
-//! struck: who wants the sandbox stopped then wants it stopped now.
+//! A limit is reported once in a while, not at each hit: a fork bomb hits its limit a million
+//! times. Counters are read [twice a second](LOOK_EVERY) and when the sandbox has ended, because
+//! the kernel can't notify about all of them. An event that does not fit into the channel is sent
+//! at the next look; at the end the watch waits for room. A lost limit is reported like one that
+//! was hit, so a template that stops sandboxes at limits stops this one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,30 +20,30 @@ use super::link::Link;
 use crate::sandbox::{Labels, LimitEffect, LimitEvent};
 use crate::types::{Resources, inert};
 
-/// The pause between two looks at what has struck.
+/// The pause between two looks at the counters.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A limit that goes on striking is told again after this.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// How long after an event the same limit may be reported again.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
 
-/// Strikes that wait to be heard; past that they are told later.
+/// The capacity of the event channel; further events are sent later.
 pub const LIMIT_EVENTS_LEN: usize = 256;
 
-/// Where limits strike.
+/// A sandbox whose limits are watched.
 pub struct LimitWatch {
     /// The sandbox.
     pub link: Arc<Link>,
     /// Its control group.
     pub group: Arc<Group>,
-    /// What its workspace is.
+    /// The kind of its workspace.
     pub workspace: Workspace,
-    /// Whose it is.
+    /// Its labels.
     pub labels: Labels,
-    /// The limits.
+    /// Its limits.
     pub resources: Resources,
 }
 
-/// Acts on each limit that strikes in a sandbox, until nothing of that runs any more.
+/// Reports each limit that a sandbox hits, until its last process has ended.
 pub async fn watch(watched: LimitWatch, limit_events: mpsc::Sender<LimitEvent>) {
     let mut tally = Tally::default();
     let mut killed_at = 0;
@@ -59,7 +58,7 @@ pub async fn watch(watched: LimitWatch, limit_events: mpsc::Sender<LimitEvent>) 
         match watched.workspace {
             Workspace::Directory if count > killed_at => {
                 killed_at = count;
-                // One that is ending has nothing to be killed.
+                // In an ending sandbox there is nothing to kill.
                 let _ = watched.link.send(&Request::KillAll, &[]).await;
             }
             Workspace::Directory | Workspace::Image => {}
@@ -75,9 +74,9 @@ pub async fn watch(watched: LimitWatch, limit_events: mpsc::Sender<LimitEvent>) 
         for (limit, count, reason) in struck.chain(lost) {
             let effect = LimitEffect::ByTemplate;
             let limit_event = LimitEvent { labels: watched.labels.clone(), reason, effect };
-            let left = tally.tell(&limit_events, &limit, count, Instant::now(), limit_event);
+            let left = tally.send(&limit_events, &limit, count, Instant::now(), limit_event);
             if let Some(limit_event) = left.filter(|_| is_over) {
-                // Where nobody hears any more there is nobody to tell.
+                // Fails if the receiver is gone; then there is nothing to report to.
                 let _ = limit_events.send(limit_event).await;
             }
         }
@@ -94,7 +93,7 @@ pub async fn watch(watched: LimitWatch, limit_events: mpsc::Sender<LimitEvent>) 
 }
 
 impl LimitWatch {
-    /// How often each limit has struck, as far as that is counted.
+    /// How often each limit was hit, if that is counted.
     fn counts(&self) -> impl Iterator<Item = (String, u64)> {
         let Resources { cpu: _, memory_mb, processes, disk_mb } = self.resources;
         [
@@ -107,16 +106,15 @@ impl LimitWatch {
     }
 }
 
-/// What has been told.
+/// The events that were sent: for each limit the last count and time.
 #[derive(Default)]
 struct Tally {
-    told: HashMap<String, (u64, Instant)>,
+    sent: HashMap<String, (u64, Instant)>,
 }
 
 impl Tally {
-    /// Tells a strike where its count is news. Gives it back where there is no room: it has not been
-    /// told then.
-    fn tell(
+    /// Sends an event if it is due. Returns it if the channel is full; then it is still due.
+    fn send(
         &mut self,
         limit_events: &mpsc::Sender<LimitEvent>,
         limit: &str,
@@ -124,24 +122,24 @@ impl Tally {
         now: Instant,
         limit_event: LimitEvent,
     ) -> Option<LimitEvent> {
-        if !self.is_news(limit, count, now) {
+        if !self.is_due(limit, count, now) {
             return None;
         }
         match limit_events.try_send(limit_event) {
-            // Where nobody hears any more it need not be tried again.
+            // Without a receiver there is no need to retry.
             Ok(()) | Err(TrySendError::Closed(_)) => {
-                self.told.insert(limit.to_owned(), (count, now));
+                self.sent.insert(limit.to_owned(), (count, now));
                 None
             }
             Err(TrySendError::Full(limit_event)) => Some(limit_event),
         }
     }
 
-    /// Whether a count that rose is to be told now.
-    fn is_news(&self, limit: &str, count: u64, now: Instant) -> bool {
-        match self.told.get(limit) {
+    /// Whether a higher count is to be reported now.
+    fn is_due(&self, limit: &str, count: u64, now: Instant) -> bool {
+        match self.sent.get(limit) {
             None => count > 0,
-            Some((told, at)) => count > *told && now.duration_since(*at) >= TELL_EVERY,
+            Some((sent, at)) => count > *sent && now.duration_since(*at) >= REPORT_EVERY,
         }
     }
 }
@@ -169,34 +167,38 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_limit_is_told_when_it_strikes_and_again_after_a_while() {
+    async fn a_limit_is_reported_when_it_is_hit_and_again_after_a_while() {
         let begin = Instant::now();
         let (sender, mut limit_events) = mpsc::channel(8);
         let mut tally = Tally::default();
-        for (seconds, count, is_news) in
+        for (seconds, count, is_due) in
             [(0, 0, false), (1, 3, true), (2, 4, false), (61, 4, true), (200, 4, false)]
         {
             let now = begin + Duration::from_secs(seconds);
-            assert_eq!(tally.tell(&sender, "memory", count, now, limit_event()), None);
-            assert_eq!(limit_events.try_recv().is_ok(), is_news, "after {seconds} s");
+            assert_eq!(tally.send(&sender, "memory", count, now, limit_event()), None);
+            assert_eq!(limit_events.try_recv().is_ok(), is_due, "after {seconds} s");
         }
-        tally.tell(&sender, "pids", 1, begin, limit_event());
-        assert!(limit_events.try_recv().is_ok(), "each limit for itself");
+        tally.send(&sender, "pids", 1, begin, limit_event());
+        assert!(limit_events.try_recv().is_ok(), "each limit on its own");
     }
 
     #[tokio::test]
-    async fn what_there_was_no_room_to_tell_is_told_as_soon_as_there_is() {
+    async fn an_event_without_room_is_sent_as_soon_as_there_is_room() {
         let begin = Instant::now();
         let (sender, mut limit_events) = mpsc::channel(1);
         let mut tally = Tally::default();
-        assert_eq!(tally.tell(&sender, "disk", 1, begin, limit_event()), None);
+        assert_eq!(tally.send(&sender, "disk", 1, begin, limit_event()), None);
         for _ in 0..2 {
-            assert_eq!(tally.tell(&sender, "memory", 1, begin, limit_event()), Some(limit_event()));
+            assert_eq!(tally.send(&sender, "memory", 1, begin, limit_event()), Some(limit_event()));
         }
-        limit_events.try_recv().expect("told");
-        assert_eq!(tally.tell(&sender, "memory", 1, begin, limit_event()), None);
-        limit_events.try_recv().expect("told after all");
+        limit_events.try_recv().expect("sent");
+        assert_eq!(tally.send(&sender, "memory", 1, begin, limit_event()), None);
+        limit_events.try_recv().expect("sent at last");
         drop(limit_events);
-        assert_eq!(tally.tell(&sender, "pids", 1, begin, limit_event()), None, "nobody hears");
+        assert_eq!(
+            tally.send(&sender, "pids", 1, begin, limit_event()),
+            None,
+            "there is no receiver"
+        );
     }
 }
