@@ -272,7 +272,7 @@ fn check_opened(descriptor: OwnedFd, device: u64) -> Result<(File, u64), WorkErr
     let file = File::from(descriptor);
     let metadata = file.metadata().map_err(broken)?;
     if !metadata.is_file() || metadata.dev() != device {
-        return Err(broken("the sandbox opened something that is not a file of its workspace"));
+        return Err(broken("the sandbox opened something other than a file of its workspace"));
     }
     Ok((file, metadata.size()))
 }

@@ -53,10 +53,10 @@ impl Files {
         moved.map_err(|errno| match errno {
             Errno::EXIST if !overwrite => Failure::new(
                 WorkFailure::Exists,
-                "the target exists; overwrite it, or choose another",
+                "the new place is taken; overwrite it, or choose another",
             ),
             Errno::EXIST | Errno::NOTEMPTY => {
-                Failure::new(WorkFailure::Exists, "the target directory is not empty")
+                Failure::new(WorkFailure::Exists, "the directory at the new place is not empty")
             }
             Errno::INVAL => Failure::new(WorkFailure::NotAllowed, "it would be moved into itself"),
             other => other.into(),
