@@ -1,13 +1,13 @@
-//! What providers tell of sandboxes goes into the sandboxes' logs, where people look who wonder why a
-//! command there failed.
+//! Copies the providers' notices about sandboxes into the sandboxes' logs, where a person looks for
+//! the reason of a failed command.
 
 use std::sync::Arc;
 
 use crate::logs::Logs;
 use crate::sandbox::{Notice, SandboxProvider};
 
-/// Writes down what each provider tells, until that is gone.
-pub(super) fn write_down(
+/// Records each provider's notices until the provider is gone.
+pub(super) fn record(
     providers: impl IntoIterator<Item = Arc<dyn SandboxProvider>>,
     logs: &Logs,
     io: &tokio::runtime::Handle,

@@ -37,8 +37,6 @@ pub struct Arrived {
     pub pidfd: OwnedFd,
     /// The device of its workspace.
     pub device: u64,
-    /// Whether its workspace was damaged and has been repaired.
-    pub is_mended: bool,
     /// The listening socket inside for its proxy, if it has one.
     pub listener: Option<TcpListener>,
 }
@@ -134,8 +132,8 @@ pub async fn launch(
     let beside: Vec<_> =
         [object].into_iter().chain(work).chain(&doors.all).map(AsFd::as_fd).collect();
     match shake_hands(&socket, setup, &beside).await {
-        Ok((Forked { pidfd, device, is_mended }, listener)) => {
-            Ok(Arrived { socket, launcher, pidfd, device, is_mended, listener })
+        Ok((Forked { pidfd, device }, listener)) => {
+            Ok(Arrived { socket, launcher, pidfd, device, listener })
         }
         Err(error) => {
             drop(socket);
@@ -149,7 +147,6 @@ pub async fn launch(
 struct Forked {
     pidfd: OwnedFd,
     device: u64,
-    is_mended: bool,
 }
 
 /// Sends the order and waits for *forked* and *ready*, which two processes send in either order.
@@ -179,8 +176,8 @@ async fn shake_hands(
             Err(_would_block) => continue,
         };
         match Answer::decode(&buffer[..len]) {
-            Some(Answer::Forked { device, is_mended }) => {
-                forked = beside.pop().map(|pidfd| Forked { pidfd, device, is_mended });
+            Some(Answer::Forked { device }) => {
+                forked = beside.pop().map(|pidfd| Forked { pidfd, device });
             }
             Some(Answer::Ready) => ready = Some(listener(setup.reach, &mut beside)?),
             Some(Answer::SetupFailed { step, errno }) => return Err(LaunchError { step, errno }),

@@ -45,7 +45,7 @@ pub fn find(cgroup: &str, mountinfo: &str) -> OwnGroups {
 struct Mount<'a> {
     /// Which directory of the file system is mounted.
     root: &'a str,
-    /// Where it is mounted.
+    /// The mount point.
     point: String,
     kind: &'a str,
     options: &'a str,
