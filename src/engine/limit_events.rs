@@ -1,8 +1,8 @@
-//! Limits that strike in running sandboxes: each provider is listened to, and each strike is told to
-//! the issue whose sandbox it is.
+//! Limit events of running sandboxes: each provider's stream is read, and each event is sent to the
+//! actor of the issue whose sandbox it is.
 //!
-//! Accepted race: a strike that arrives while the server ends, or whose issue can't be told because
-//! the store fails, is lost. It is news, not state: a limit that goes on striking is told again.
+//! Accepted race: an event that arrives while the server shuts down, or while the store fails, is lost.
+//! It is news, not state: a limit that is hit again is reported again.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::sandbox::{LimitEffect, LimitEvent};
 use super::actors::Actors;
 use super::environment::Environment;
 
-/// Tells of every strike at one provider, for as long as that is there.
+/// Sends on every limit event of one provider, until its stream ends.
 pub(super) async fn run(
     env: Arc<Environment>,
     actors: Actors,
@@ -36,7 +36,7 @@ pub(super) async fn run(
         let event =
             || IssueEvent::LimitStruck { sandbox: sandbox.clone(), reason: reason.clone(), ended };
         if let Err(error) = actors.apply(labels.home, seed, event).await {
-            tracing::warn!(sandbox.id = %sandbox, %reason, %error, "a limit struck and could not be told");
+            tracing::warn!(sandbox.id = %sandbox, %reason, %error, "failed to record a limit event");
         }
     }
 }
