@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::issue::FanOut;
-use crate::sandbox::{Egress, SandboxProvider};
+use crate::sandbox::{Egress, Lifecycle};
 use crate::types::{
     AccountName, Alias, Cause, Hold, HoldScope, IssueId, ProviderName, Sandbox, SandboxId,
     Template, TemplateName,
@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// The configured providers, by name.
-    pub fn providers(&self) -> Vec<(ProviderName, Arc<dyn SandboxProvider>)> {
+    pub fn providers(&self) -> Vec<(ProviderName, Arc<dyn Lifecycle>)> {
         let all = self.parts.providers.all();
         all.map(|(name, provider)| (name.clone(), Arc::clone(provider))).collect()
     }

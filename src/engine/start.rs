@@ -10,7 +10,7 @@ use dashmap::DashSet;
 use crate::clock::{Clock, IdSource};
 use crate::issue::Rules;
 use crate::issue::step::life_due;
-use crate::sandbox::SandboxProvider;
+use crate::sandbox::Lifecycle;
 use crate::store::Store;
 use crate::types::{Phase, ProviderName, Template, TemplateName};
 
@@ -28,9 +28,9 @@ use super::fanout::{self, FanOuts};
 use super::handle::{Engine, Parts};
 use super::holds::Holds;
 use super::identity::Identities;
-use super::limit_events;
 use super::mailbox::{Activation, ActorMessage, ActorSender};
 use super::merge::Merger;
+use super::provider_events;
 use super::providers::Providers;
 use super::publication::Publication;
 use super::reconciler::Reconciler;
@@ -58,7 +58,7 @@ pub struct EngineParts {
     /// The templates, by name.
     pub templates: HashMap<TemplateName, Template>,
     /// The providers, by name.
-    pub providers: HashMap<ProviderName, Arc<dyn SandboxProvider>>,
+    pub providers: HashMap<ProviderName, Arc<dyn Lifecycle>>,
     /// How many creates may be under way at once for one provider; 0 leaves it to the engine.
     pub creates_in_flight: u64,
     /// How many live sandboxes there may be.
@@ -207,11 +207,14 @@ impl Parts {
         spawner.io(Box::pin(grant::run(Arc::clone(env), admission, actors)));
         spawner.io(Box::pin(retention::run(Arc::clone(env), retention)));
         self.reconciler.begin();
-        for (_, provider) in self.providers.all() {
-            if let Some(events) = provider.limit_events() {
-                let actors = self.actors.clone();
-                spawner.io(Box::pin(limit_events::run(Arc::clone(env), actors, events)));
-            }
+        for (name, provider) in self.providers.all() {
+            spawner.io(Box::pin(provider_events::follow(
+                Arc::clone(env),
+                self.actors.clone(),
+                Arc::clone(&self.reconciler),
+                name.clone(),
+                provider.subscribe(),
+            )));
         }
         spawner.io(Box::pin(fanout::run(Arc::clone(&self.fan_outs))));
     }

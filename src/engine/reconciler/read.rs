@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::compare::{Dated, Finding, OrphanKind, Ours, SweepTally, compare};
 use super::items::NotMade;
 use super::sides::{Home, Sides, SweepParts};
-use crate::sandbox::SandboxProvider;
+use crate::sandbox::Lifecycle;
 use crate::store::Orphan;
 use crate::types::{ExternalId, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
 
@@ -90,7 +90,7 @@ async fn records(
 }
 
 /// The provider's objects of this installation.
-async fn list(parts: &SweepParts, provider: &dyn SandboxProvider) -> Result<Vec<Ours>, NotMade> {
+async fn list(parts: &SweepParts, provider: &dyn Lifecycle) -> Result<Vec<Ours>, NotMade> {
     let instance: InstanceId = parts.env.store.instance();
     let late = parts.env.clock.sleep_until(parts.env.now().after(LIST_TIME_MAX));
     let listed = tokio::select! {

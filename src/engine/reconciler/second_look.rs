@@ -16,7 +16,7 @@ use super::sides::{Home, Sides, SweepParts};
 use crate::issue::IssueEvent;
 use crate::issue::event::SweptObject;
 use crate::sabotage::{Bug, on};
-use crate::sandbox::{ObjectKey, SandboxProvider};
+use crate::sandbox::{ObjectKey, Lifecycle};
 use crate::types::{ProviderName, SandboxId};
 
 /// How long a second look at a home may take, and how long its actor may take to answer.
@@ -138,7 +138,7 @@ async fn look_and_send(
 /// All of a home's objects now.
 pub(super) async fn find(
     parts: &SweepParts,
-    provider: &dyn SandboxProvider,
+    provider: &dyn Lifecycle,
     name: &ProviderName,
     known: &Dated,
     listed: &[Ours],
