@@ -30,6 +30,7 @@ mod archive;
 mod cgroup;
 mod connect;
 mod disk;
+mod doctor;
 mod exec;
 mod files;
 mod frame;
@@ -40,6 +41,7 @@ mod image;
 mod inside;
 #[cfg(test)]
 pub(crate) use inside::raise_loopback;
+mod kind;
 mod launching;
 mod limit_events;
 mod limits;
@@ -49,6 +51,7 @@ mod objects;
 mod packet;
 mod proxy_socket;
 mod remove;
+mod settings;
 mod spawner;
 mod terminal;
 mod watched;
@@ -75,6 +78,8 @@ use crate::types::{InstanceId, NetworkKind, Reserve, Template};
 use objects::{Make, Objects};
 
 pub use inside::run_hidden_command;
+pub use kind::LocalKind;
+pub use settings::LocalSettings;
 
 /// How long after a call's deadline its effect may still appear: a deadline is looked at right
 /// before the one system call that takes effect, and what a launcher has made ends within
@@ -127,6 +132,12 @@ impl LocalConfig {
             resolver: Arc::new(SystemResolver::default()),
             server: None,
         }
+    }
+
+    /// As configured, with objects in `dir`.
+    pub fn with(dir: impl Into<PathBuf>, settings: LocalSettings) -> Self {
+        let LocalSettings { require_limits, disk_reserve, warm_pool } = settings;
+        Self { require_limits, disk_reserve, warm_pool, ..Self::new(dir) }
     }
 }
 

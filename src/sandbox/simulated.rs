@@ -16,7 +16,9 @@
 
 mod calls;
 mod faults;
+mod kind;
 mod objects;
+mod settings;
 mod watch;
 
 use std::io;
@@ -31,7 +33,9 @@ use tokio::sync::mpsc;
 
 use calls::CallLog;
 pub use faults::{SimulatedConfig, SimulatedFaults};
+pub use kind::SimulatedKind;
 use objects::Objects;
+pub use settings::SimulatedSettings;
 
 use super::{
     Capability, ChunkReceiver, CreateSpec, Descriptor, Enforcement, Enforcements, ExecEvent,
@@ -104,6 +108,15 @@ impl SimulatedProvider {
     pub fn set_faults(&self, faults: SimulatedFaults) {
         *self.faults.write().unwrap_or_else(PoisonError::into_inner) = faults;
         self.creates_to_fail.store(faults.fail_first_n, Ordering::Relaxed);
+    }
+
+    /// Sets these faults unless they are in force already; whether they were not.
+    fn change_faults(&self, faults: SimulatedFaults) -> bool {
+        let changed = *self.faults.read().unwrap_or_else(PoisonError::into_inner) != faults;
+        if changed {
+            self.set_faults(faults);
+        }
+        changed
     }
 
     /// What goes wrong now, where not every call errors.

@@ -77,7 +77,7 @@ async fn whatever_ends_it_gives_the_terminal_back_and_hangs_up() {
     shell.shows("begun", 0).await;
     server.stop().await;
     assert_eq!(shell.ended().await.code(), Some(1));
-    shell.shows("the server ended", 0).await;
+    shell.shows("the server is shutting down", 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,7 +108,7 @@ async fn it_hears_what_ends_it_although_nobody_takes_its_output() {
     wrote("kept").await;
     server.stop().await;
     assert_eq!(kept.ended().await.code(), Some(1));
-    kept.shows("the server ended", 0).await;
+    kept.shows("the server is shutting down", 0).await;
     drop(unread);
 }
 
