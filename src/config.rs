@@ -56,8 +56,8 @@ pub struct Config {
     pub lifecycle: Lifecycle,
     /// Limits on the number of sandboxes.
     pub quota: Quota,
-    /// Retention.
-    pub retention: Retention,
+    /// RetentionConfig.
+    pub retention: RetentionConfig,
     /// Bounds on the output of commands.
     pub logs: SandboxLogs,
     /// Templates of sandboxes; `default` always exists.
@@ -176,7 +176,7 @@ pub struct Quota {
 
 /// `[retention]`; `None` keeps for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retention {
+pub struct RetentionConfig {
     /// `deliveries_days`: deliveries from GitHub and their results.
     pub deliveries: Option<Duration>,
     /// `timeline_days`: the history of issues.
