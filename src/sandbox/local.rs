@@ -29,6 +29,7 @@
 mod archive;
 mod cgroup;
 mod connect;
+mod directory;
 mod disk;
 mod exec;
 mod files;
@@ -74,6 +75,7 @@ use crate::egress::{Resolve, SystemResolver};
 use crate::types::{InstanceId, NetworkKind, Reserve, Template};
 use objects::{Make, Objects};
 
+pub(super) use directory::DirectoryFiles;
 pub use inside::run_hidden_command;
 
 /// How long after a call's deadline its effect may still appear: a deadline is looked at right

@@ -18,7 +18,7 @@ use crate::sandbox::{ChunkReceiver, WorkError};
 const UNSYNCED_LEN_MAX: u64 = 16 << 20;
 
 /// Where an upload goes.
-pub(super) trait UploadSink {
+pub(in super::super) trait UploadSink {
     /// Writes all of it, into memory at least.
     async fn write(&mut self, chunk: &[u8]) -> io::Result<()>;
 
@@ -41,7 +41,7 @@ impl UploadSink for File {
 /// # Errors
 /// [`WorkError::Refused`] where it is too long or there is no room for it; what else there is where it
 /// breaks off.
-pub(super) async fn fill(
+pub(in super::super) async fn fill(
     mut target: impl UploadSink,
     mut content: ChunkReceiver,
     mb_max: u64,
