@@ -3,6 +3,11 @@
 //!
 //! This is a binary of its own because it uses nothing of the crate: it is linked in a moment.
 
+#[path = "tidy/circles.rs"]
+mod circles;
+#[path = "tidy/functions.rs"]
+mod functions;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

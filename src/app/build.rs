@@ -1,4 +1,4 @@
-//! The parts of a server, put together and taken down again.
+//! Builds a server out of its parts, and shuts it down.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -28,7 +28,7 @@ use super::notices;
 use super::reload::Reload;
 use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 
-/// What a server is built from.
+/// The inputs of a server.
 pub(super) struct Parts {
     pub config: Config,
     pub secrets: Secrets,
@@ -40,8 +40,8 @@ pub(super) struct Parts {
 
 type Providers = BTreeMap<ProviderName, Provider>;
 
-/// Serves until it is told to end. Returns what is disconnected once the store is closed, which
-/// the last of the threads that still hold it does.
+/// Serves until it is stopped. The returned channel disconnects once the last thread has dropped the
+/// store and it is closed.
 pub(super) async fn serve(
     parts: Parts,
     io: tokio::runtime::Handle,
@@ -67,10 +67,10 @@ pub(super) async fn serve(
         login_links: Arc::clone(&login_links),
         simulated,
     };
-    // Ends with the sender, that is with the server.
+    // The thread ends with the sender, that is with the server.
     std::thread::spawn(move || {
         while let Ok(config) = reloads.recv() {
-            reload.take_over_and_tell(config);
+            reload.apply_and_log(config);
         }
     });
     let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
@@ -99,15 +99,15 @@ pub(super) async fn serve(
         reconcile: Some(config.lifecycle.reconcile),
     })
     .await
-    .context("what is unfinished could not be taken up")?;
+    .context("failed to resume unfinished work")?;
     let bounds = LogBounds {
         sandbox_len_max: config.logs.sandbox_len_max,
         total_len_max: config.logs.total_len_max,
         age_max: config.logs.age_max,
     };
     let logs = Logs::open(&config.server.data.join("logs"), bounds, Arc::clone(&clock))
-        .context("the directory of sandboxes' logs cannot be used")?;
-    notices::write_down(providers.values(), &logs, &io);
+        .context("cannot use the directory of sandboxes' logs")?;
+    notices::record(providers.values(), &logs, &io);
     let address = listener.local_addr()?;
     let server = crate::http::build(
         Edge {
@@ -137,38 +137,38 @@ pub(super) async fn serve(
     let address_file = config.server.data.join(Server::ADDRESS_FILE);
     std::fs::write(&address_file, format!("{address}\n")).context("the data directory is full")?;
     ready.send(()).context("the server was given up while it started")?;
-    // An error means that the owner is gone: end as well.
+    // An error means that the owner is gone, so the server stops too.
     drop(ended.wait_for(|ended| *ended).await);
-    // Bounded by the edge itself: a second stop, without grace, would not be heard any more.
+    // The HTTP server bounds this itself; a second, forced stop would be ignored.
     let began = Instant::now();
     handle.stop(true).await;
     if began.elapsed() >= REQUESTS_TIME_MAX {
-        tracing::warn!("some requests were still in flight and were cut off");
+        tracing::warn!("aborted requests that were still in flight");
     }
     drop(serving.await);
     if let Err(error) = std::fs::remove_file(&address_file) {
-        tracing::debug!(%error, "the address file was gone already");
+        tracing::debug!(%error, "the address file was already gone");
     }
     let left = engine.stop(CALLS_TIME_MAX).await;
     if left > 0 {
         tracing::warn!(
             left,
-            "provider calls were still in flight; they are looked for at the next start"
+            "provider calls are still in flight; the next start checks their outcome"
         );
     }
     drop(engine);
     logs.close();
     arbiter.stop();
-    // The arbiter's thread holds the actors, and they the store: what they handed in is written
-    // before the store closes.
+    // The arbiter's thread holds the actors, and they hold the store. Their writes finish before the
+    // store closes.
     if arbiter.join().is_err() {
-        tracing::error!("the engine's thread had panicked");
+        tracing::error!("the engine's thread panicked");
     }
     drop(store);
     Ok(closed)
 }
 
-/// The providers that the templates need.
+/// The providers in use.
 struct Opened {
     providers: Providers,
     simulated: Option<Arc<SimulatedProvider>>,
@@ -195,7 +195,7 @@ fn open_providers(
         opened_simulated = Some(Arc::clone(&provider));
         providers.insert(ProviderName::trusted("simulated"), provider.into());
     }
-    // What an earlier configuration made stays reachable.
+    // Sandboxes of an earlier configuration stay reachable.
     let dir = config.server.data.join("local");
     if needed("local") || dir.exists() {
         let Local { require_limits, disk_reserve, warm_pool } = config.providers.local;
@@ -203,7 +203,7 @@ fn open_providers(
         let usual = LocalConfig::new(dir);
         let local = LocalConfig { require_limits, disk_reserve, warm_pool, server, ..usual };
         let provider = LocalProvider::open(local, Arc::clone(clock), Arc::clone(ids))?;
-        // Most sandboxes are made from it, the first of them too.
+        // The warm pool uses the default template, because most sandboxes do.
         let default = config.templates.get(&TemplateName::trusted("default"));
         if let Some(template) = default.filter(|t| t.provider.as_str() == "local") {
             provider.keep_warm(template);

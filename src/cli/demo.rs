@@ -1,11 +1,11 @@
-//! `issuebox demo`: the product explaining itself in a minute. A fresh server, the deliveries of
-//! `fixtures/` over HTTP (many at once, doubled, out of order), a command in each sandbox, and a
-//! table of what came of it. Then the dashboard stays up, until Ctrl-C or not at all (`--exit`).
+//! `issuebox demo`: shows the product in a minute. It starts a fresh server, sends the deliveries of
+//! `fixtures/` over HTTP (in parallel, duplicated, out of order), runs a command in each sandbox and
+//! prints a report. The dashboard stays up until Ctrl-C; with `--exit` it does not.
 //!
 //! # Guarantees
-//! It touches nothing that was there: its data directory, port and secrets are its own, and it
-//! reads neither the configuration nor the environment. At its end sandboxes and data are removed;
-//! where it is killed instead, the data directory stays behind in the system's temporary one.
+//! The demo has its own data directory, port and secrets, and reads neither the configuration nor the
+//! environment. When it ends it removes its sandboxes and data. If it is killed, the data directory
+//! stays behind in the system's temporary directory.
 
 mod flood;
 mod report;
@@ -33,12 +33,12 @@ use report::DemoSandbox;
 
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
-    /// End when it is over, instead of leaving the dashboard up
+    /// Exit after the report instead of leaving the dashboard up
     #[arg(long)]
     exit: bool,
 }
 
-/// The bot's account in the fixtures: assigning it triggers.
+/// The bot's account in the fixtures; assigning it to an issue triggers a sandbox.
 const FIXTURE_BOT: &str = "71000150";
 
 pub(super) fn run(args: DemoArgs, env: &Environment) -> anyhow::Result<ExitCode> {
@@ -47,10 +47,10 @@ pub(super) fn run(args: DemoArgs, env: &Environment) -> anyhow::Result<ExitCode>
     let data = std::env::temp_dir().join(name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let demo = Demo { screen: Screen::new(env), data: data.clone(), stays: !args.exit };
-    let shown = runtime.block_on(demo.play());
+    let result = runtime.block_on(demo.play());
     let removed = std::fs::remove_dir_all(&data);
-    let code = shown?;
-    removed.with_context(|| format!("{} could not be removed", data.display()))?;
+    let code = result?;
+    removed.with_context(|| format!("cannot remove {}", data.display()))?;
     Ok(code)
 }
 
@@ -64,8 +64,8 @@ impl Demo {
     async fn play(mut self) -> anyhow::Result<ExitCode> {
         let (running, client, provider) = self.start().await?;
         let ended = tokio::select! {
-            shown = self.show(&running, &client, provider) => shown,
-            told = tokio::signal::ctrl_c() => told.map(|()| ExitCode::SUCCESS).map_err(Into::into),
+            result = self.show(&running, &client, provider) => result,
+            signal = tokio::signal::ctrl_c() => signal.map(|()| ExitCode::SUCCESS).map_err(Into::into),
         };
         let cleaned = clean(&client).await;
         running.stop()?;
@@ -73,7 +73,7 @@ impl Demo {
         ended
     }
 
-    /// A server with the strongest provider that works on this system.
+    /// Starts a server with the strongest provider that works on this system.
     async fn start(&mut self) -> anyhow::Result<(Running, ApiClient, &'static str)> {
         let (running, client) = server(&self.data, "local")?;
         let system = client.call(ApiRequest::get(&["system"])).await?;
@@ -81,7 +81,7 @@ impl Demo {
         let mut troubles = providers.filter_map(|provider| provider["trouble"].as_str());
         let Some(trouble) = troubles.next() else { return Ok((running, client, "local")) };
         self.screen.line(&format!(
-            "Sandboxes cannot be isolated on this system, so they are only simulated here:\n  {}\n",
+            "This system cannot isolate sandboxes, so they are only simulated:\n  {}\n",
             inert(trouble)
         ))?;
         running.stop()?;
@@ -96,7 +96,7 @@ impl Demo {
         provider: &str,
     ) -> anyhow::Result<ExitCode> {
         let url = format!("http://{}", running.address);
-        self.screen.line(&format!("A fresh server at {url}, its sandboxes are {provider}.\n"))?;
+        self.screen.line(&format!("A fresh server at {url}; its sandboxes are {provider}.\n"))?;
         let secret = running.secrets.webhook_secrets.first().context("a server has a secret")?;
         let flood = flood::Flood::new(secret);
         self.screen.line(&format!("{}.", flood.describe()))?;
@@ -109,14 +109,14 @@ impl Demo {
             let spinner = Spinner::start("waiting for the sandboxes", true);
             work_in_all(client, provider, &spinner).await?
         };
-        let told = report::table(&self.screen, &answers, &work);
-        self.screen.line(&told)?;
+        let table = report::table(&self.screen, &answers, &work);
+        self.screen.line(&table)?;
         let verdict = report::verdict(&answers, &work);
         self.screen.line(&format!("\n{}", verdict.words))?;
         if self.stays {
             self.screen.line(&format!(
-                "\nThe dashboard is at {url}/ and takes the token {}\n\
-                 Ctrl-C ends the demo and removes everything it made.",
+                "\nThe dashboard is at {url}/; log in with the token {}\n\
+                 Press Ctrl-C to end the demo and remove everything it created.",
                 running.secrets.admin_token.expose()
             ))?;
             tokio::signal::ctrl_c().await?;
@@ -125,7 +125,8 @@ impl Demo {
     }
 }
 
-/// Each provider has a data directory of its own: a server that has just ended may still hold its.
+/// Starts a server. Each provider has its own data directory, because a server that just ended may
+/// still have its one locked.
 fn server(data: &Path, provider: &str) -> anyhow::Result<(Running, ApiClient)> {
     let data = data.join(provider);
     let simulated = data.join("simulated").display().to_string();
@@ -143,7 +144,7 @@ fn server(data: &Path, provider: &str) -> anyhow::Result<(Running, ApiClient)> {
     Ok((running, client))
 }
 
-/// Every sandbox there is or was.
+/// Lists the sandboxes.
 async fn sandboxes(client: &ApiClient, deleted: bool) -> anyhow::Result<Vec<Sandbox>> {
     let call = ApiRequest::get(&["sandboxes"])
         .query("limit", Some(200))
@@ -151,7 +152,7 @@ async fn sandboxes(client: &ApiClient, deleted: bool) -> anyhow::Result<Vec<Sand
     Ok(wire::read(client.call(call).await?.data())?)
 }
 
-/// Waits until nothing is under way, and runs a command in each sandbox that is up.
+/// Waits until no sandbox is changing, and runs a command in each one that runs.
 async fn work_in_all(
     client: &ApiClient,
     provider: &str,
@@ -159,7 +160,7 @@ async fn work_in_all(
 ) -> anyhow::Result<Vec<DemoSandbox>> {
     let mut all = Vec::new();
     for sandbox in sandboxes(client, true).await? {
-        spinner.say(&format!("waiting for {}", sandbox.name));
+        spinner.set(&format!("waiting for {}", sandbox.name));
         let call = ApiRequest::get(&["sandboxes", &sandbox.id]).query("until", Some("settled"));
         let settled: Sandbox = wire::read(client.call(call.wait(Some(60))).await?.data())?;
         let said = match settled.phase.as_deref() {
@@ -171,7 +172,7 @@ async fn work_in_all(
     Ok(all)
 }
 
-/// What a command says in a sandbox; a simulated one only says its arguments back.
+/// Runs a command in a sandbox and returns its output; a simulated sandbox only echoes arguments.
 async fn command_in(
     client: &ApiClient,
     sandbox: &Sandbox,
@@ -192,14 +193,14 @@ async fn command_in(
     })
 }
 
-/// Removes every sandbox, so that nothing of the demo is left on this machine.
+/// Removes every sandbox, so that the demo leaves nothing on this machine.
 async fn clean(client: &ApiClient) -> anyhow::Result<()> {
     let calls = sandboxes(client, false).await?.into_iter().map(|sandbox| async move {
         client.call(ApiRequest::delete(&["sandboxes", &sandbox.id]).wait(Some(30))).await
     });
     let ended: Result<Vec<_>, _> =
         futures_util::future::join_all(calls).await.into_iter().collect();
-    ended.context("a sandbox could not be removed")?;
+    ended.context("cannot remove a sandbox")?;
     Ok(())
 }
 

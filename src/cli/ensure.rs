@@ -1,4 +1,4 @@
-//! `issuebox ensure`: gives an issue its sandbox, or shows the one it has.
+//! `issuebox ensure`: creates an issue's sandbox, or shows the one it has.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use crate::types::inert;
 use super::Session;
 use super::act::{WaitArgs, reached};
 use super::client::ApiRequest;
-use super::output::{Shape, Shown};
+use super::output::{OutputMode, Shape};
 use super::progress::Spinner;
 use super::table;
 use super::target::IssueRef;
@@ -21,13 +21,13 @@ pub(super) struct EnsureArgs {
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// Make it from this template, where it has to be made
+    /// Template for a new sandbox
     #[arg(long, value_name = "NAME")]
     template: Option<String>,
-    /// How a create is recorded, where it has to be made: before the provider is asked, or beside
+    /// When a create is recorded: before the provider is called (strong), or concurrently (fast)
     #[arg(long, value_name = "MODE", value_parser = ["strong", "fast"])]
     mode: Option<String>,
-    /// The issue's title, where the server does not know it
+    /// The issue's title, if the server does not know it
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
     #[command(flatten)]
@@ -46,10 +46,10 @@ pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::
     };
     let ensured: EnsureAnswer = wire::read(&answer.body)?;
     let sandbox: Sandbox = wire::read(answer.data())?;
-    match args.shape.shown() {
-        Shown::Data(notation) => session.screen.data(notation, &answer.body)?,
-        Shown::Ids => session.screen.line(&sandbox.id)?,
-        Shown::Table(_) => {
+    match args.shape.mode() {
+        OutputMode::Data(notation) => session.screen.data(notation, &answer.body)?,
+        OutputMode::Ids => session.screen.line(&sandbox.id)?,
+        OutputMode::Table(_) => {
             let line = table::line(&session.screen, &sandbox);
             let why = format!("{}: {}", inert(&ensured.outcome), inert(&ensured.reason));
             let why = session.screen.faint(&why);
@@ -58,7 +58,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::
     }
     if !ensured.mismatch.is_empty() {
         let parts = ensured.mismatch.join(", ");
-        eprintln!("note: it exists with another {}; that is kept as it is", inert(&parts));
+        eprintln!("note: the sandbox exists with another {}, which is kept", inert(&parts));
     }
     if wait.is_some() || sandbox.phase_word() == "failed" {
         reached(&sandbox, "running", wait.unwrap_or(0))?;
@@ -66,7 +66,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to ask for. A sandbox's id names its issue, which only the server can tell.
+/// The request's body. Only the server can map a sandbox's id to its issue.
 async fn body_of(session: &Session<'_>, args: &EnsureArgs) -> anyhow::Result<Value> {
     let mut body = Map::new();
     match (&args.issue, args.issue.issue_id()) {
@@ -83,7 +83,7 @@ async fn body_of(session: &Session<'_>, args: &EnsureArgs) -> anyhow::Result<Val
             body.insert("issueId".into(), json!(id.as_str()));
         }
         (IssueRef::Word(word), None) => {
-            // The server says what is wrong with it, in the words of its contract.
+            // The server explains what is wrong with it.
             body.insert("issueId".into(), json!(word));
         }
     }

@@ -1,4 +1,4 @@
-//! `issuebox retry`: tries again what failed sandboxes failed at.
+//! `issuebox retry`: retries the step at which a sandbox failed.
 
 use std::process::ExitCode;
 

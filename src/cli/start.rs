@@ -1,4 +1,4 @@
-//! `issuebox start`: brings sandboxes up.
+//! `issuebox start`: starts sandboxes.
 
 use std::process::ExitCode;
 

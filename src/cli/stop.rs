@@ -1,4 +1,4 @@
-//! `issuebox stop`: takes sandboxes down and keeps their workspaces.
+//! `issuebox stop`: stops sandboxes and keeps their workspaces.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What the arguments mean, as tables, and what tables look like.
+//! Tables of arguments and their meaning, and the layout of tables.
 
 use clap::CommandFactory;
 
@@ -187,7 +187,7 @@ fn colours_change_nothing_but_the_colours() {
 }
 
 #[test]
-fn a_sheet_says_all_there_is() {
+fn a_sheet_has_all_details() {
     insta::assert_snapshot!(table::sheet(&screen(false), &samples()[0], now()), @"
     issue      pear-garden/orchard#12
     title      Sign-in loops
@@ -237,7 +237,7 @@ fn ages_are_in_their_largest_unit() {
 }
 
 #[test]
-fn a_list_takes_the_room_that_its_terminal_has() {
+fn a_list_uses_the_width_of_its_terminal() {
     let title = "t".repeat(80);
     let one = || [sandbox(&serde_json::json!({ "issueTitle": title }))];
     let lines = |columns, width| {

@@ -1,4 +1,4 @@
-//! What each key means: its kind, bounds and default, and whether it is in force yet.
+//! The meaning of each key: its type, bounds and default, and whether it has an effect yet.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -56,7 +56,7 @@ fn server(r: &mut Reader, data_default: Option<PathBuf>) -> Server {
         text.parse::<SocketAddr>().map_err(|_| "must be an address and port".to_owned())
     });
     let data = r.path("data", data_default).unwrap_or_else(|| {
-        r.trouble("there is no home directory to keep data in; set data (--data DIR)".to_owned());
+        r.trouble("there is no home directory for the data; set data (--data DIR)".to_owned());
         PathBuf::new()
     });
     let public_url = r.parsed("public_url", None, |text| web_address(text).map(Some));
@@ -130,14 +130,14 @@ fn secrets_of<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<Secret>, S
     Ok(secrets.into_iter().map(Secret::new).collect())
 }
 
-/// A secret as it was given.
+/// The raw form of a secret.
 enum Given {
     Inline(Value),
-    /// What stands in the file.
+    /// The content of its file.
     File(String),
 }
 
-/// Reads a secret from `key` or `key_file`, whichever was given in the stronger place.
+/// Reads a secret from `key` or `key_file`; the source with the higher precedence wins.
 fn secret<T>(
     r: &mut Reader,
     key: &str,
@@ -161,7 +161,7 @@ fn secret<T>(
         }
         (_, None) => return None,
     };
-    // The value itself must not be shown.
+    // The error must not contain the value.
     given.and_then(parse).map_err(|needed| r.wrong(key, &needed)).ok()
 }
 
@@ -175,7 +175,7 @@ fn web_address(text: &str) -> Result<String, String> {
     }
 }
 
-/// What GitHub calls an author's relation to a repository.
+/// GitHub's words for an author's relation to a repository.
 const ASSOCIATIONS: [&str; 8] = [
     "OWNER",
     "MEMBER",
@@ -238,7 +238,7 @@ fn lifecycle(r: &mut Reader) -> Lifecycle {
     }
 }
 
-/// Longest span that can be configured, in seconds: ten years.
+/// Longest span, in seconds: ten years.
 const SECONDS_MAX: u64 = 10 * 366 * 86_400;
 
 fn step_bounds(r: &mut Reader, step: &str, timeout_seconds: u64) -> StepBounds {
@@ -262,10 +262,10 @@ fn quota(r: &mut Reader) -> Quota {
     }
 }
 
-/// Deliveries are kept for as long as GitHub may send them again: a GUID that was forgotten would
-/// be carried out a second time.
+/// Deliveries are kept for as long as GitHub may redeliver them. A forgotten GUID would be handled
+/// again.
 const DELIVERIES_DAYS_MIN: u64 = 3;
-/// Longest span that things can be kept for, other than for ever, in days: a hundred years.
+/// Longest retention other than for ever, in days: a hundred years.
 const DAYS_MAX: u64 = 36_525;
 
 fn retention(r: &mut Reader) -> Retention {
@@ -273,13 +273,13 @@ fn retention(r: &mut Reader) -> Retention {
     let key = "retention.deliveries_days";
     let deliveries = r.number(key, 30, 0..=DAYS_MAX);
     if (1..DELIVERIES_DAYS_MIN).contains(&deliveries) {
-        r.wrong(key, "must be 0 (for ever) or at least 3: for so long GitHub may send one again");
+        r.wrong(key, "must be 0 (for ever) or at least 3: GitHub may redeliver for that long");
     }
     let timeline = r.number("retention.timeline_days", 90, 0..=DAYS_MAX);
     Retention { deliveries: days(deliveries), timeline: days(timeline) }
 }
 
-/// Largest log that can be asked for, in MiB: more than fits any disk of today.
+/// Largest log, in MiB: more than any disk of today has.
 const LOG_MB_MAX: u64 = 1 << 24;
 
 fn logs(r: &mut Reader) -> SandboxLogs {
@@ -299,7 +299,7 @@ fn templates(r: &mut Reader) -> BTreeMap<TemplateName, Template> {
     names.into_iter().map(|name| template(r, &name)).map(|t| (t.name.clone(), t)).collect()
 }
 
-/// The providers that there are.
+/// The available providers.
 const PROVIDERS: [&str; 2] = ["local", "simulated"];
 
 fn template(r: &mut Reader, name: &str) -> Template {
@@ -341,7 +341,7 @@ fn template(r: &mut Reader, name: &str) -> Template {
     }
 }
 
-/// Most ports that a template lists: the state of each is found out by connecting to it.
+/// Most ports of a template: the server connects to each to find out its state.
 const PORTS_MAX: usize = 16;
 
 fn ports(r: &mut Reader, key: &str) -> Vec<u16> {
@@ -359,7 +359,7 @@ fn ports(r: &mut Reader, key: &str) -> Vec<u16> {
     ports
 }
 
-/// Most sandboxes that wait to be asked for: each of another make, and few have many.
+/// Most sandboxes in the warm pool: one for each kind of template in use.
 const WARM_MAX: u64 = 16;
 
 fn providers(r: &mut Reader) -> Providers {

@@ -1,4 +1,4 @@
-//! Every error's text, and who wins.
+//! The text of every error, and the precedence of sources.
 
 use super::*;
 use crate::types::{Network, OnLimit, Reserve};
@@ -36,7 +36,7 @@ fn env_error_of(env: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn without_anything_the_defaults_hold() {
+fn the_defaults_hold_if_nothing_is_set() {
     let loaded = load_env(&[]).expect("the defaults");
     assert_eq!(loaded.warnings, Vec::<String>::new());
     let config = loaded.config;
@@ -128,7 +128,7 @@ fn a_whole_file_is_read() {
 }
 
 #[test]
-fn flags_win_over_the_environment_and_that_over_the_file() {
+fn flags_take_precedence_over_the_environment_and_that_over_the_file() {
     let file = "listen = \"127.0.0.1:1\"\ndata = \"file\"\n[triggers]\nlabel = \"file\"";
     let env = [
         ("ISSUEBOX__LISTEN", "127.0.0.1:2"),
@@ -163,7 +163,7 @@ fn the_data_directory_follows_xdg() {
     let none = Config::load(None, std::iter::empty(), Overrides::default());
     insta::assert_snapshot!(
         none.expect_err("no home"),
-        @"there is no home directory to keep data in; set data (--data DIR)"
+        @"there is no home directory for the data; set data (--data DIR)"
     );
 }
 
@@ -202,7 +202,7 @@ fn unknown_keys_name_where_they_were_read_and_the_nearest_known_key() {
 }
 
 #[test]
-fn variables_of_others_are_left_alone() {
+fn other_programs_variables_are_ignored() {
     let env = [
         ("ISSUEBOX_SERVER", "http://x"),
         ("ISSUEBOX_TOKEN", "t"),
@@ -294,7 +294,7 @@ fn wrong_words_in_the_environment_name_the_variable() {
 }
 
 #[test]
-fn what_is_not_available_yet_and_would_change_the_meaning_is_refused() {
+fn a_setting_whose_absence_would_change_the_meaning_is_refused() {
     insta::assert_snapshot!(
         error_of(
             r#"
@@ -313,7 +313,7 @@ isolation = "none"
 }
 
 #[test]
-fn a_network_is_what_is_written_out_and_each_wrong_entry_is_named() {
+fn a_network_is_read_and_each_wrong_entry_is_named() {
     let of = |text: &str| {
         let loaded = load(&format!("[templates.default]\n{text}")).expect("accepted");
         loaded.config.templates.values().next().expect("one").network.clone()
@@ -345,7 +345,7 @@ allow_private = ["10.0.0.5:443"]
         ),
         @r#"
     issuebox.toml:3: templates.default.network must be none, allow, full or host, not "some"
-    templates.empty.allow is empty, so that nothing could be reached: name hosts, as in ["github.com", "*.githubusercontent.com"], or set network = "none"
+    templates.empty.allow is empty, so nothing is reachable: list hosts, as in ["github.com", "*.githubusercontent.com"], or set network = "none"
     issuebox.toml:8: templates.lists.allow must be a host, or host:port, without a scheme or path, not "https://example.org"
     issuebox.toml:8: templates.lists.allow must be a host, or host:port, without a scheme or path, not "example.org/x"
     issuebox.toml:8: templates.lists.allow must have its one * at the beginning, as in *.example.org, not "*"
@@ -364,7 +364,7 @@ allow_private = ["10.0.0.5:443"]
 }
 
 #[test]
-fn listed_addresses_that_are_refused_all_the_same_are_errors() {
+fn listed_addresses_that_the_proxy_would_reject_are_errors() {
     insta::assert_snapshot!(
         error_of(
             r#"
@@ -377,42 +377,42 @@ allow_private = ["10.0.0.5:80", "10.0.0.6:443", "127.0.0.2:3000", "169.254.169.2
 "#
         ),
         @r#"
-    issuebox.toml:4: templates.default.allow has "10.0.0.6:22", which is not public (a private network): put "10.0.0.6:22" into allow_private instead
-    issuebox.toml:4: templates.default.allow has "127.0.0.1:3000", which is not public (loopback): put "127.0.0.1:3000" into allow_private instead
-    issuebox.toml:4: templates.default.allow has "0.0.0.0", which no sandbox may ever reach (no host): take it out
-    issuebox.toml:4: templates.default.allow has "224.0.0.1", which no sandbox may ever reach (many hosts): take it out
-    issuebox.toml:4: templates.default.allow has "[::]", which no sandbox may ever reach (no host): take it out
-    issuebox.toml:4: templates.default.allow has "[ff02::1]", which no sandbox may ever reach (many hosts): take it out
-    issuebox.toml:4: templates.default.allow has "169.254.169.254", which no sandbox may ever reach (an address of one link): take it out
-    issuebox.toml:4: templates.default.allow has "[fd00:ec2::254]", which no sandbox may ever reach (a cloud's metadata service): take it out
-    issuebox.toml:4: templates.default.allow has "[::ffff:1.2.3.4]", which is another form of 1.2.3.4: write that
-    issuebox.toml:4: templates.default.allow has "[::ffff:10.0.0.5]:80", which is another form of 10.0.0.5: write that
-    issuebox.toml:4: templates.default.allow has "[2002:7f00:1::]", which no sandbox may ever reach (a tunnel to an IPv4 address): take it out
-    issuebox.toml:6: templates.default.allow_private has "169.254.169.254:80", which no sandbox may ever reach (an address of one link): take it out
-    issuebox.toml:6: templates.default.allow_private has "0.0.0.0:80", which no sandbox may ever reach (no host): take it out
-    issuebox.toml:6: templates.default.allow_private has "[fe80::1]:80", which no sandbox may ever reach (an address of one link): take it out
-    issuebox.toml:6: templates.default.allow_private has "[::ffff:10.0.0.7]:443", which is another form of 10.0.0.7: write that
-    issuebox.toml:6: templates.default.allow_private has "255.255.255.255:1", which no sandbox may ever reach (every host): take it out
+    issuebox.toml:4: templates.default.allow has "10.0.0.6:22", which is not public (a private network): list "10.0.0.6:22" in allow_private instead
+    issuebox.toml:4: templates.default.allow has "127.0.0.1:3000", which is not public (loopback): list "127.0.0.1:3000" in allow_private instead
+    issuebox.toml:4: templates.default.allow has "0.0.0.0", which no sandbox may ever reach (an unspecified address): remove it
+    issuebox.toml:4: templates.default.allow has "224.0.0.1", which no sandbox may ever reach (a multicast address): remove it
+    issuebox.toml:4: templates.default.allow has "[::]", which no sandbox may ever reach (an unspecified address): remove it
+    issuebox.toml:4: templates.default.allow has "[ff02::1]", which no sandbox may ever reach (a multicast address): remove it
+    issuebox.toml:4: templates.default.allow has "169.254.169.254", which no sandbox may ever reach (a link-local address): remove it
+    issuebox.toml:4: templates.default.allow has "[fd00:ec2::254]", which no sandbox may ever reach (a cloud's metadata service): remove it
+    issuebox.toml:4: templates.default.allow has "[::ffff:1.2.3.4]", which is another form of 1.2.3.4: use that one
+    issuebox.toml:4: templates.default.allow has "[::ffff:10.0.0.5]:80", which is another form of 10.0.0.5: use that one
+    issuebox.toml:4: templates.default.allow has "[2002:7f00:1::]", which no sandbox may ever reach (a tunnel to an IPv4 address): remove it
+    issuebox.toml:6: templates.default.allow_private has "169.254.169.254:80", which no sandbox may ever reach (a link-local address): remove it
+    issuebox.toml:6: templates.default.allow_private has "0.0.0.0:80", which no sandbox may ever reach (an unspecified address): remove it
+    issuebox.toml:6: templates.default.allow_private has "[fe80::1]:80", which no sandbox may ever reach (a link-local address): remove it
+    issuebox.toml:6: templates.default.allow_private has "[::ffff:10.0.0.7]:443", which is another form of 10.0.0.7: use that one
+    issuebox.toml:6: templates.default.allow_private has "255.255.255.255:1", which no sandbox may ever reach (the broadcast address): remove it
     "#
     );
 }
 
 #[test]
-fn deliveries_are_kept_for_as_long_as_they_may_come_again() {
+fn deliveries_are_kept_for_as_long_as_github_may_redeliver_them() {
     let days = |n: u32| load(&format!("[retention]\ndeliveries_days = {n}"));
     let kept = days(0).expect("for ever").config.retention;
     assert_eq!((kept.deliveries, kept.timeline), (None, Some(Duration::from_secs(90 * 86_400))));
     insta::assert_snapshot!(
         error_of("[retention]\ndeliveries_days = 2\ntimeline_days = 40_000"),
         @"
-    issuebox.toml:2: retention.deliveries_days must be 0 (for ever) or at least 3: for so long GitHub may send one again
+    issuebox.toml:2: retention.deliveries_days must be 0 (for ever) or at least 3: GitHub may redeliver for that long
     issuebox.toml:3: retention.timeline_days must be a whole number from 0 to 36525, not 40000
     "
     );
 }
 
 #[test]
-fn what_is_accepted_but_not_in_force_is_warned_of() {
+fn keys_without_an_effect_yet_are_warned_of() {
     let loaded = load(
         r#"
 public_url = "https://box.example.org/"
@@ -445,12 +445,12 @@ on_limit = "stop"
     assert!(!loaded.config.providers.local.require_limits);
     let dir = loaded.warnings[0].split("issuebox.toml").next().unwrap_or_default().to_owned();
     insta::assert_snapshot!(loaded.warnings.join("\n").replace(&dir, ""), @"
-    issuebox.toml:5: github.api_url is accepted but not yet in force
+    issuebox.toml:5: github.api_url is accepted but has no effect yet
     ");
 }
 
 #[test]
-fn room_that_is_kept_free_is_a_part_or_a_size() {
+fn a_reserve_is_a_percentage_or_a_size() {
     let reserve = |text: &str| {
         let loaded = load(&format!("[providers.local]\ndisk_reserve = {text}"));
         loaded.expect("good").config.providers.local.disk_reserve
@@ -461,7 +461,7 @@ fn room_that_is_kept_free_is_a_part_or_a_size() {
     let error = |text: &str| error_of(&format!("[providers.local]\ndisk_reserve = {text}"));
     insta::assert_snapshot!(
         error("\"plenty\""),
-        @r#"issuebox.toml:2: providers.local.disk_reserve must be "auto", a part up to "90%", or room such as "4096 MB" or "4 GB", not "plenty""#
+        @r#"issuebox.toml:2: providers.local.disk_reserve must be "auto", a percentage up to "90%", or a size such as "4096 MB" or "4 GB", not "plenty""#
     );
     insta::assert_snapshot!(
         error("5"),
@@ -470,7 +470,7 @@ fn room_that_is_kept_free_is_a_part_or_a_size() {
 }
 
 #[test]
-fn each_port_that_is_none_is_named() {
+fn each_invalid_port_is_named() {
     let many: Vec<String> = (1..=17).map(|port| port.to_string()).collect();
     let text = format!(
         "[templates.default]\nports = [0, 65536, 80, 80]\n[templates.many]\nports = [{}]",
@@ -485,7 +485,7 @@ fn each_port_that_is_none_is_named() {
 }
 
 #[test]
-fn empty_and_doubled_secrets_are_refused_without_showing_any() {
+fn empty_and_doubled_secrets_are_refused_without_printing_them() {
     insta::assert_snapshot!(
         env_error_of(&[("ISSUEBOX_ADMIN_TOKEN", ""), ("ISSUEBOX_WEBHOOK_SECRET", "hush-hush,")]),
         @"
@@ -516,7 +516,7 @@ fn empty_and_doubled_secrets_are_refused_without_showing_any() {
 }
 
 #[test]
-fn secrets_come_out_of_files_and_the_environment_wins_over_them() {
+fn secrets_are_read_from_files_and_the_environment_takes_precedence() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("secrets");
     std::fs::write(&path, "new\nold\n").expect("written");
@@ -535,10 +535,10 @@ fn secrets_come_out_of_files_and_the_environment_wins_over_them() {
 }
 
 #[test]
-fn a_file_that_is_not_there_or_not_toml_is_named() {
+fn a_file_that_is_missing_or_not_toml_is_named() {
     let none =
         Config::load(Some(Path::new("/nowhere.toml")), std::iter::empty(), Overrides::default());
-    insta::assert_snapshot!(none.expect_err("no file"), @"/nowhere.toml cannot be read");
+    insta::assert_snapshot!(none.expect_err("no file"), @"cannot read /nowhere.toml");
     insta::assert_snapshot!(error_of("listen = \"x\"\n[triggers\n"), @"issuebox.toml:2: unclosed table, expected `]`");
     insta::assert_snapshot!(error_of("listen = \"a\"\nlisten = \"b\"\n"), @"issuebox.toml:2: duplicate key");
 }

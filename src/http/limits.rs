@@ -5,7 +5,7 @@ use crate::sandbox::{Enforcement, Enforcements, Isolation, LimitKind, Target};
 use crate::types::{Resources, Sandbox};
 
 /// What is allowed to one sandbox.
-pub struct Limits {
+pub struct SandboxLimits {
     /// How its provider keeps it apart; `None` if that is not configured any more.
     pub isolation: Option<Isolation>,
     /// Each limit and how it holds; empty if its provider is not configured any more.
@@ -23,7 +23,7 @@ pub struct Allowed {
     pub unit: &'static str,
 }
 
-impl Limits {
+impl SandboxLimits {
     /// What is allowed to this sandbox. A provider that does not know it, or not yet, is taken at
     /// its word for all of its sandboxes.
     pub async fn of(shared: &Shared, sandbox: &Sandbox) -> Self {

@@ -1,4 +1,4 @@
-//! Entries as lines of a file.
+//! Log entries as lines of JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub(super) fn write(entry: &Entry) -> String {
     line
 }
 
-/// `None` where a line was cut off, or is of a later version.
+/// `None` if the line was cut off or is of a later version.
 pub(super) fn read(line: &[u8]) -> Option<Entry> {
     let row: Row<'_> = serde_json::from_slice(line).ok()?;
     let stream = Stream::ALL.into_iter().find(|stream| stream.as_str() == row.stream)?;

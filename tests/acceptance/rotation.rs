@@ -37,7 +37,7 @@ async fn a_secret_is_rotated_by_a_reload_and_no_delivery_is_refused_meanwhile() 
     let place = Place::simulated("");
     let server = place.serve().await;
     assert_eq!(delivered(&server, "n-0", NEW).await, 401);
-    // As docs/operating.md has it: both, then GitHub signs with the new one, then it alone.
+    // As docs/github.md has it: both, then GitHub signs with the new one, then it alone.
     let is_over = AtomicBool::new(false);
     let deliveries = async {
         let mut count = 0;

@@ -1,4 +1,4 @@
-//! Whether sandboxes can be made, tried without a server.
+//! The doctor's check of providers: whether they can create sandboxes, without a server.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::sandbox::{Enforcement, Lifecycle, LimitKind};
 
 use super::Check;
 
-/// One for each provider that a template names.
+/// One check for each provider that a template uses.
 pub(super) fn look(config: &Config) -> Vec<Check> {
     let names: BTreeSet<&str> = config.templates.values().map(|t| t.provider.as_str()).collect();
     let one = |name: &str| {
@@ -24,7 +24,7 @@ pub(super) fn look(config: &Config) -> Vec<Check> {
             "simulated" => simulated(&what, &config.providers.simulated),
             _ => Check::broken(
                 &what,
-                "this version does not have it",
+                "this version does not support it",
                 "use \"local\" or \"simulated\" in [templates]",
             ),
         }
@@ -32,50 +32,51 @@ pub(super) fn look(config: &Config) -> Vec<Check> {
     names.into_iter().map(one).collect()
 }
 
-/// Makes a whole sandbox and removes it: settings explain a failure but do not predict it.
+/// Creates a whole sandbox and removes it, because settings alone do not predict a failure.
 fn local(what: &str, config: &Config) -> Check {
     let data = &config.server.data;
     let home = if data.is_dir() { data.to_owned() } else { std::env::temp_dir() };
-    let dir = TriedIn(home.join(format!(".doctor-local-{}", std::process::id())));
+    let dir = TrialDir(home.join(format!(".doctor-local-{}", std::process::id())));
     match try_local(&dir.0, config.providers.local) {
-        Ok(Tried { trouble: None, shortage: Some(shortage), .. }) => {
-            let (found, remedy) = shortage.split_once(". ").unwrap_or((&shortage, "make room"));
+        Ok(TrialResult { trouble: None, shortage: Some(shortage), .. }) => {
+            let (found, remedy) =
+                shortage.split_once(". ").unwrap_or((&shortage, "free disk space"));
             Check::broken(what, found, remedy)
         }
-        Ok(Tried { trouble: None, limits, not_enforced: None, .. }) => {
-            Check::right(what, format!("a sandbox was made as a trial and removed; {limits}"))
+        Ok(TrialResult { trouble: None, limits, not_enforced: None, .. }) => {
+            Check::right(what, format!("created a sandbox and removed it; {limits}"))
         }
-        Ok(Tried { trouble: None, limits, not_enforced: Some(missing), .. }) => Check::noted(
+        Ok(TrialResult { trouble: None, limits, not_enforced: Some(missing), .. }) => Check::noted(
             what,
-            format!("a sandbox was made as a trial and removed; {limits}: {missing}"),
-            "run the server as root, or under systemd with Delegate=cpu memory pids, where others \
-             must not be able to use up the machine; require_limits refuses what can't be enforced",
+            format!("created a sandbox and removed it; {limits}: {missing}"),
+            "run the server as root, or under systemd with Delegate=cpu memory pids, so that a \
+             sandbox cannot use up the machine; require_limits refuses unenforced limits",
         ),
-        Ok(Tried { trouble: Some(trouble), .. }) => {
+        Ok(TrialResult { trouble: Some(trouble), .. }) => {
             let (found, remedy) = trouble.split_once(". ").unwrap_or((
                 &trouble,
-                "see what the local provider needs, or use provider \"simulated\" to try things",
+                "check the requirements of the local provider, or try provider \"simulated\"",
             ));
             Check::broken(what, found, remedy)
         }
         Err(error) => {
             let remedy = "make the data directory usable first";
-            Check::broken(what, format!("it could not be tried: {error:#}"), remedy)
+            Check::broken(what, format!("cannot try it: {error:#}"), remedy)
         }
     }
 }
 
-/// What came of a trial.
-struct Tried {
+/// The result of a trial.
+struct TrialResult {
     trouble: Option<String>,
-    /// How each limit holds, in words.
+    /// How each limit is enforced, in words.
     limits: String,
     not_enforced: Option<String>,
-    /// Why there is no room for a sandbox.
+    /// Why there is no capacity for a sandbox.
     shortage: Option<String>,
 }
 
-fn try_local(dir: &Path, given: Local) -> anyhow::Result<Tried> {
+fn try_local(dir: &Path, given: Local) -> anyhow::Result<TrialResult> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build().context("no runtime")?;
     let tried = runtime.block_on(async {
@@ -86,7 +87,7 @@ fn try_local(dir: &Path, given: Local) -> anyhow::Result<Tried> {
         let health = provider.health().await;
         let limit = |(limit, how): (&LimitKind, &Enforcement)| format!("{limit} {how}");
         let limits: Vec<String> = health.limits.iter().map(limit).collect();
-        anyhow::Ok(Tried {
+        anyhow::Ok(TrialResult {
             trouble: health.trouble,
             limits: format!("limits: {}", limits.join(", ")),
             not_enforced: provider.limits_not_enforced(),
@@ -97,37 +98,37 @@ fn try_local(dir: &Path, given: Local) -> anyhow::Result<Tried> {
     tried
 }
 
-/// A directory that something was tried in; removed with this.
-struct TriedIn(PathBuf);
+/// The directory of a trial; a drop removes it.
+struct TrialDir(PathBuf);
 
-impl Drop for TriedIn {
+impl Drop for TrialDir {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::debug!(%error, "what was tried in is not there any more");
+            tracing::debug!(%error, "the directory of the trial was already gone");
         }
     }
 }
 
 fn simulated(what: &str, given: &Simulated) -> Check {
     if given.unavailable {
-        let found = "it is told to be out of reach: providers.simulated.unavailable is true";
-        return Check::broken(what, found, "leave that key out to have it answer again");
+        let found = "it simulates an outage: providers.simulated.unavailable is true";
+        return Check::broken(what, found, "remove that key to end the outage");
     }
     let dir = &given.dir;
     let shown = dir.display();
-    // The server makes it at its start, with what is missing above it.
+    // The server creates it and its missing parents when it starts.
     let there = dir.ancestors().find(|at| at.exists()).unwrap_or(Path::new("."));
     if !there.is_dir() {
-        let found = format!("its directory {shown}: {} is no directory", there.display());
+        let found = format!("its directory {shown}: {} is not a directory", there.display());
         return Check::broken(what, found, "set providers.simulated.dir to a directory");
     }
     if access(there, Access::WRITE_OK | Access::EXEC_OK).is_err() {
-        let found = format!("its directory {shown}: {} cannot be written", there.display());
+        let found = format!("its directory {shown}: cannot write to {}", there.display());
         return Check::broken(what, found, "give it to this user, or set providers.simulated.dir");
     }
     Check::noted(
         what,
         format!("its objects are files in {shown}; nothing runs in its sandboxes"),
-        "nothing to do where that is meant; else use provider = \"local\" in [templates.default]",
+        "for real sandboxes set provider = \"local\" in [templates.default]",
     )
 }

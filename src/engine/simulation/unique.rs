@@ -88,8 +88,8 @@ impl WorldState {
                 && Some(labels.home) == home
                 && self.rows.sandbox(&labels.sandbox).is_none()
         });
-        let unrecorded: Vec<_> = made.map(|labels| labels.sandbox.clone()).collect();
-        for sandbox in unrecorded {
+        let orphans: Vec<_> = made.map(|labels| labels.sandbox.clone()).collect();
+        for sandbox in orphans {
             let failures = self.ledger.undo_failures.entry(sandbox.clone()).or_insert(0);
             *failures += 1;
             if *failures >= UNDO_TRIES {

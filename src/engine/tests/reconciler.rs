@@ -245,7 +245,7 @@ async fn what_the_store_knows_as_deleted_is_removed() {
     })
     .await;
     bench.provider.outside(|objects| objects.extend(copy));
-    assert_eq!(swept(&bench).await, ["unrecorded held:object-1"]);
+    assert_eq!(swept(&bench).await, ["orphan held:object-1"]);
     eventually("it is removed", async || bench.provider.objects() == 0).await;
     assert_eq!(swept(&bench).await, Vec::<String>::new());
 }
@@ -256,7 +256,7 @@ async fn one_of_fast_mode_without_a_record_has_its_minute() {
     let fast = object("fast", 70, 1, Mode::Fast);
     bench.provider.outside(|objects| objects.push(fast.clone()));
     seen_ago(&bench, &fast, FAST_ORPHAN_MAX / 2).await;
-    assert_eq!(swept(&bench).await, ["unrecorded held:fast"]);
+    assert_eq!(swept(&bench).await, ["orphan held:fast"]);
     assert_eq!(state_of(&bench, "fast"), Some(ObjectState::Running));
     assert_eq!(bench.provider.count("stop") + bench.provider.count("delete"), 0);
     let key = (ProviderName::trusted("held"), fast.external_id.clone());
@@ -463,11 +463,11 @@ async fn what_runs_although_it_is_stopped_is_stopped_again() {
 async fn a_look_is_never_beside_a_call_and_a_call_waits_for_it() {
     let bench = EngineBench::new().await;
     running(&bench, "1").await;
-    let core = bench.engine.core_arc();
+    let parts = &bench.engine.parts;
     let home = now(&bench, "1").await.home;
     bench.provider.outside(Vec::clear);
-    let slot = core.executor.lease(&core, home).expect("nothing is under way");
-    assert!(core.executor.lease(&core, home).is_none(), "one at a time");
+    let slot = parts.executor.lease(home).expect("nothing is under way");
+    assert!(parts.executor.lease(home).is_none(), "one at a time");
     let looks = bench.provider.count("find");
     assert_eq!(swept(&bench).await, ["object_lost held:object-1"]);
     assert_eq!(bench.provider.count("find"), looks);

@@ -64,8 +64,7 @@ impl DirectoryFiles {
         path: WorkspacePath,
         part: FilePart,
     ) -> Result<FileContent, WorkError> {
-        let mut file =
-            self.with(move |files| Ok(File::from(files.read(path.as_bytes())?))).await?;
+        let mut file = self.with(move |files| Ok(File::from(files.read(path.as_bytes())?))).await?;
         let size = file.metadata().map_err(broken)?.len();
         let range = part.of(size).ok_or(WorkError::OutOfRange { size })?;
         file.seek(SeekFrom::Start(range.start)).map_err(broken)?;

@@ -42,7 +42,7 @@ pub(super) const CHUNKS_LEN: usize = 4;
 /// Longest piece of a file, in bytes.
 pub(super) const CHUNK_LEN_MAX: usize = 64 * 1024;
 
-/// Lists what is at a path. See [`SandboxProvider::list_files`](crate::sandbox::SandboxProvider).
+/// Lists what is at a path. See [`Workspace::list_files`](crate::sandbox::Workspace::list_files).
 ///
 /// # Errors
 /// [`WorkError`].
@@ -68,7 +68,10 @@ pub async fn list(
 }
 
 /// Reads a listing from a pipe until its end.
-pub(super) async fn receive(mut pipe: Receiver, path: &WorkspacePath) -> Result<FileListing, WorkError> {
+pub(super) async fn receive(
+    mut pipe: Receiver,
+    path: &WorkspacePath,
+) -> Result<FileListing, WorkError> {
     let mut listing = FileListing { entries: Vec::new(), truncated: false };
     let (mut buffer, mut total) = (BytesMut::new(), 0);
     loop {

@@ -21,7 +21,6 @@ mod connect;
 pub mod files;
 mod init;
 mod launch;
-mod mend;
 mod network;
 #[cfg(test)]
 mod refusals;

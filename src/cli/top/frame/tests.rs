@@ -1,4 +1,4 @@
-//! What the view looks like, as tables.
+//! What `issuebox top` draws, as tables.
 
 use std::io;
 
@@ -100,12 +100,12 @@ fn it_says_when_it_is_not_live_and_what_it_leaves_out() {
     assert!(lines[0].starts_with("NOT LIVE (the connection broke), trying again."), "{lines:?}");
     assert_eq!(lines[1], "3 sandboxes: 2 running, 1 failed", "counts may be older");
     assert_eq!(lines[2..4], ["! one", "! 2 more need attention"]);
-    assert_eq!(lines[6], "none that the filter lets through; Esc shows all");
-    assert_eq!(lines[7], "q quit  j/k move  Esc shows all, not only nothing such");
+    assert_eq!(lines[6], "no sandbox matches the filter; Esc clears it");
+    assert_eq!(lines[7], "q quit  j/k move  Esc clears the filter nothing such");
     let all = (0..KEPT_MAX).map(|n| sandbox(&n.to_string(), "running", n)).collect();
     state.take(ViewUpdate::All(all));
     state.system.counts = vec![("running".to_owned(), 2_001)];
-    assert_eq!(plain(&state, 80, 8)[1], "2001 sandboxes: 2001 running; the latest 2000 are below");
+    assert_eq!(plain(&state, 80, 8)[1], "2001 sandboxes: 2001 running; showing the latest 2000");
 }
 
 #[test]
