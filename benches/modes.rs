@@ -114,8 +114,11 @@ async fn start(
         on_limit: OnLimit::Kill,
     };
     let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
-    let provider_rules =
-        ProviderRules { names_enforced: true, settle: Duration::ZERO, dies_with_server: false };
+    let provider_rules = ProviderRules {
+        names_enforced: true,
+        late_effect_window: Duration::ZERO,
+        dies_with_server: false,
+    };
     let parts = EngineParts {
         retention: Retention::default(),
         store: Arc::new(store),

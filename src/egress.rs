@@ -35,15 +35,15 @@ mod serve;
 mod tests;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::sandbox::{Egress, Notice};
+use crate::sandbox::{Egress, EventSender};
 use crate::types::{Network, SandboxId};
 use connect::Ways;
 use lookups::Resolver;
@@ -78,24 +78,26 @@ pub struct Proxies {
     server: Option<SocketAddr>,
     places: Arc<Semaphore>,
     meter: Arc<Meter>,
-    /// What is told, and who hears it, until somebody does.
-    notices: (mpsc::Sender<Notice>, Mutex<Option<mpsc::Receiver<Notice>>>),
+    events: EventSender,
 }
 
 impl Proxies {
-    /// The proxies of a server that listens at `server`.
-    pub fn new(resolver: Arc<dyn Resolve>, server: Option<SocketAddr>) -> Self {
+    /// The proxies of a server that listens at `server`; they publish notices to `events`.
+    pub fn new(
+        resolver: Arc<dyn Resolve>,
+        server: Option<SocketAddr>,
+        events: EventSender,
+    ) -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let total = (limit / DESCRIPTORS_SHARE).clamp(TOTAL_MIN, TOTAL_MAX);
         let places = usize::try_from(total).unwrap_or(CONNECTIONS_MAX);
         let resolver = Resolver::new(resolver);
-        let (sender, notices) = mpsc::channel(notices::WAITING_MAX);
         Self {
             resolver,
             server,
             places: Arc::new(Semaphore::new(places)),
             meter: Arc::default(),
-            notices: (sender, Mutex::new(Some(notices))),
+            events,
         }
     }
 
@@ -110,16 +112,11 @@ impl Proxies {
         let ways = Ways {
             policy: Policy::of(network, self.server)?,
             lookups: self.resolver.of_one(),
-            notices: Notices::new(sandbox.clone(), self.notices.0.clone()),
+            notices: Notices::new(sandbox.clone(), self.events.clone()),
             meter: Arc::clone(&self.meter),
         };
         let (listener, ways) = (listener?, Arc::new(ways));
         Some(Proxy(tokio::spawn(accept(listener, ways, Arc::clone(&self.places)))))
-    }
-
-    /// What is to be told to people, for whoever asks first.
-    pub fn notices(&self) -> Option<mpsc::Receiver<Notice>> {
-        self.notices.1.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// What went through all of them.

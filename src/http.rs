@@ -44,7 +44,9 @@ mod survey;
 mod webhooks;
 mod websocket;
 pub mod wire;
+pub mod work;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,10 +57,11 @@ use crate::clock::{Clock, IdSource};
 use crate::engine::Engine;
 use crate::github::policy::TriggerPolicy;
 use crate::logs::Logs;
+use crate::sandbox::Provider;
 use crate::store::Store;
 use crate::store::report::Reports;
 use crate::store::session::SessionStore;
-use crate::types::{LiveSecrets, Timestamp};
+use crate::types::{LiveSecrets, ProviderName, Timestamp};
 
 pub use auth::{LiveToken, TokenHash};
 pub use feed::Feed;
@@ -73,6 +76,8 @@ use shared::Shared;
 pub struct Edge {
     /// Who does the work.
     pub engine: Engine,
+    /// The configured providers, by name.
+    pub providers: BTreeMap<ProviderName, Provider>,
     /// For reads of what is not live.
     pub store: Arc<dyn Store>,
     /// People's sessions.

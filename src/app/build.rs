@@ -1,6 +1,6 @@
 //! The parts of a server, put together and taken down again.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};
 
@@ -19,7 +19,7 @@ use crate::issue::{Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
 use crate::sandbox::local::{LocalConfig, LocalProvider};
 use crate::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
-use crate::sandbox::{SandboxProvider, Uniqueness};
+use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, ProviderName, TemplateName};
@@ -38,7 +38,7 @@ pub(super) struct Parts {
     pub login_links: Arc<LoginLinks>,
 }
 
-type Providers = HashMap<ProviderName, Arc<dyn SandboxProvider>>;
+type Providers = BTreeMap<ProviderName, Provider>;
 
 /// Serves until it is told to end. Returns what is disconnected once the store is closed, which
 /// the last of the threads that still hold it does.
@@ -85,7 +85,9 @@ pub(super) async fn serve(
         ids: Arc::clone(&ids),
         rules: rules(&config, &providers)?,
         templates: config.templates.clone().into_iter().collect(),
-        providers,
+        providers: (providers.iter())
+            .map(|(name, provider)| (name.clone(), Arc::clone(&provider.lifecycle)))
+            .collect(),
         creates_in_flight: config.quota.creates_in_flight,
         quotas: Quotas {
             account: config.quota.live,
@@ -105,11 +107,12 @@ pub(super) async fn serve(
     };
     let logs = Logs::open(&config.server.data.join("logs"), bounds, Arc::clone(&clock))
         .context("the directory of sandboxes' logs cannot be used")?;
-    notices::write_down(engine.providers().into_iter().map(|(_, one)| one), &logs, &io);
+    notices::write_down(providers.values(), &logs, &io);
     let address = listener.local_addr()?;
     let server = crate::http::build(
         Edge {
             engine: engine.clone(),
+            providers,
             store: Arc::clone(&store),
             sessions: Arc::clone(&sqlite) as _,
             reports: sqlite,
@@ -190,7 +193,7 @@ fn open_providers(
             SimulatedProvider::open(kept, faults(config), Arc::clone(clock), Arc::clone(ids))?;
         let provider = Arc::new(provider);
         opened_simulated = Some(Arc::clone(&provider));
-        providers.insert(ProviderName::trusted("simulated"), provider);
+        providers.insert(ProviderName::trusted("simulated"), provider.into());
     }
     // What an earlier configuration made stays reachable.
     let dir = config.server.data.join("local");
@@ -205,7 +208,7 @@ fn open_providers(
         if let Some(template) = default.filter(|t| t.provider.as_str() == "local") {
             provider.keep_warm(template);
         }
-        providers.insert(ProviderName::trusted("local"), Arc::new(provider));
+        providers.insert(ProviderName::trusted("local"), Arc::new(provider).into());
     }
     for template in config.templates.values() {
         anyhow::ensure!(
@@ -239,12 +242,12 @@ fn rules(config: &Config, providers: &Providers) -> anyhow::Result<Rules> {
     let default = TemplateName::trusted("default");
     let default_template =
         config.templates.get(&default).context("there is no default template")?;
-    let of_provider = |provider: &Arc<dyn SandboxProvider>| {
-        let traits = provider.traits();
+    let of_provider = |provider: &Provider| {
+        let declared = &provider.descriptor;
         ProviderRules {
-            names_enforced: traits.uniqueness == Uniqueness::EnforcedNames,
-            late_effect_window: traits.late_effect_window,
-            dies_with_server: traits.dies_with_server,
+            names_enforced: declared.uniqueness == Uniqueness::EnforcedNames,
+            late_effect_window: declared.late_effect_window,
+            dies_with_server: declared.dies_with_server,
         }
     };
     Ok(Rules {

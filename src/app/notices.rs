@@ -1,22 +1,23 @@
-//! What providers tell of sandboxes goes into the sandboxes' logs, where people look who wonder why a
-//! command there failed.
-
-use std::sync::Arc;
+//! Writes the notices of providers into the sandboxes' logs, where people look for the reason why a
+//! command failed.
 
 use crate::logs::Logs;
-use crate::sandbox::{Notice, SandboxProvider};
+use crate::sandbox::{Notice, Provider, ProviderEvent};
 
-/// Writes down what each provider tells, until that is gone.
-pub(super) fn write_down(
-    providers: impl IntoIterator<Item = Arc<dyn SandboxProvider>>,
+/// Follows the notices of each provider until that is gone.
+pub(super) fn write_down<'a>(
+    providers: impl IntoIterator<Item = &'a Provider>,
     logs: &Logs,
     io: &tokio::runtime::Handle,
 ) {
-    for mut notices in providers.into_iter().filter_map(|provider| provider.notices()) {
-        let logs = logs.clone();
+    for provider in providers {
+        let (mut events, logs) = (provider.lifecycle.subscribe(), logs.clone());
         io.spawn(async move {
-            while let Some(Notice { sandbox, text }) = notices.recv().await {
-                logs.note(&sandbox, text);
+            while let Some(event) = events.next().await {
+                // The engine reports events that were missed.
+                if let ProviderEvent::Notice(Notice { sandbox, text }) = event {
+                    logs.note(&sandbox, text);
+                }
             }
         });
     }

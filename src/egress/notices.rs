@@ -5,9 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
-
-use crate::sandbox::Notice;
+use crate::sandbox::{EventSender, Notice, ProviderEvent};
 use crate::types::SandboxId;
 
 /// Within this span a thing is told once,
@@ -16,9 +14,6 @@ const SPAN: Duration = Duration::from_secs(60);
 /// and so many different ones.
 const TOLD_MAX: usize = 10;
 
-/// Notices of all sandboxes that wait to be heard; past that they are left out.
-pub const WAITING_MAX: usize = 256;
-
 /// What is said in place of all that comes past the bound.
 const AND_MORE: &str = "more connections did not come about than are told in a minute";
 
@@ -26,7 +21,7 @@ const AND_MORE: &str = "more connections did not come about than are told in a m
 #[derive(Debug)]
 pub struct Notices {
     sandbox: SandboxId,
-    heard: mpsc::Sender<Notice>,
+    events: EventSender,
     told: Mutex<HashMap<Matter, NoticeTimes>>,
 }
 
@@ -41,8 +36,8 @@ pub enum Matter {
 
 impl Notices {
     /// Tells of this sandbox.
-    pub fn new(sandbox: SandboxId, heard: mpsc::Sender<Notice>) -> Self {
-        Self { sandbox, heard, told: Mutex::default() }
+    pub fn new(sandbox: SandboxId, events: EventSender) -> Self {
+        Self { sandbox, events, told: Mutex::default() }
     }
 
     /// Tells something, unless it has been or there is too much. What nobody hears is lost: it is
@@ -54,7 +49,8 @@ impl Notices {
         };
         if let Some(text) = text {
             tracing::info!(sandbox.id = %self.sandbox, "a sandbox's network: {text}");
-            let _ = self.heard.try_send(Notice { sandbox: self.sandbox.clone(), text });
+            let notice = Notice { sandbox: self.sandbox.clone(), text };
+            self.events.publish(ProviderEvent::Notice(notice));
         }
     }
 }

@@ -8,7 +8,7 @@ use super::executor::CleanupCounts;
 use super::reconciler::drift::ProviderSweeps;
 use crate::issue::commit::CommandRefusal;
 use crate::issue::{Denial, Issue};
-use crate::sandbox::{Egress, SandboxProvider, Target};
+use crate::sandbox::{Egress, Target};
 use crate::types::{
     AccountName, Cause, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, ProviderName,
     Repository, Sandbox, SandboxId, TemplateName, TimelineEntry, Timestamp,
@@ -115,8 +115,6 @@ pub struct Waited {
 /// A running sandbox to work in (exec, files).
 #[derive(Clone)]
 pub struct Work {
-    /// Who does the work.
-    pub provider: Arc<dyn SandboxProvider>,
     /// On which object.
     pub target: Target,
     /// The sandbox as it was when it was found running.

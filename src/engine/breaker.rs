@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::issue::event::NotAsked;
-use crate::sandbox::{Health, SandboxProvider};
+use crate::sandbox::{Health, Lifecycle};
 use crate::types::{ProviderName, Timestamp};
 
 use super::core::Core;
@@ -203,7 +203,7 @@ impl Breaker {
         spawner.call(Box::pin(async move { breaker.watch(&core, &name, provider).await }));
     }
 
-    async fn watch(&self, core: &Core, name: &ProviderName, provider: Arc<dyn SandboxProvider>) {
+    async fn watch(&self, core: &Core, name: &ProviderName, provider: Arc<dyn Lifecycle>) {
         let mut was_open = false;
         while !core.is_stopping() {
             let trouble = match health_of(provider.as_ref()).await {
@@ -239,7 +239,7 @@ impl Breaker {
 }
 
 /// What a provider says of itself; silence and panics are trouble.
-async fn health_of(provider: &dyn SandboxProvider) -> Result<Health, String> {
+async fn health_of(provider: &dyn Lifecycle) -> Result<Health, String> {
     let health = AssertUnwindSafe(provider.health()).catch_unwind();
     match tokio::time::timeout(HEALTH_TIME_MAX, health).await {
         Ok(Ok(health)) => Ok(health),

@@ -26,7 +26,7 @@ use tracing::{Instrument, Span};
 
 use crate::issue::event::{CallAnswer, CallError, Done, NotAsked};
 use crate::issue::{Cleanup, CleanupAction, IssueEvent, ProviderCall, Verb};
-use crate::sandbox::{ProviderError, SandboxProvider, Target, TargetCall};
+use crate::sandbox::{Lifecycle, ProviderError, Target, TargetCall};
 use crate::types::{Attempt, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
 
 use super::actor::ActorMessage;
@@ -55,7 +55,7 @@ pub(super) struct Executor {
 }
 
 struct Bounded {
-    provider: Arc<dyn SandboxProvider>,
+    provider: Arc<dyn Lifecycle>,
     breaker: Arc<Breaker>,
     creates: Semaphore,
     others: Semaphore,
@@ -114,7 +114,7 @@ impl Executor {
     /// With at most `creates_max` creates under way at once for a provider; 0 takes
     /// [`CREATES_MAX`].
     pub fn new(
-        providers: HashMap<ProviderName, Arc<dyn SandboxProvider>>,
+        providers: HashMap<ProviderName, Arc<dyn Lifecycle>>,
         instance: InstanceId,
         creates_max: u64,
     ) -> Self {
@@ -139,12 +139,12 @@ impl Executor {
     }
 
     /// The provider of that name.
-    pub fn provider(&self, name: &ProviderName) -> Option<Arc<dyn SandboxProvider>> {
+    pub fn provider(&self, name: &ProviderName) -> Option<Arc<dyn Lifecycle>> {
         self.providers.get(name).map(|bounded| Arc::clone(&bounded.provider))
     }
 
     /// All providers, by name.
-    pub fn providers(&self) -> Vec<(ProviderName, Arc<dyn SandboxProvider>)> {
+    pub fn providers(&self) -> Vec<(ProviderName, Arc<dyn Lifecycle>)> {
         let mut all: Vec<_> =
             self.providers.iter().map(|(n, b)| (n.clone(), Arc::clone(&b.provider))).collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));

@@ -11,7 +11,7 @@ use crate::issue::commit::CommandRefusal;
 use crate::issue::event::{CommandAsk, EnsureAsk};
 use crate::issue::{Command, IssueDelivery, IssueEvent, Reply};
 use crate::sabotage::{Bug, on};
-use crate::sandbox::{Egress, SandboxProvider, Target};
+use crate::sandbox::{Egress, Lifecycle, Target};
 use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{
     AccountName, Alias, Cause, HomeId, IssueId, Phase, ProviderName, Sandbox, SandboxId, Template,
@@ -293,18 +293,19 @@ impl Engine {
         }
         match (sandbox.phase, sandbox.external_id.clone()) {
             (Some(Phase::Running), Some(external_id)) => {
-                let provider = self.core.executor.provider(&sandbox.provider);
-                let provider = provider.ok_or(EngineError::ProviderUnknown)?;
+                if self.core.executor.provider(&sandbox.provider).is_none() {
+                    return Err(EngineError::ProviderUnknown);
+                }
                 let target = Target { external_id, expected: sandbox.id.clone() };
                 let at_work = Arc::new(self.core.busy.begin(meant.home));
-                Ok(Work { provider, target, sandbox, at_work })
+                Ok(Work { target, sandbox, at_work })
             }
             _ => Err(EngineError::NotRunning(Box::new(sandbox))),
         }
     }
 
     /// The configured providers, by name.
-    pub fn providers(&self) -> Vec<(ProviderName, Arc<dyn SandboxProvider>)> {
+    pub fn providers(&self) -> Vec<(ProviderName, Arc<dyn Lifecycle>)> {
         self.core.executor.providers()
     }
 

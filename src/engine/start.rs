@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, Notify};
 use crate::clock::{Clock, IdSource};
 use crate::issue::Rules;
 use crate::issue::step::life_due;
-use crate::sandbox::SandboxProvider;
+use crate::sandbox::Lifecycle;
 use crate::store::Store;
 use crate::types::{Phase, ProviderName, Template, TemplateName};
 
@@ -26,7 +26,7 @@ use super::executor::Executor;
 use super::fanout;
 use super::handle::Engine;
 use super::identity::Identities;
-use super::limit_events;
+use super::provider_events;
 use super::reconciler::Reconciler;
 use super::registry::Registry;
 use super::restart_backoff::RestartBackoff;
@@ -50,7 +50,7 @@ pub struct EngineParts {
     /// The templates, by name.
     pub templates: HashMap<TemplateName, Template>,
     /// The providers, by name.
-    pub providers: HashMap<ProviderName, Arc<dyn SandboxProvider>>,
+    pub providers: HashMap<ProviderName, Arc<dyn Lifecycle>>,
     /// How many creates may be under way at once for one provider; 0 leaves it to the engine.
     pub creates_in_flight: u64,
     /// How many live sandboxes there may be.
@@ -112,9 +112,10 @@ impl Engine {
         spawner.io(Box::pin(admission::grant(Arc::clone(&engine.core))));
         spawner.io(Box::pin(retention::run(Arc::clone(&engine.core), parts.retention)));
         engine.begin_sweeps();
-        let told =
-            engine.providers().into_iter().filter_map(|(_, provider)| provider.limit_events());
-        told.for_each(|told| spawner.io(Box::pin(limit_events::tell(engine.clone(), told))));
+        for (name, provider) in engine.providers() {
+            let events = provider.subscribe();
+            spawner.io(Box::pin(provider_events::follow(engine.clone(), name, events)));
+        }
         spawner.io(Box::pin(fanout::run(engine.clone())));
         Ok(engine)
     }

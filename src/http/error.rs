@@ -112,6 +112,10 @@ codes! {
     TooManyAttempts = "too_many_attempts", TOO_MANY_REQUESTS;
     /// The sandbox's provider does not offer this.
     NotSupported = "not_supported", NOT_IMPLEMENTED;
+    /// The sandbox has no process of that id.
+    ProcessNotFound = "process_not_found", NOT_FOUND;
+    /// The process does not read its input any more.
+    StdinClosed = "stdin_closed", CONFLICT;
     /// Nothing in the sandbox accepts connections on that port, or it gave no answer there.
     PortClosed = "port_closed", BAD_GATEWAY;
     /// The template does not list that port.
@@ -347,6 +351,8 @@ impl From<WorkError> for ApiError {
             WorkError::Refused(_) => Self::new(Code::RefusedInside, message),
             WorkError::NotListening => Self::new(Code::PortClosed, message)
                 .hint("start the server there, on 127.0.0.1 or all addresses of the sandbox"),
+            WorkError::NoSuchProcess => Self::new(Code::ProcessNotFound, message),
+            WorkError::StdinClosed => Self::new(Code::StdinClosed, message),
             WorkError::Unsupported(_) => Self::new(Code::NotSupported, message),
             WorkError::Broken(why) => {
                 tracing::warn!(error = %why, "work in a sandbox failed at its provider");

@@ -157,7 +157,7 @@ pub struct Meta {}
 #[schema(as = SandboxFailure)]
 pub struct FailureBody<'a> {
     /// The kind of trouble: `provider_unavailable`, `provider_refused`, `provider_broken`,
-    /// `name_taken`, `object_lost` or `provider_unknown`.
+    /// `provider_exhausted`, `name_taken`, `object_lost` or `provider_unknown`.
     pub code: &'static str,
     /// The step that failed: `look`, `create`, `start`, `stop` or `delete`.
     pub step: &'static str,

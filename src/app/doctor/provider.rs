@@ -9,8 +9,8 @@ use rustix::fs::{Access, access};
 
 use crate::clock::{SystemClock, SystemIds};
 use crate::config::{Config, Local, Simulated};
-use crate::sandbox::SandboxProvider;
 use crate::sandbox::local::{LocalConfig, LocalProvider};
+use crate::sandbox::{Enforcement, Lifecycle, LimitKind};
 
 use super::Check;
 
@@ -84,8 +84,8 @@ fn try_local(dir: &Path, given: Local) -> anyhow::Result<Tried> {
         let config = LocalConfig { require_limits, disk_reserve, warm_pool: 0, ..usual };
         let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds))?;
         let health = provider.health().await;
-        let limit = |(limit, how): &(&str, &str)| format!("{limit} {how}");
-        let limits: Vec<String> = health.isolation.limits.iter().map(limit).collect();
+        let limit = |(limit, how): (&LimitKind, &Enforcement)| format!("{limit} {how}");
+        let limits: Vec<String> = health.limits.iter().map(limit).collect();
         anyhow::Ok(Tried {
             trouble: health.trouble,
             limits: format!("limits: {}", limits.join(", ")),

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use crate::issue::ProviderCall;
 use crate::issue::event::{CallError, Done};
 use crate::sabotage::{Bug, on};
-use crate::sandbox::{Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall};
+use crate::sandbox::{Lifecycle, Object, ObjectKey, ProviderError, Target, TargetCall};
 use crate::store::CommitError;
 use crate::types::{AccountName, Alias, HomeId, Timestamp};
 
@@ -80,6 +80,7 @@ pub(in crate::engine) async fn fast_create(
             | CallError::Present(_)
             | CallError::Refused(_)
             | CallError::Unavailable { .. }
+            | CallError::Exhausted { .. }
             | CallError::Broken(_),
         ) => true,
     };
@@ -153,7 +154,7 @@ impl Executor {
     /// Removes what is there of the sandbox. An error says that something is, or may be, left.
     async fn unmake_once(
         &self,
-        provider: &dyn SandboxProvider,
+        provider: &dyn Lifecycle,
         home: HomeId,
         call: &ProviderCall,
         deadline: Timestamp,

@@ -198,7 +198,7 @@ impl ObjectSide {
         Self {
             external_id: object.external_id.clone(),
             name: object.name.clone(),
-            state: object.state,
+            state: object.state.clone(),
             sandbox: object.labels.sandbox.clone(),
             generation: object.labels.generation,
             mode: object.labels.mode,

@@ -127,7 +127,7 @@ fn of_orphan(
         && object.labels.generation > known.generation
         && match object.state {
             ObjectState::Running | ObjectState::Stopped => true,
-            ObjectState::Partial | ObjectState::Destroying => false,
+            ObjectState::Partial | ObjectState::Destroying | ObjectState::Error { .. } => false,
         };
     let adopt = may_be_adopted.then_some(Remedy::Adopt);
     let item = DriftItem {

@@ -16,7 +16,7 @@ use futures_util::stream::FuturesOrdered;
 use crate::issue::IssueEvent;
 use crate::issue::event::SweptObject;
 use crate::sabotage::{Bug, on};
-use crate::sandbox::{ObjectKey, SandboxProvider};
+use crate::sandbox::{Lifecycle, ObjectKey};
 use crate::store::Orphan;
 use crate::types::{ExternalId, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
 
@@ -302,7 +302,7 @@ async fn look_and_tell(
 /// All of a home's objects now.
 pub(super) async fn find(
     core: &Core,
-    provider: &dyn SandboxProvider,
+    provider: &dyn Lifecycle,
     name: &ProviderName,
     known: &Dated,
     listed: &[Ours],
@@ -340,7 +340,7 @@ async fn records(core: &Core, name: &ProviderName) -> Result<BTreeMap<HomeId, Ho
 }
 
 /// The provider's objects of this installation.
-async fn list(core: &Core, provider: &dyn SandboxProvider) -> Result<Vec<Ours>, NotMade> {
+async fn list(core: &Core, provider: &dyn Lifecycle) -> Result<Vec<Ours>, NotMade> {
     let instance: InstanceId = core.store.instance();
     let late = core.clock.sleep_until(core.now().after(LIST_TIME_MAX));
     let listed = tokio::select! {

@@ -17,7 +17,6 @@ use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::engine::{EngineError, Work};
 use crate::http::Shared;
 use crate::http::auth::Caller;
 use crate::http::body::JsonBody;
@@ -25,10 +24,10 @@ use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::http::query::Query;
-use crate::http::shared::{closed, sandbox_ref};
 use crate::http::sse;
 use crate::http::wire::{Failed, Success};
-use crate::sandbox::{ExecRequest, Execution};
+use crate::http::work::OpenSandbox;
+use crate::sandbox::{Capability, ExecRequest, Execution};
 
 pub use output::Encoding;
 pub use output::went_away;
@@ -136,11 +135,11 @@ pub async fn exec(
 pub async fn start(
     shared: &Shared,
     caller: &Caller,
-    work: &Work,
+    work: &OpenSandbox,
     call: ExecRequest,
 ) -> Result<Execution, ApiError> {
     let argv = call.command.clone();
-    let execution = work.provider.exec(work.target.clone(), call).await?;
+    let execution = work.provider.processes.exec(work.target.clone(), call).await?;
     Ok(shared.edge.logs.keep(&work.sandbox.id, &caller.request_id, &argv, execution))
 }
 
@@ -150,45 +149,31 @@ pub async fn work(
     caller: &Caller,
     id: &str,
     at_most: Duration,
-) -> Result<Work, ApiError> {
-    begin(shared, caller, id, true, at_most).await
+) -> Result<OpenSandbox, ApiError> {
+    OpenSandbox::open(shared, caller, id, true, at_most, None).await
 }
 
-/// The same, to look at what is in it. A session does not start it: its browser follows any link,
+/// The same, for what needs a capability of its provider.
+pub async fn work_with(
+    shared: &Shared,
+    caller: &Caller,
+    id: &str,
+    at_most: Duration,
+    needs: Capability,
+) -> Result<OpenSandbox, ApiError> {
+    OpenSandbox::open(shared, caller, id, true, at_most, Some(needs)).await
+}
+
+/// The same as [`work`], to look at what is in it. A session does not start it: its browser follows any link,
 /// and GET is to be safe (RFC 9110, section 9.2.1). Who sends the token asks by themselves.
 pub async fn work_to_read(
     shared: &Shared,
     caller: &Caller,
     id: &str,
     at_most: Duration,
-) -> Result<Work, ApiError> {
-    begin(shared, caller, id, caller.session.is_none(), at_most).await
-}
-
-/// The same, of one that runs already.
-pub async fn work_where_it_runs(
-    shared: &Shared,
-    caller: &Caller,
-    id: &str,
-) -> Result<Work, ApiError> {
-    begin(shared, caller, id, false, Duration::ZERO).await
-}
-
-async fn begin(
-    shared: &Shared,
-    caller: &Caller,
-    id: &str,
-    start: bool,
-    at_most: Duration,
-) -> Result<Work, ApiError> {
-    let (engine, of) = (&shared.edge.engine, sandbox_ref(id));
-    tokio::select! {
-        biased;
-        work = engine.work(&caller.account, &of, start, caller.cause(), at_most) => Ok(work?),
-        () = closed(shared.edge.closing.clone()) => {
-            Err(EngineError::ShuttingDown.into())
-        }
-    }
+) -> Result<OpenSandbox, ApiError> {
+    let start = caller.session.is_none();
+    OpenSandbox::open(shared, caller, id, start, at_most, None).await
 }
 
 impl ExecCall {

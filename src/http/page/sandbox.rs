@@ -217,6 +217,9 @@ const fn what_to_do(code: FailureCode, phase: Option<Phase>) -> &'static str {
         FailureCode::ProviderBroken => {
             "Retry it. If it fails again, look into the provider's own log."
         }
+        FailureCode::ProviderExhausted => {
+            "Make room at the provider, or raise its quota, then retry."
+        }
         FailureCode::NameTaken => {
             "Somebody else's object has its name at the provider. Rename or remove that one, then \
              retry."

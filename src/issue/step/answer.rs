@@ -35,6 +35,11 @@ impl Transition<'_> {
         if let (Err(CallError::NotAsked(why)), false) = (&answer.result, is_deleting || overdue) {
             return self.not_asked(why);
         }
+        if let (Err(CallError::Exhausted { what, retry_after }), false) =
+            (&answer.result, is_deleting || overdue)
+        {
+            return self.wait_for_room(what, *retry_after);
+        }
         let may_stop = match (verb, &answer.result) {
             (Verb::Stop, Err(CallError::Unavailable { .. })) => Some(*until),
             (Verb::Stop, Ok(_) | Err(_))
@@ -185,14 +190,13 @@ impl Transition<'_> {
             CallError::Refused(_) | CallError::Unknown(_) => {
                 NextTry::GiveUp(self.failure_of(step, trouble))
             }
-            CallError::NotAsked(_) | CallError::Unavailable { .. } | CallError::Broken(_)
-                if tries_left == 0 =>
-            {
-                NextTry::GiveUp(self.failure_of(step, trouble))
-            }
-            CallError::NotAsked(_) | CallError::Unavailable { .. } | CallError::Broken(_) => {
-                NextTry::TryAgain(tries_left)
-            }
+            CallError::NotAsked(_)
+            | CallError::Unavailable { .. }
+            | CallError::Exhausted { .. }
+            | CallError::Broken(_) => match tries_left {
+                0 => NextTry::GiveUp(self.failure_of(step, trouble)),
+                left => NextTry::TryAgain(left),
+            },
         }
     }
 }

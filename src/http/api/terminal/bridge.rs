@@ -19,11 +19,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::frames::{self, FromClient};
-use crate::engine::Work;
 use crate::http::api::exec;
 use crate::http::ending::{Ended, Ending};
 use crate::http::error::{ApiError, Code};
 use crate::http::websocket::{LAST_WORDS_WAIT, MESSAGE_LEN_MAX, Pulse};
+use crate::http::work::OpenSandbox;
 use crate::logs::Logs;
 use crate::sandbox::{Terminal, TerminalControl, TerminalEvent, TerminalRequest};
 
@@ -40,7 +40,7 @@ pub struct Keeper {
 
 /// One terminal and its client.
 pub struct Bridge {
-    work: Work,
+    work: OpenSandbox,
     keeper: Keeper,
     socket: Session,
     messages: AggregatedMessageStream,
@@ -63,7 +63,7 @@ enum End {
 impl Bridge {
     /// Takes a WebSocket that has just been opened.
     pub fn new(
-        work: Work,
+        work: OpenSandbox,
         keeper: Keeper,
         (socket, messages): (Session, MessageStream),
         ending: Ending,
@@ -106,7 +106,7 @@ async fn tell(mut socket: Session, end: End) {
 }
 
 async fn serve(
-    work: &Work,
+    work: &OpenSandbox,
     keeper: &Keeper,
     socket: &Session,
     messages: &mut AggregatedMessageStream,
@@ -122,7 +122,7 @@ async fn serve(
         }
     };
     let argv = request.command.clone();
-    let terminal = match work.provider.terminal(work.target.clone(), request).await {
+    let terminal = match work.provider.processes.terminal(work.target.clone(), request).await {
         Ok(terminal) => terminal,
         Err(error) => return End::Wrong(error.into()),
     };
