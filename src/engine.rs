@@ -17,19 +17,26 @@
 //!    cannot both commit: each write names the version it follows.
 
 mod actor;
+mod actors;
 mod admission;
+mod alarm;
 pub mod api;
 mod breaker;
 mod busy;
-mod core;
 mod directory;
+mod environment;
 mod executor;
 mod fanout;
+mod fast_create;
+mod figures;
 pub mod handle;
 mod holds;
 mod identity;
 mod limit_events;
+mod mailbox;
 mod merge;
+mod providers;
+mod publication;
 mod reconciler;
 mod registry;
 mod restart_backoff;
@@ -46,12 +53,13 @@ mod tests;
 
 pub use admission::Quotas;
 pub use api::{
-    Change, Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, Figures,
-    IssueKey, Publisher, SandboxRef, WaitFor, Waited, Work,
+    Change, Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, IssueKey,
+    Publisher, SandboxRef, WaitFor, Waited, Work,
 };
 pub use breaker::{BreakerState, BreakerView};
 pub use busy::AtWork;
 pub use executor::CleanupCounts;
+pub use figures::Figures;
 pub use handle::Engine;
 pub use reconciler::drift::{
     DriftItem, DriftKind, DriftView, ObjectSide, ProviderSweeps, RecordSide, Remedy,

@@ -16,6 +16,7 @@
 //! A list is read from the store and may be older than an event that was already streamed; its
 //! `eventCursor` is taken before it is read, so a client that applies events to it ends right.
 
+mod answers;
 pub mod api;
 mod attempts;
 mod auth;

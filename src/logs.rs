@@ -83,7 +83,7 @@ pub enum LogStream {
 
 impl LogStream {
     /// Every one.
-    const ALL: [Self; 5] = [Self::Command, Self::Stdout, Self::Stderr, Self::Exit, Self::Note];
+    pub const ALL: [Self; 5] = [Self::Command, Self::Stdout, Self::Stderr, Self::Exit, Self::Note];
 
     /// The stable word.
     pub const fn as_str(self) -> &'static str {

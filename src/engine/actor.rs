@@ -11,97 +11,76 @@
 //! the version that theirs had made, and overwrite it. So whoever ends like that leaves the home
 //! *unsettled*, and its successor loads only behind everything that was handed in before.
 
-mod fast_create;
 mod output;
 mod span;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use actix::prelude::*;
+use dashmap::DashSet;
+use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::Span;
 
+use crate::issue::event::EventMeta;
 use crate::issue::step::step;
-use crate::issue::{Commit, DeliveryResult, Issue, IssueEvent, Reply, StepContext};
+use crate::issue::{
+    Commit, DeliveryResult, Denial, Issue, IssueEvent, ProviderCall, Reply, StepContext,
+};
 use crate::sabotage::{Bug, on};
 use crate::store::{CommitError, DeliveryRow, Write};
-use crate::types::{AccountName, Alias, Attempt, DeliveryId, HomeId, IssueId, Sandbox};
+use crate::types::{Alias, Attempt, DeliveryId, HomeId};
 
-use fast_create::FastCreate;
-use output::{StepOutput, answer, delivery_row, is_for_the_issue, names_left, renamed};
+use output::{StepOutput, answer, delivery_row, names_left, renamed};
 use span::span_of;
 
+use super::admission::Admission;
+use super::admission::capacity::Capacity;
+use super::alarm::Alarm;
 use super::api::Change;
-use super::core::Core;
-use super::executor::{CallId, HeldAnswer};
-use super::registry::{Envelope, QUEUE_LEN_MAX, Ticket};
+use super::busy::Busy;
+use super::directory::Directory;
+use super::environment::Environment;
+use super::executor::Executor;
+use super::executor::slots::CallId;
+use super::fast_create::record::{PendingRecord, RECORD_TIME_MAX};
+use super::fast_create::reply::FastCreate;
+use super::holds::Holds;
+use super::mailbox::{Activation, ActorMessage, ActorSender, Answered, ReplySender, Unanswered};
+use super::publication::Publication;
+use super::registry::{Envelope, QUEUE_LEN_MAX, Registry, Ticket};
+use super::restart_backoff::RestartBackoff;
 
 /// How many finished deliveries an actor remembers, to answer their repetition without the store.
 const RECENT_DELIVERIES_MAX: usize = 128;
 
-/// How an actor begins.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Activation {
-    /// For a home that may not be durable yet: the account and the id it was first seen by.
-    pub seed: Option<(AccountName, IssueId)>,
-    /// Whether its number has only just been given, so that there is nothing to load.
-    pub brand_new: bool,
-    /// Whether nobody can have given the issue another number: see
-    /// [`directory`](super::directory).
-    pub identity_known: bool,
-}
-
-/// What an actor can be told.
-pub(super) enum ActorMessage {
-    /// Something happened to the issue.
-    Event {
-        /// What.
-        event: Box<IssueEvent>,
-        /// Who waits for the answer, where somebody does.
-        reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
-        /// For a provider's answer: what keeps the home's slot until it is taken.
-        held: Option<Arc<HeldAnswer>>,
-    },
-    /// The state's due time may have come.
-    Due,
-    /// Be there: load the state and look whether something is unfinished.
-    Wake,
-    /// Say so once everything before this is durable.
-    Flush(oneshot::Sender<Result<Answered, Unanswered>>),
-    /// End, where nobody needs you.
-    Passivate,
-}
-
-/// What an event came to; durable.
-#[derive(Clone, Debug)]
-pub(super) struct Answered {
-    pub reply: Reply,
-    /// The delivery was processed before.
-    pub duplicate: bool,
-    /// Nothing was done: the issue turned out to be another home's, where it is to be asked again.
-    pub moved: bool,
-    /// The issue's live sandbox after the event.
-    pub sandbox: Option<Arc<Sandbox>>,
-}
-
-/// Why an event came to nothing. Nothing of it was stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Unanswered {
-    /// The actor had to end; a new one may do better.
-    Again,
-    /// A queue is full.
-    Overloaded,
-    /// The store failed.
-    Failed(String),
-    /// The record of a create in fast mode took too long, and its object was destroyed.
-    RecordTooSlow,
+/// What actors use of the engine: one of each for the whole server.
+pub(super) struct ActorParts {
+    pub env: Arc<Environment>,
+    pub directory: Arc<Directory>,
+    pub executor: Arc<Executor>,
+    pub admission: Arc<Admission>,
+    pub capacity: Capacity,
+    pub holds: Arc<Holds>,
+    pub publication: Arc<Publication>,
+    pub alarm: Arc<Alarm>,
+    pub busy: Busy,
+    /// Homes whose first step after the server's start is not durable yet: an actor of one of them
+    /// resumes it as after a restart.
+    pub restarting: Arc<DashSet<HomeId>>,
+    /// Homes whose last actor ended with commits on their way: the next one loads behind those.
+    pub unfinished_commits: DashSet<HomeId>,
+    /// Homes whose actors end again and again.
+    pub restart_backoff: RestartBackoff,
+    /// Starts successors.
+    pub registry: Weak<Registry>,
 }
 
 /// One issue's actor.
 pub(super) struct IssueActor {
-    core: Arc<Core>,
+    parts: Arc<ActorParts>,
     home: HomeId,
     activation: Activation,
     ticket: Ticket,
@@ -122,17 +101,17 @@ pub(super) struct IssueActor {
 
 /// Starts an actor where actors live.
 pub(super) fn start(
-    core: &Arc<Core>,
+    parts: &Arc<ActorParts>,
     home: HomeId,
     activation: Activation,
     ticket: Ticket,
     messages: mpsc::Receiver<Envelope>,
 ) {
-    let core = Arc::clone(core);
-    let spawner = Arc::clone(&core.spawner);
+    let parts = Arc::clone(parts);
+    let spawner = Arc::clone(&parts.env.spawner);
     let start = move || {
         let actor = IssueActor {
-            core,
+            parts,
             home,
             activation,
             ticket,
@@ -157,21 +136,21 @@ impl Actor for IssueActor {
     fn started(&mut self, ctx: &mut Self::Context) {
         let seed = self.activation.seed.take();
         let unfinished_commits =
-            self.core.unfinished_commits.contains(&self.home) && !on(Bug::LoadWithoutWaiting);
+            self.parts.unfinished_commits.contains(&self.home) && !on(Bug::LoadWithoutWaiting);
         if self.activation.brand_new && !unfinished_commits {
             self.identity_known = self.activation.identity_known;
             self.issue = seed.map(|(account, id)| Issue::new(self.home, account, id));
             self.listen(ctx);
             return;
         }
-        let core = Arc::clone(&self.core);
+        let parts = Arc::clone(&self.parts);
         let home = self.home;
         let load = async move {
             if unfinished_commits {
-                core.store.check().await?;
-                core.unfinished_commits.remove(&home);
+                parts.env.store.check().await?;
+                parts.unfinished_commits.remove(&home);
             }
-            core.store.load(home).await
+            parts.env.store.load(home).await
         };
         // Nothing is handled before the state is there.
         ctx.wait(load.into_actor(self).map(move |loaded, actor, ctx| match loaded {
@@ -182,7 +161,7 @@ impl Actor for IssueActor {
                 actor.activated(ctx);
             }
             Ok(None) => {
-                actor.core.admission.leave(actor.home);
+                actor.parts.admission.leave(actor.home);
                 match seed {
                     Some((account, id)) => {
                         actor.issue = Some(Issue::new(actor.home, account, id));
@@ -226,7 +205,7 @@ impl StreamHandler<Envelope> for IssueActor {
             ActorMessage::Due if !self.outbox.is_empty() => {}
             ActorMessage::Due => {
                 let in_flight = self.in_flight();
-                let busy = self.core.busy.is_busy(self.home);
+                let busy = self.parts.busy.is_busy(self.home);
                 self.event(IssueEvent::Due { in_flight, busy }, None, ctx);
             }
             // Being there is all that was asked.
@@ -261,30 +240,33 @@ impl IssueActor {
     /// takes up what is unfinished.
     fn activated(&mut self, ctx: &mut Context<Self>) {
         let Some(issue) = &self.issue else { return };
-        self.core.publish(Change::as_it_is(issue));
+        self.parts.publication.publish(Change::as_it_is(issue));
         let in_flight = self.in_flight();
-        let after_restart = self.core.restarting.contains(&self.home);
+        let after_restart = self.parts.restarting.contains(&self.home);
         self.event(IssueEvent::Activated { in_flight, after_restart }, None, ctx);
+    }
+
+    /// Why no sandbox may be created or started for this issue now: a hold, a quota, or no capacity
+    /// at the provider. [`Admission::confirm`] must follow.
+    fn denial(&self, issue: &Issue, event: &EventMeta<'_>) -> Option<Denial> {
+        let denial = self.parts.admission.denial(issue, event);
+        denial.or_else(|| self.parts.capacity.denial(issue, event))
     }
 
     /// The latest attempt of the issue's sandbox that the executor has.
     fn in_flight(&self) -> Option<Attempt> {
         let record = self.issue.as_ref()?.state.record()?;
-        self.core.executor.in_flight(self.home, &record.id)
+        self.parts.executor.in_flight(self.home, &record.id)
     }
 
-    fn event(
-        &mut self,
-        event: IssueEvent,
-        reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
-        ctx: &mut Context<Self>,
-    ) {
+    fn event(&mut self, event: IssueEvent, reply: Option<ReplySender>, ctx: &mut Context<Self>) {
         let Some(issue) = &self.issue else {
             return answer(reply, Err(Unanswered::Again));
         };
-        let _within = span_of(self.home, &event).entered();
-        let claims = event.claims().to_vec();
-        if issue.merged_into.is_some() && is_for_the_issue(&event) {
+        let meta = event.meta();
+        let _within = span_of(self.home, &meta).entered();
+        let claims = meta.claims.to_vec();
+        if issue.merged_into.is_some() && meta.follows_names {
             // Whoever asked found this home before its names went to the other one. Told once that
             // is durable, so that the other one is found next.
             let nothing = StepOutput::of_nothing(issue, reply);
@@ -296,7 +278,7 @@ impl IssueActor {
         if self.outbox.len() >= QUEUE_LEN_MAX && reply.is_some() {
             return answer(reply, Err(Unanswered::Overloaded));
         }
-        let delivery = delivery_row(&event, self.home);
+        let delivery = delivery_row(&meta, self.home);
         if let Some(delivery) = &delivery
             && let Some(output) = self.repeated(&delivery.id)
         {
@@ -307,19 +289,19 @@ impl IssueActor {
             return;
         }
         let context = StepContext {
-            now: self.core.now(),
-            rules: &self.core.rules,
-            fresh_id: self.core.ids.sandbox_id(),
-            jitter_permille: self.core.ids.jitter_permille(),
-            unix_ns: self.core.ids.unix_ns(),
+            now: self.parts.env.now(),
+            rules: &self.parts.env.rules,
+            fresh_id: self.parts.env.ids.sandbox_id(),
+            jitter_permille: self.parts.env.ids.jitter_permille(),
+            unix_ns: self.parts.env.ids.unix_ns(),
             may_fast_create: self.identity_known && self.outbox.is_empty(),
-            denial: self.core.denial(issue, &event),
+            denial: self.denial(issue, &meta),
         };
         let commit = step(issue, event, &context);
         if let Some((from, to)) = renamed(issue, &commit.issue) {
-            self.core.keep_held_behind(from, to);
+            self.parts.holds.follow_behind(from, to);
         }
-        self.core.admission.confirm(&commit.issue);
+        self.parts.admission.confirm(&commit.issue);
         self.take(commit, claims, delivery, reply, ctx);
     }
 
@@ -329,7 +311,7 @@ impl IssueActor {
         commit: Commit,
         claims: Vec<Alias>,
         delivery: Option<DeliveryRow>,
-        reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
+        reply: Option<ReplySender>,
         ctx: &mut Context<Self>,
     ) {
         let Commit { mut issue, changed, aliases, taken_over, names_go_to, .. } = commit;
@@ -385,7 +367,7 @@ impl IssueActor {
             answer(reply.take(), Ok(answered.clone()));
         }
         if let Some(call) = call.take_if(|_| on(Bug::CallBeforeCommit)) {
-            self.core.executor.submit(&self.core, self.home, call);
+            self.parts.executor.submit(self.home, call);
         }
         let number = self.push(StepOutput {
             number: 0,
@@ -423,10 +405,44 @@ impl IssueActor {
     }
 
     fn hand_in(&self, number: u64, write: Write, ctx: &mut Context<Self>) {
-        let durable = self.core.store.commit(write).into_actor(self);
+        let durable = self.parts.env.store.commit(write).into_actor(self);
         ctx.spawn(durable.map(move |result, actor, ctx| actor.committed(number, result, ctx)));
     }
 
+    /// Hands a create's record in, and asks the provider beside it.
+    fn fast_create(
+        &self,
+        number: u64,
+        write: Write,
+        call: ProviderCall,
+        names: Vec<Alias>,
+        ctx: &mut Context<Self>,
+    ) {
+        let end = self.parts.env.store.commit(write).shared();
+        let by = self.parts.env.now().after(RECORD_TIME_MAX);
+        let account = call.account.clone();
+        self.parts.directory.hold(&account, self.home, &names);
+        let (too_slow, told) = oneshot::channel();
+        let record = PendingRecord { end: end.clone(), by, account, names, too_slow };
+        self.parts.executor.submit_fast_create(self.home, call, record);
+        ctx.spawn(told.into_actor(self).map(move |told, actor, _| {
+            // Dropped without a word where the record was in time.
+            if told.is_ok() {
+                actor.record_too_slow(number);
+            }
+        }));
+        let durable = end.into_actor(self);
+        ctx.spawn(durable.map(move |result, actor, ctx| actor.committed(number, result, ctx)));
+    }
+
+    /// Tells whoever waits for a create that it came to nothing, though its record may become
+    /// durable after all.
+    fn record_too_slow(&mut self, number: u64) {
+        let output = self.outbox.iter_mut().find(|output| output.number == number);
+        if let Some(output) = output.filter(|output| !output.durable) {
+            answer(output.reply.take(), Err(Unanswered::RecordTooSlow));
+        }
+    }
     /// Puts an output at the end, under the next number, which is returned.
     fn push(&mut self, output: StepOutput) -> u64 {
         self.last_output += 1;
@@ -442,7 +458,7 @@ impl IssueActor {
                     output.durable = true;
                 }
                 self.identity_known = true;
-                self.core.restart_backoff.rests(self.home);
+                self.parts.restart_backoff.rests(self.home);
                 self.flush();
             }
             Err(error) => self.refused(number, error, ctx),
@@ -453,9 +469,9 @@ impl IssueActor {
     fn flush(&mut self) {
         while let Some(output) = self.outbox.pop_front_if(|output| output.durable) {
             let output = *output;
-            self.core.directory.confirm(&output.account, self.home, &output.durable_aliases);
+            self.parts.directory.confirm(&output.account, self.home, &output.durable_aliases);
             if let Some(change) = output.change {
-                self.core.publish(change);
+                self.parts.publication.publish(change);
             }
             if let (Some(id), Reply::Delivered(result), false) =
                 (output.delivery, &output.answered.reply, output.answered.duplicate)
@@ -466,20 +482,20 @@ impl IssueActor {
                 self.recent.push_back((id, result.clone()));
             }
             // The first step after the restart is durable now, or there was nothing to it.
-            if !self.core.restarting.is_empty() {
-                self.core.restarting.remove(&self.home);
+            if !self.parts.restarting.is_empty() {
+                self.parts.restarting.remove(&self.home);
             }
             let _within = output.span.entered();
             if let Some(call) = output.call {
-                self.core.executor.submit(&self.core, self.home, call);
+                self.parts.executor.submit(self.home, call);
             }
             if let Some(cleanup) = output.cleanup
-                && !self.core.executor.clean(&self.core, self.home, cleanup)
+                && !self.parts.executor.clean(self.home, cleanup)
             {
                 tracing::debug!(home = self.home.0, "a stray object is put away another time");
             }
             if let Some(due) = output.due {
-                self.core.alarm.set(due);
+                self.parts.alarm.set(due);
             }
             if output.ends_fast_create
                 && let Some(fast_create) = self.fast_create.take()
@@ -495,7 +511,7 @@ impl IssueActor {
         }
         let has_none = self.issue.as_ref().is_some_and(|issue| issue.state.phase().is_none());
         if has_none && self.outbox.is_empty() {
-            self.core.admission.leave(self.home);
+            self.parts.admission.leave(self.home);
         }
     }
 
@@ -504,15 +520,15 @@ impl IssueActor {
     fn refused(&mut self, number: u64, error: CommitError, ctx: &mut Context<Self>) {
         self.ended = true;
         // Before anybody is told to try again.
-        self.core.unfinished_commits.insert(self.home);
+        self.parts.unfinished_commits.insert(self.home);
         self.ticket.leave();
         if let Some(fast_create) = self.fast_create.take() {
             fast_create.ended();
         }
-        let now = self.core.now();
+        let now = self.parts.env.now();
         for output in self.outbox.drain(..) {
             let mut output = *output;
-            let directory = &self.core.directory;
+            let directory = &self.parts.directory;
             directory.abandon(now, &output.account, self.home, &output.durable_aliases);
             let told = match &error {
                 _ if output.number != number => Err(Unanswered::Again),
@@ -561,30 +577,33 @@ impl Drop for IssueActor {
     /// them up soon, instead of at the due time.
     fn drop(&mut self) {
         if self.outbox.iter().any(|output| !output.durable) {
-            self.core.unfinished_commits.insert(self.home);
+            self.parts.unfinished_commits.insert(self.home);
         }
         #[cfg(test)]
         if on(Bug::SlotFreedWithActor) {
-            self.core.executor.free(self.home);
+            self.parts.executor.free(self.home);
         }
-        let (core, home) = (Arc::clone(&self.core), self.home);
-        if self.passivated || core.is_stopping() {
-            core.restart_backoff.rests(home);
+        let (parts, home) = (Arc::clone(&self.parts), self.home);
+        if self.passivated || parts.env.is_stopping() {
+            parts.restart_backoff.rests(home);
             return;
         }
-        let pause = core.restart_backoff.pause(home);
+        let pause = parts.restart_backoff.pause(home);
         let claimed = names_left(std::mem::take(&mut self.outbox));
-        let spawner = Arc::clone(&core.spawner);
+        let spawner = Arc::clone(&parts.env.spawner);
         spawner.io(Box::pin(async move {
+            let env = &parts.env;
             if !claimed.is_empty() {
                 // Behind the writes that are on their way: only then their names are decided.
-                drop(core.store.check().await);
+                drop(env.store.check().await);
                 for (account, names) in &claimed {
-                    core.directory.abandon(core.now(), account, home, names);
+                    parts.directory.abandon(env.now(), account, home, names);
                 }
             }
-            core.clock.sleep_until(core.now().after(pause)).await;
-            core.registry.send(&core, home, || ActorMessage::Wake).await;
+            env.clock.sleep_until(env.now().after(pause)).await;
+            if let Some(registry) = parts.registry.upgrade() {
+                registry.send(home, &|| ActorMessage::Wake).await;
+            }
         }));
     }
 }

@@ -1,5 +1,5 @@
 //! What may begin: holds that people put on, quotas of live sandboxes, and the room that a provider
-//! has ([`room`]).
+//! has ([`capacity`]).
 //!
 //! A step that could make or start a sandbox is told beforehand what forbids it ([`Denial`]), and the
 //! lifecycle decides. A place under the quotas is *reserved* when the step is told that nothing
@@ -9,33 +9,26 @@
 //! be given to another while the sandbox is still there.
 //!
 //! What a delivery wished for meanwhile waits in its issue's state. Whenever a place comes free or
-//! a hold is released, [`grant`] tells those that can have their wish: turn by turn among the
+//! a hold is released, [`grant`](grant::run) tells those that can have their wish: turn by turn among the
 //! repositories, the longest waiting of each first, so that one busy repository does not keep the
 //! others waiting.
 
+pub(super) mod capacity;
+pub(super) mod grant;
 mod held;
-mod room;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::issue::event::EventMeta;
 use crate::issue::{Denial, DenialKind, Issue, IssueEvent};
 use crate::sabotage::{Bug, on};
 use crate::store::PendingStartRow;
 use crate::types::{AccountName, Hold, HoldScope, HomeId, IssueId, Repository};
 
-use super::actor::ActorMessage;
-use super::core::Core;
-
 use held::HoldIndex;
-
-/// How many wishes are looked at in one round.
-const ROUND_LEN_MAX: usize = 1_000;
-/// PendingStarts are looked at this often even where nothing is known to have changed.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// How many live sandboxes there may be; 0 is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,9 +148,9 @@ impl Admission {
     /// What forbids to make or start a sandbox for this issue, of which an event may be the first
     /// to say what repository it is in. Where nothing does, it has a place under the quotas now;
     /// [`Self::confirm`] must follow.
-    pub fn denial(&self, issue: &Issue, event: &IssueEvent) -> Option<Denial> {
+    pub fn denial(&self, issue: &Issue, event: &EventMeta<'_>) -> Option<Denial> {
         // The event may know better where the issue is now; a hold on either place counts.
-        let (told, known) = (repository_in(event), issue.facts.repository.as_ref());
+        let (told, known) = (event.repository, issue.facts.repository.as_ref());
         let repository = told.or(known);
         let mut inner = self.lock();
         let hold = |repository| inner.held.on(issue, event, repository);
@@ -251,6 +244,11 @@ impl Admission {
         holds
     }
 
+    /// Returns once something came free or was released.
+    async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
     /// Which of these wishes can be granted now, in their order.
     fn grantable(&self, pending_starts: Vec<PendingStartRow>) -> Vec<HomeId> {
         let inner = self.lock();
@@ -272,57 +270,10 @@ impl Admission {
     }
 }
 
-/// The repository that an event says its issue is in.
-fn repository_in(event: &IssueEvent) -> Option<&Repository> {
-    match event {
-        IssueEvent::Ensure(ask) => ask.numbered.as_ref().map(|(repository, _)| repository),
-        IssueEvent::Delivery { issue_delivery, .. } => Some(&issue_delivery.news.repository),
-        IssueEvent::Command(_)
-        | IssueEvent::ScopeEvent { .. }
-        | IssueEvent::Learned { .. }
-        | IssueEvent::Merged { .. }
-        | IssueEvent::Worked { .. }
-        | IssueEvent::LimitStruck { .. }
-        | IssueEvent::Answered(_)
-        | IssueEvent::Due { .. }
-        | IssueEvent::Observed(_)
-        | IssueEvent::Adopt(_)
-        | IssueEvent::Discard { .. }
-        | IssueEvent::Granted
-        | IssueEvent::Activated { .. } => None,
-    }
-}
-
 fn denied(hold: &Hold) -> Denial {
     let why = if hold.reason.is_empty() { String::new() } else { format!(": {}", hold.reason) };
     let reason = format!("{} is held by {} since {}{why}", hold.scope, hold.by, hold.since);
     Denial { kind: DenialKind::Held, reason }
-}
-
-/// Grants wishes as places come free and holds are released, for ever.
-pub(super) async fn grant(core: Arc<Core>) {
-    loop {
-        match core.store.pending_starts(ROUND_LEN_MAX).await {
-            Ok(pending_starts) if pending_starts.is_empty() => {}
-            Ok(pending_starts) => {
-                for home in core.admission.grantable(pending_starts) {
-                    let message = || ActorMessage::Event {
-                        event: Box::new(IssueEvent::Granted),
-                        reply: None,
-                        held: None,
-                    };
-                    core.registry.send(&core, home, message).await;
-                }
-            }
-            Err(error) => tracing::error!(%error, "what waits could not be read"),
-        }
-        let again = core.now().after(LOOK_AGAIN);
-        tokio::select! {
-            biased;
-            () = core.admission.wake.notified() => {}
-            () = core.clock.sleep_until(again) => {}
-        }
-    }
 }
 
 #[cfg(test)]
@@ -373,7 +324,7 @@ mod tests {
     }
 
     fn denial(admission: &Admission, issue: &Issue) -> Option<Denial> {
-        admission.denial(issue, &IssueEvent::Granted)
+        admission.denial(issue, &IssueEvent::Granted.meta())
     }
 
     fn kind(denial: Option<Denial>) -> Option<DenialKind> {
@@ -428,7 +379,7 @@ mod tests {
             claims: Vec::new(),
             cause: crate::types::Cause::Service("test"),
         });
-        assert_eq!(kind(admission.denial(&issue(4, "o/r"), &late)), Some(DenialKind::Quota));
+        assert_eq!(kind(admission.denial(&issue(4, "o/r"), &late.meta())), Some(DenialKind::Quota));
     }
 
     #[test]
@@ -523,7 +474,10 @@ mod tests {
             takes: Vec::new(),
             place_elsewhere: false,
         };
-        assert!(admission.denial(&issue(1, "o/r"), &claiming).is_some(), "as soon as it is said");
+        assert!(
+            admission.denial(&issue(1, "o/r"), &claiming.meta()).is_some(),
+            "as soon as it is said"
+        );
         assert_eq!(denial(&admission, &issue(1, "o/r")), None, "it came to nothing");
         admission.named(HomeId(1), &ids, None);
         admission.named(HomeId(1), &[], Some(HomeId(2)));

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use super::breaker::BreakerView;
 use super::busy::AtWork;
-use super::executor::CleanupCounts;
-use super::reconciler::drift::ProviderSweeps;
 use crate::issue::commit::CommandRefusal;
 use crate::issue::{Denial, Issue};
-use crate::sandbox::{Egress, SandboxProvider, Target};
+use crate::sandbox::{SandboxProvider, Target};
+use crate::store::{CommitError, DeliveryRow, StoreError};
 use crate::types::{
     AccountName, Cause, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, ProviderName,
     Repository, Sandbox, SandboxId, TemplateName, TimelineEntry, Timestamp,
@@ -79,6 +77,14 @@ pub struct Delivered {
     pub issue_id: Option<IssueId>,
     /// What came of it, in words.
     pub reason: String,
+}
+
+impl Delivered {
+    /// The answer to a delivery that was processed before.
+    pub(super) fn duplicate(issue_id: Option<IssueId>, row: &DeliveryRow) -> Self {
+        let reason = format!("this delivery was processed before: {}", row.reason);
+        Self { status: DeliveredStatus::Duplicate, issue_id, reason }
+    }
 }
 
 /// What became of a delivery.
@@ -180,17 +186,23 @@ pub enum EngineError {
     ShuttingDown,
 }
 
-/// What can be measured of the engine as it is now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// What was put away without a record since the start.
-    pub cleanups: CleanupCounts,
-    /// How the providers' circuit breakers stand, by name.
-    pub breakers: Vec<(ProviderName, BreakerView)>,
-    /// The sweeps of each provider and what they found.
-    pub sweeps: Vec<ProviderSweeps>,
-    /// What went out of the sandboxes of all providers through the server.
-    pub egress: Egress,
+impl From<StoreError> for EngineError {
+    fn from(error: StoreError) -> Self {
+        Self::StoreFailed(error.to_string())
+    }
+}
+
+/// Of a write whose other failures are not the caller's concern.
+impl From<CommitError> for EngineError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Overloaded => Self::Overloaded,
+            CommitError::DuplicateDelivery
+            | CommitError::AliasTaken
+            | CommitError::Fenced
+            | CommitError::Failed(_) => Self::StoreFailed(error.to_string()),
+        }
+    }
 }
 
 /// Where the engine tells what became durable, in commit order for each home.

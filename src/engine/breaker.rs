@@ -22,7 +22,8 @@ use crate::issue::event::NotAsked;
 use crate::sandbox::{Health, SandboxProvider};
 use crate::types::{ProviderName, Timestamp};
 
-use super::core::Core;
+use super::environment::Environment;
+use super::identity::Identities;
 
 /// A provider promises to say within two seconds how it is; one that does not is in trouble.
 const HEALTH_TIME_MAX: Duration = Duration::from_secs(2);
@@ -194,28 +195,45 @@ impl Breaker {
 
     /// A call's outcome is unknown: find out whether the provider can be reached, and where it
     /// cannot, keep asking until it can.
-    pub fn suspect(self: &Arc<Self>, core: &Arc<Core>, name: &ProviderName) {
+    pub fn suspect(
+        self: &Arc<Self>,
+        env: &Arc<Environment>,
+        identities: &Arc<Identities>,
+        name: &ProviderName,
+        provider: &Arc<dyn SandboxProvider>,
+    ) {
         let mut is_news = false;
         self.state.send_modify(|state| is_news = state.suspect());
-        let Some(provider) = core.executor.provider(name).filter(|_| is_news) else { return };
-        let (breaker, core, name) = (Arc::clone(self), Arc::clone(core), name.clone());
-        let spawner = Arc::clone(&core.spawner);
-        spawner.call(Box::pin(async move { breaker.watch(&core, &name, provider).await }));
+        if !is_news {
+            return;
+        }
+        let (breaker, name, provider) = (Arc::clone(self), name.clone(), Arc::clone(provider));
+        let (env, identities) = (Arc::clone(env), Arc::clone(identities));
+        let spawner = Arc::clone(&env.spawner);
+        spawner.call(Box::pin(async move {
+            breaker.watch(&env, &identities, &name, provider.as_ref()).await;
+        }));
     }
 
-    async fn watch(&self, core: &Core, name: &ProviderName, provider: Arc<dyn SandboxProvider>) {
+    async fn watch(
+        &self,
+        env: &Environment,
+        identities: &Identities,
+        name: &ProviderName,
+        provider: &dyn SandboxProvider,
+    ) {
         let mut was_open = false;
-        while !core.is_stopping() {
-            let trouble = match health_of(provider.as_ref()).await {
+        while !env.is_stopping() {
+            let trouble = match health_of(provider).await {
                 Ok(health) => {
                     // Before any call goes through: what is well again may be somebody else, which
                     // each call finds in what is kept of it.
-                    drop(core.identities.hear(core, name, &health).await);
+                    drop(identities.hear(name, &health).await);
                     health.trouble
                 }
                 Err(trouble) => Some(trouble),
             };
-            let (now, jitter) = (core.now(), core.ids.jitter_permille());
+            let (now, jitter) = (env.now(), env.ids.jitter_permille());
             let said = trouble.clone().unwrap_or_default();
             let mut next = None;
             self.state.send_modify(|state| next = state.heard(trouble, now, jitter));
@@ -232,7 +250,7 @@ impl Breaker {
                 );
             }
             was_open = true;
-            core.clock.sleep_until(next).await;
+            env.clock.sleep_until(next).await;
             self.state.send_modify(Circuit::probe);
         }
     }

@@ -31,22 +31,23 @@
 //! object is destroyed. From then on everybody finds this home for the name, so only its actor asks,
 //! and the executor's slot makes it one call at a time. What is not certain is made in strong mode.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dashmap::DashMap;
 
 use crate::sabotage::{Bug, on};
-use crate::store::{DeliveryRow, Look, LookAsk, StoreError};
+use crate::store::{DeliveryRow, Look, LookAsk};
 use crate::types::{AccountName, Alias, DeliveryId, HomeId, IssueNumber, Repository, Timestamp};
 
-use super::actor::Activation;
 use super::api::{EngineError, IssueKey};
-use super::core::Core;
+use super::environment::Environment;
+use super::mailbox::Activation;
 
 /// Aliases that are not durable yet. Its size is bounded by what is in flight.
-#[derive(Default)]
 pub(super) struct Directory {
+    env: Arc<Environment>,
     fresh: DashMap<(AccountName, Alias), FreshAlias>,
     /// How many names were taken out so far; counted before each is.
     confirmed: AtomicU64,
@@ -127,12 +128,21 @@ pub(super) struct Names {
 }
 
 impl Directory {
+    /// With no names on their way.
+    pub fn new(env: Arc<Environment>) -> Self {
+        Self {
+            env,
+            fresh: DashMap::new(),
+            confirmed: AtomicU64::new(0),
+            unsure_until_ms: AtomicI64::new(0),
+        }
+    }
+
     /// Looks where the names of an issue stand and, in the same read, whether a delivery was
     /// processed before. A name that is not durable yet is found here, and the store is not asked
     /// for it.
     pub async fn look(
         &self,
-        core: &Core,
         account: &AccountName,
         key: &IssueKey,
         delivery: Option<&DeliveryId>,
@@ -156,7 +166,7 @@ impl Directory {
         let found = if ask == LookAsk::default() {
             Look::default()
         } else {
-            core.store.look(account, ask).await.map_err(store_failed)?
+            self.env.store.look(account, ask).await?
         };
         let known = |fresh: Option<AliasState>, durable: Option<HomeId>| match durable {
             Some(home) => AliasState::Durable(home),
@@ -179,7 +189,6 @@ impl Directory {
     /// GitHub's numeric id of the repository, where it is known.
     pub fn place(
         &self,
-        core: &Core,
         account: &AccountName,
         key: &IssueKey,
         repository_id: Option<u64>,
@@ -202,8 +211,8 @@ impl Directory {
                 let mut first = |alias: Alias, home: Option<HomeId>| {
                     *self.fresh.entry((account.clone(), alias)).or_insert_with(|| {
                         brand_new |= home.is_none();
-                        identity_known &= self.is_as_seen(seen, core.now());
-                        let home = home.unwrap_or_else(|| core.store.next_home());
+                        identity_known &= self.is_as_seen(seen, self.env.now());
+                        let home = home.unwrap_or_else(|| self.env.store.next_home());
                         FreshAlias::new(home, repository_id)
                     })
                 };
@@ -313,14 +322,13 @@ impl Directory {
     /// The home of an alias, durable or not; `None` where it has none.
     pub async fn find(
         &self,
-        core: &Core,
         account: &AccountName,
         alias: &Alias,
     ) -> Result<Option<HomeId>, EngineError> {
         if let Some(home) = self.fresh(account, as_kept(alias)).home() {
             return Ok(Some(home));
         }
-        core.store.resolve(account, alias).await.map_err(store_failed)
+        Ok(self.env.store.resolve(account, alias).await?)
     }
 
     /// Whether no name was taken out since a look began, and none a moment ago that somebody may
@@ -432,8 +440,4 @@ fn as_kept(alias: &Alias) -> Alias {
 /// Repositories are compared without regard to case.
 fn numbered(repository: &Repository, number: IssueNumber) -> Alias {
     Alias::Numbered(Repository::trusted(repository.folded()), number)
-}
-
-pub(super) fn store_failed(error: StoreError) -> EngineError {
-    EngineError::StoreFailed(error.to_string())
 }

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -26,7 +26,8 @@ use crate::sabotage::{Bug, on};
 use crate::sandbox::Health;
 use crate::types::{ProviderName, Timestamp};
 
-use super::core::Core;
+use super::environment::Environment;
+use super::providers::Providers;
 
 /// How long a provider may take to say who it is. It promises two seconds.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(2_500);
@@ -34,8 +35,9 @@ const ANSWER_TIME_MAX: Duration = Duration::from_millis(2_500);
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Who each provider is known to be.
-#[derive(Default)]
 pub(super) struct Identities {
+    env: Arc<Environment>,
+    providers: Providers,
     known: Mutex<BTreeMap<ProviderName, KnownIdentity>>,
 }
 
@@ -109,49 +111,49 @@ impl ChangedIdentity {
 
 impl Identities {
     /// With what the store has kept.
-    pub fn new(kept: Vec<(ProviderName, String)>) -> Self {
+    pub fn new(
+        env: Arc<Environment>,
+        providers: Providers,
+        kept: Vec<(ProviderName, String)>,
+    ) -> Self {
         let known =
             |(name, kept)| (name, KnownIdentity { kept: Some(kept), ..KnownIdentity::default() });
-        Self { known: Mutex::new(kept.into_iter().map(known).collect()) }
+        let known = Mutex::new(kept.into_iter().map(known).collect());
+        Self { env, providers, known }
     }
 
     /// Whether a provider is who it was, as far as that has been asked; asks where it was not.
-    pub async fn confirm(&self, core: &Core, name: &ProviderName) -> Result<(), NotConfirmed> {
+    pub async fn confirm(&self, name: &ProviderName) -> Result<(), NotConfirmed> {
         let standing = self.locked().entry(name.clone()).or_default().standing.clone();
         match standing {
             IdentityState::Confirmed => Ok(()),
             IdentityState::Changed(changed) => Err(NotConfirmed::Changed(changed)),
-            IdentityState::Unasked => self.ask(core, name).await,
+            IdentityState::Unasked => self.ask(name).await,
         }
     }
 
     /// Asks a provider who it is, whatever was known.
-    pub async fn ask(&self, core: &Core, name: &ProviderName) -> Result<(), NotConfirmed> {
-        let Some(provider) = core.executor.provider(name) else { return Ok(()) };
-        let give_up = core.clock.sleep_until(core.now().after(ANSWER_TIME_MAX));
+    pub async fn ask(&self, name: &ProviderName) -> Result<(), NotConfirmed> {
+        let Some(provider) = self.providers.get(name) else { return Ok(()) };
+        let give_up = self.env.clock.sleep_until(self.env.now().after(ANSWER_TIME_MAX));
         let asked = AssertUnwindSafe(provider.health()).catch_unwind();
         let health = tokio::select! {
             biased;
             Ok(health) = asked => health,
             () = give_up => return self.silent(name, "no answer in time".into()),
         };
-        self.hear(core, name, &health).await
+        self.hear(name, &health).await
     }
 
     /// What a provider says of itself, whoever asked it.
-    pub async fn hear(
-        &self,
-        core: &Core,
-        name: &ProviderName,
-        health: &Health,
-    ) -> Result<(), NotConfirmed> {
+    pub async fn hear(&self, name: &ProviderName, health: &Health) -> Result<(), NotConfirmed> {
         match (&health.identity, &health.trouble) {
             (None, Some(trouble)) => self.silent(name, trouble.clone()),
             (None, None) => {
                 self.locked().entry(name.clone()).or_default().standing = IdentityState::Confirmed;
                 Ok(())
             }
-            (Some(seen), _) => self.take(core, name, seen.clone()).await,
+            (Some(seen), _) => self.take(name, seen.clone()).await,
         }
     }
 
@@ -161,12 +163,7 @@ impl Identities {
         if is_known { Err(NotConfirmed::Silent(why)) } else { Ok(()) }
     }
 
-    async fn take(
-        &self,
-        core: &Core,
-        name: &ProviderName,
-        seen: String,
-    ) -> Result<(), NotConfirmed> {
+    async fn take(&self, name: &ProviderName, seen: String) -> Result<(), NotConfirmed> {
         {
             let mut known = self.locked();
             let known = known.entry(name.clone()).or_default();
@@ -177,24 +174,19 @@ impl Identities {
                 }
                 let since = match &known.standing {
                     IdentityState::Changed(changed) => changed.since,
-                    IdentityState::Unasked | IdentityState::Confirmed => core.now(),
+                    IdentityState::Unasked | IdentityState::Confirmed => self.env.now(),
                 };
                 let changed = ChangedIdentity { kept, seen, since };
                 known.standing = IdentityState::Changed(changed.clone());
                 return Err(NotConfirmed::Changed(changed));
             }
         }
-        self.keep(core, name, seen).await
+        self.keep(name, seen).await
     }
 
     /// From now on a provider is this one. Durable when it returns.
-    pub async fn keep(
-        &self,
-        core: &Core,
-        name: &ProviderName,
-        seen: String,
-    ) -> Result<(), NotConfirmed> {
-        let stored = core.store.put_identity(name, &seen).await;
+    pub async fn keep(&self, name: &ProviderName, seen: String) -> Result<(), NotConfirmed> {
+        let stored = self.env.store.put_identity(name, &seen).await;
         stored.map_err(|error| NotConfirmed::StoreFailed(error.to_string()))?;
         let known = KnownIdentity { kept: Some(seen), standing: IdentityState::Confirmed };
         self.locked().insert(name.clone(), known);

@@ -22,16 +22,20 @@
 //! - Two homes each have a sandbox until somebody says that they are one issue.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use crate::issue::event::{Effect, News, TriggerKind};
+use tokio::sync::Mutex;
+
+use crate::issue::event::{DeliveryEffect, News, TriggerKind};
 use crate::issue::{Issue, IssueDelivery, IssueEvent, IssueState, Reply};
 use crate::sabotage::{Bug, on};
 use crate::types::{AccountName, Alias, Cause, HomeId};
 
-use super::actor::{Activation, Answered};
+use super::actors::{Actors, EventFailure};
 use super::api::{EngineError, IssueKey};
-use super::directory::{Number, store_failed};
-use super::handle::{Engine, EventFailure};
+use super::directory::{Directory, Number};
+use super::environment::Environment;
+use super::mailbox::{Activation, Answered};
 
 /// How often names are looked for again, where others claim them meanwhile.
 const TRIES: u32 = 8;
@@ -42,24 +46,37 @@ struct MergeSide {
     repository_id: u64,
 }
 
-impl Engine {
+/// Makes one home of several.
+pub(super) struct Merger {
+    env: Arc<Environment>,
+    directory: Arc<Directory>,
+    actors: Actors,
+    /// Held by a merge: one at a time, whatever the homes.
+    one_at_a_time: Mutex<()>,
+}
+
+impl Merger {
+    /// By the names that the directory knows.
+    pub fn new(env: Arc<Environment>, directory: Arc<Directory>, actors: Actors) -> Self {
+        Self { env, directory, actors, one_at_a_time: Mutex::default() }
+    }
+
     /// Makes one home of all that a delivery names, and applies the delivery to it.
-    pub(super) async fn merge(
+    pub async fn merge(
         &self,
         account: &AccountName,
         issue_delivery: &IssueDelivery,
     ) -> Result<Answered, EngineError> {
-        let core = &self.core;
-        let _one_at_a_time = core.merging.lock().await;
+        let _one_at_a_time = self.one_at_a_time.lock().await;
         let sides = sides(issue_delivery);
         let mut asked_for = false;
         for _ in 0..TRIES {
-            if core.is_stopping() {
+            if self.env.is_stopping() {
                 return Err(EngineError::ShuttingDown);
             }
             let mut names = Vec::with_capacity(sides.len());
             for side in &sides {
-                names.push(core.directory.look(core, account, &side.key, None).await?.0);
+                names.push(self.directory.look(account, &side.key, None).await?.0);
             }
             let each = || sides.iter().zip(&names);
             let homes: BTreeSet<HomeId> =
@@ -74,12 +91,12 @@ impl Engine {
             let seed = (account.clone(), issue_delivery.news.issue_id.clone());
             let seed = Some(seed).filter(|_| !durable);
             let activation = Activation { seed, ..Activation::default() };
-            let home = homes.first().copied().unwrap_or_else(|| core.store.next_home());
+            let home = homes.first().copied().unwrap_or_else(|| self.env.store.next_home());
             let mut claims = Vec::new();
             let mut numbers = Vec::with_capacity(sides.len());
             for (side, names) in sides.iter().zip(names) {
                 let repository_id = Some(side.repository_id);
-                let claimed = core.directory.claim(account, &side.key, repository_id, names, home);
+                let claimed = self.directory.claim(account, &side.key, repository_id, names, home);
                 let Some((more, number)) = claimed else { break };
                 claims.extend(more);
                 numbers.push(number);
@@ -93,7 +110,7 @@ impl Engine {
             };
             let issue_delivery = asking_for(issue_delivery, asked_for);
             let event = IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere };
-            match self.ask(home, activation, event).await {
+            match self.actors.ask(home, activation, event).await {
                 Ok(answered) => return Ok(answered),
                 Err(EventFailure::Again) => {}
                 Err(EventFailure::For(error)) => return Err(error),
@@ -105,12 +122,12 @@ impl Engine {
     /// What a delivery's issue takes from another home, whose issue was in a repository of the same
     /// name; and whether its own repository and number stay that one's, since the delivery is older
     /// than what is known of it.
-    pub(super) async fn takes(
+    pub async fn takes(
         &self,
         news: &News,
         other: HomeId,
     ) -> Result<(Vec<Alias>, bool), EngineError> {
-        let known = self.core.store.load(other).await.map_err(store_failed)?;
+        let known = self.env.store.load(other).await?;
         let placed = known.and_then(|issue| issue.facts.placed_as_of);
         if placed.is_some_and(|placed| placed > news.as_of) {
             return Ok((Vec::new(), true));
@@ -128,7 +145,7 @@ impl Engine {
         homes: BTreeSet<HomeId>,
         by_id: Option<HomeId>,
     ) -> Result<bool, EngineError> {
-        let directory = &self.core.directory;
+        let directory = &self.directory;
         let aliases: Vec<Alias> = sides.iter().flat_map(MergeSide::aliases).collect();
         let mut known = Vec::new();
         for home in homes {
@@ -136,7 +153,7 @@ impl Engine {
                 Some(issue) if issue.merged_into.is_none() => known.push(issue),
                 // It gave way before, or nothing came of it: who still finds it looks again.
                 Some(_) | None => {
-                    directory.abandon(self.core.now(), account, home, &aliases);
+                    directory.abandon(self.env.now(), account, home, &aliases);
                 }
             }
         }
@@ -150,17 +167,17 @@ impl Engine {
             }
             let cause = Cause::Delivery(issue_delivery.delivery.clone());
             let event = IssueEvent::Merged { into: stays.home, cause };
-            match self.ask_home(other.home, Activation::default(), event).await {
+            match self.actors.ask_home(other.home, Activation::default(), event).await {
                 Ok(answered) => {
                     let (into, home) = (stays.home.0, other.home.0);
                     tracing::info!(home, into, "two homes turned out to be one issue");
-                    directory.abandon(self.core.now(), account, other.home, &aliases);
+                    directory.abandon(self.env.now(), account, other.home, &aliases);
                     // As it was when it gave way, not when it was read: somebody may have asked
                     // for it in between.
                     let wanted = matches!(answered.reply, Reply::Merged { wanted: true });
                     asked_for |= wanted && !stays.is_asked_for();
                     // And what it was told since it was read.
-                    let left = self.core.store.load(other.home).await.map_err(store_failed)?;
+                    let left = self.env.store.load(other.home).await?;
                     let since = left.filter(|left| left.facts != other.facts);
                     if let Some(since) = since
                         && !self.hand_over(issue_delivery, stays.home, &since).await?
@@ -192,7 +209,7 @@ impl Engine {
         let asked_for = asked_for.then_some(issue_delivery.news.as_of);
         let cause = Cause::Delivery(issue_delivery.delivery.clone());
         let event = IssueEvent::Learned { facts, asked_for, cause };
-        match self.ask(stays, Activation::default(), event).await {
+        match self.actors.ask(stays, Activation::default(), event).await {
             Ok(_answered) => Ok(true),
             Err(EventFailure::Again) => Ok(false),
             Err(EventFailure::For(error)) => Err(error),
@@ -208,12 +225,12 @@ impl Engine {
     ) -> Result<Option<Issue>, EngineError> {
         // For one whose first commit is still to come.
         let seed = Some((account.clone(), issue_delivery.news.issue_id.clone()));
-        match self.flush(home, Activation { seed, ..Activation::default() }).await {
+        match self.actors.flush(home, Activation { seed, ..Activation::default() }).await {
             // Where the actor had to end, what it left is as durable as it gets.
             Ok(()) | Err(EventFailure::Again) => {}
             Err(EventFailure::For(error)) => return Err(error),
         }
-        self.core.store.load(home).await.map_err(store_failed)
+        Ok(self.env.store.load(home).await?)
     }
 }
 
@@ -267,12 +284,12 @@ fn rank(issue: &Issue, by_id: Option<HomeId>) -> (u8, i64, bool, HomeId) {
 /// Whether a delivery ends what was asked for before.
 const fn is_ending(issue_delivery: &IssueDelivery) -> bool {
     match issue_delivery.effect {
-        Effect::Stop(_) | Effect::Delete => true,
-        Effect::Update
-        | Effect::Activity
-        | Effect::Trigger(_)
-        | Effect::Command(_)
-        | Effect::Status => false,
+        DeliveryEffect::Stop(_) | DeliveryEffect::Delete => true,
+        DeliveryEffect::Update
+        | DeliveryEffect::Activity
+        | DeliveryEffect::Trigger(_)
+        | DeliveryEffect::Command(_)
+        | DeliveryEffect::Status => false,
     }
 }
 
@@ -280,14 +297,16 @@ const fn is_ending(issue_delivery: &IssueDelivery) -> bool {
 /// sandbox, what would only be knowledge is the trigger that brought it.
 fn asking_for(issue_delivery: &IssueDelivery, asked_for: bool) -> IssueDelivery {
     let effect = match issue_delivery.effect {
-        Effect::Update | Effect::Activity if asked_for => Effect::Trigger(TriggerKind::OtherName),
-        Effect::Update
-        | Effect::Activity
-        | Effect::Trigger(_)
-        | Effect::Stop(_)
-        | Effect::Delete
-        | Effect::Command(_)
-        | Effect::Status => issue_delivery.effect.clone(),
+        DeliveryEffect::Update | DeliveryEffect::Activity if asked_for => {
+            DeliveryEffect::Trigger(TriggerKind::OtherName)
+        }
+        DeliveryEffect::Update
+        | DeliveryEffect::Activity
+        | DeliveryEffect::Trigger(_)
+        | DeliveryEffect::Stop(_)
+        | DeliveryEffect::Delete
+        | DeliveryEffect::Command(_)
+        | DeliveryEffect::Status => issue_delivery.effect.clone(),
     };
     IssueDelivery { effect, ..issue_delivery.clone() }
 }

@@ -26,25 +26,28 @@ pub(super) mod compare;
 pub(super) mod drift;
 mod items;
 mod remedy;
-mod sweep;
+pub(super) mod sweep;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::types::{ProviderName, Timestamp};
+use crate::types::{ProviderName, Template, TemplateName, Timestamp};
 
-use super::handle::Engine;
-use drift::{Drift, DriftItem, DriftView};
+use drift::{Drift, DriftItem};
+use sweep::SweepParts;
 
-/// What sweeps share.
+/// Sweeps the providers.
 pub(super) struct Reconciler {
+    parts: SweepParts,
+    templates: Arc<HashMap<TemplateName, Template>>,
     /// The pause between two sweeps of a provider; `None` sweeps only when asked.
     period: Option<Duration>,
-    places: BTreeMap<ProviderName, ProviderSweep>,
+    sweeps: BTreeMap<ProviderName, ProviderSweep>,
     pub drift: Drift,
 }
 
@@ -57,56 +60,50 @@ struct ProviderSweep {
 }
 
 impl Reconciler {
-    pub fn new(period: Option<Duration>, providers: impl Iterator<Item = ProviderName>) -> Self {
-        let place = |name| (name, ProviderSweep { turn: Semaphore::new(1), wake: Notify::new() });
-        Self { period, places: providers.map(place).collect(), drift: Drift::default() }
-    }
-}
-
-impl Engine {
-    /// What our records and the providers disagree on, as of the last sweeps.
-    pub fn drift(&self) -> DriftView {
-        self.core.reconciler.drift.view()
-    }
-
-    /// What of it somebody should look at soon.
-    pub fn drift_alarms(&self) -> Vec<DriftItem> {
-        self.core.reconciler.drift.alarms()
+    /// Of all providers.
+    pub fn new(
+        parts: SweepParts,
+        templates: Arc<HashMap<TemplateName, Template>>,
+        period: Option<Duration>,
+    ) -> Self {
+        let sweep = |name: &ProviderName| {
+            (name.clone(), ProviderSweep { turn: Semaphore::new(1), wake: Notify::new() })
+        };
+        let sweeps = parts.providers.all().map(|(name, _)| sweep(name)).collect();
+        Self { parts, templates, period, sweeps, drift: Drift::default() }
     }
 
     /// Sweeps every provider now; returns once that is done.
     pub async fn sweep_now(&self) {
-        let all = self.core.reconciler.places.keys().map(|name| self.sweep(name));
+        let all = self.sweeps.keys().map(|name| self.sweep(name));
         futures_util::future::join_all(all).await;
     }
 
     /// Has a provider swept soon, where it is swept at all.
     pub fn sweep_soon(&self, provider: &ProviderName) {
-        if let Some(place) = self.core.reconciler.places.get(provider) {
-            place.wake.notify_one();
+        if let Some(sweep) = self.sweeps.get(provider) {
+            sweep.wake.notify_one();
         }
     }
 
     /// Begins the loops, one for each provider.
-    pub(super) fn begin_sweeps(&self) {
-        let Some(period) = self.core.reconciler.period else { return };
-        for name in self.core.reconciler.places.keys() {
-            let looping = sweep_on(self.clone(), name.clone(), period);
-            self.core.spawner.io(Box::pin(looping));
+    pub fn begin(self: &Arc<Self>) {
+        let Some(period) = self.period else { return };
+        for name in self.sweeps.keys() {
+            let looping = sweep_on(Arc::clone(self), name.clone(), period);
+            self.parts.env.spawner.io(Box::pin(looping));
         }
     }
 
     /// Sweeps one provider; when something is due before the next sweep's time.
     async fn sweep(&self, name: &ProviderName) -> Option<Timestamp> {
-        let reconciler = &self.core.reconciler;
-        let place = reconciler.places.get(name)?;
-        let _turn = place.turn.acquire().await.ok()?;
-        let guarded = AssertUnwindSafe(sweep::sweep(self, name)).catch_unwind();
+        let _turn = self.sweeps.get(name)?.turn.acquire().await.ok()?;
+        let guarded = AssertUnwindSafe(sweep::sweep(&self.parts, &self.drift, name)).catch_unwind();
         let Ok(outcome) = guarded.await else {
             tracing::error!(provider = %name, "a sweep panicked; the next one tries again");
             return None;
         };
-        for new in reconciler.drift.take(name, outcome.swept) {
+        for new in self.drift.take(name, outcome.swept) {
             log(&new);
         }
         outcome.again_at
@@ -114,17 +111,17 @@ impl Engine {
 }
 
 /// Sweeps one provider, for as long as the server runs.
-async fn sweep_on(engine: Engine, name: ProviderName, period: Duration) {
-    while !engine.core.is_stopping() {
-        let again_at = engine.sweep(&name).await;
-        let core = &engine.core;
-        let next = core.now().after(period);
+async fn sweep_on(reconciler: Arc<Reconciler>, name: ProviderName, period: Duration) {
+    let env = &reconciler.parts.env;
+    while !env.is_stopping() {
+        let again_at = reconciler.sweep(&name).await;
+        let next = env.now().after(period);
         let until = again_at.map_or(next, |again| again.min(next));
-        let Some(place) = core.reconciler.places.get(&name) else { return };
+        let Some(sweep) = reconciler.sweeps.get(&name) else { return };
         tokio::select! {
             biased;
-            () = place.wake.notified() => {}
-            () = core.clock.sleep_until(until) => {}
+            () = sweep.wake.notified() => {}
+            () = env.clock.sleep_until(until) => {}
         }
     }
 }

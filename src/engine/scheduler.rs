@@ -5,15 +5,14 @@
 //! actors to end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-
-use tokio::sync::Notify;
 
 use crate::types::Timestamp;
 
-use super::actor::{Activation, ActorMessage};
-use super::core::Core;
+use super::alarm::Alarm;
+use super::environment::Environment;
+use super::mailbox::{Activation, ActorMessage};
+use super::registry::Registry;
 
 /// How many due homes are nudged in one round; the rest follow in the next.
 const ROUND_LEN_MAX: usize = 256;
@@ -26,43 +25,17 @@ const IDLE: Duration = Duration::from_secs(60);
 /// With more activations than this, a tenth of [`IDLE`] is enough.
 const CROWDED: usize = 20_000;
 
-/// Wakes the loop when something is due earlier than it sleeps.
-pub(super) struct Alarm {
-    next_ms: AtomicI64,
-    wake: Notify,
-}
-
-impl Default for Alarm {
-    fn default() -> Self {
-        Self { next_ms: AtomicI64::new(i64::MAX), wake: Notify::new() }
-    }
-}
-
-impl Alarm {
-    /// Something is due at that time.
-    pub fn set(&self, due: Timestamp) {
-        if self.next_ms.fetch_min(due.unix_ms(), Ordering::SeqCst) > due.unix_ms() {
-            self.wake.notify_one();
-        }
-    }
-}
-
 /// Sends `Due` to every issue whose due time has come, until the server ends.
-pub(super) async fn run(core: Arc<Core>) {
+pub(super) async fn run(env: Arc<Environment>, alarm: Arc<Alarm>, registry: Arc<Registry>) {
     loop {
-        let now = core.now();
+        let now = env.now();
         // From here on, commits with earlier times than the store shows wake the loop again.
-        core.alarm.next_ms.store(i64::MAX, Ordering::SeqCst);
-        let next = match core.store.due(now, ROUND_LEN_MAX).await {
-            Ok(homes) if homes.is_empty() => core.store.next_due().await,
+        alarm.clear();
+        let next = match env.store.due(now, ROUND_LEN_MAX).await {
+            Ok(homes) if homes.is_empty() => env.store.next_due().await,
             Ok(homes) => {
                 for home in homes {
-                    let sent = core.registry.try_send(
-                        &core,
-                        home,
-                        Activation::default(),
-                        ActorMessage::Due,
-                    );
+                    let sent = registry.try_send(home, Activation::default(), ActorMessage::Due);
                     if let Err(why) = sent {
                         tracing::debug!(home = home.0, ?why, "due again in the next round");
                     }
@@ -75,25 +48,25 @@ pub(super) async fn run(core: Arc<Core>) {
             tracing::error!(%error, "what is due could not be read");
             None
         });
-        let latest = core.now().after(SLEEP_MAX);
+        let latest = env.now().after(SLEEP_MAX);
         let until = next.map_or(latest, |due| due.min(latest));
-        core.alarm.next_ms.fetch_min(until.unix_ms(), Ordering::SeqCst);
+        alarm.sleeps_until(until);
         tokio::time::sleep(ROUND_PAUSE).await;
         tokio::select! {
             biased;
-            () = core.alarm.wake.notified() => {}
-            () = core.clock.sleep_until(until) => {}
+            () = alarm.rings() => {}
+            () = env.clock.sleep_until(until) => {}
         }
     }
 }
 
 /// Asks idle actors to end, for ever.
-pub(super) async fn passivate(core: Arc<Core>) {
+pub(super) async fn passivate(env: Arc<Environment>, registry: Arc<Registry>) {
     loop {
         tokio::time::sleep(IDLE / 10).await;
-        let idle = if core.registry.len() > CROWDED { IDLE / 10 } else { IDLE };
-        let now = core.now().unix_ms();
+        let idle = if registry.len() > CROWDED { IDLE / 10 } else { IDLE };
+        let now = env.now().unix_ms();
         let idle_ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
-        core.registry.passivate_idle(Timestamp::from_unix_ms(now - idle_ms));
+        registry.passivate_idle(Timestamp::from_unix_ms(now - idle_ms));
     }
 }

@@ -53,12 +53,12 @@ impl Budget {
 
 /// What one body holds of the budget; given back when dropped.
 #[derive(Debug)]
-struct Held {
+struct BudgetShare {
     budget: Arc<Budget>,
     bytes: usize,
 }
 
-impl Drop for Held {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -68,7 +68,7 @@ impl Drop for Held {
 #[derive(Debug)]
 pub struct Body {
     bytes: Bytes,
-    _held: Held,
+    _held: BudgetShare,
 }
 
 impl std::ops::Deref for Body {
@@ -97,7 +97,7 @@ where
     if declared.is_some_and(|len| len > len_max as u64) {
         return Err(too_large(len_max as u64));
     }
-    let mut held = Held { budget: Arc::clone(budget), bytes: 0 };
+    let mut held = BudgetShare { budget: Arc::clone(budget), bytes: 0 };
     let collect = async {
         let mut body = std::pin::pin!(body);
         // Made once instead of grown, but on the word of a header no more than what is usual.

@@ -54,7 +54,7 @@ impl Ended {
 
 /// What something goes on with.
 enum AskedBy {
-    Session(Watched),
+    Session(WatchedSession),
     Token(watch::Receiver<TokenHash>),
     /// Nothing that could end before the server.
     #[cfg(test)]
@@ -62,7 +62,7 @@ enum AskedBy {
 }
 
 /// A session that something goes on with.
-struct Watched {
+struct WatchedSession {
     sessions: Sessions,
     key: SessionKey,
     clock: Arc<dyn Clock>,
@@ -77,7 +77,7 @@ impl Ending {
     pub fn new(shared: &Shared, caller: &Caller) -> Self {
         let (clock, lag_max) = (&shared.edge.clock, shared.edge.limits.session_lag_max);
         let asked_by = match &caller.session {
-            Some(key) => AskedBy::Session(Watched {
+            Some(key) => AskedBy::Session(WatchedSession {
                 sessions: shared.sessions.clone(),
                 key: key.clone(),
                 clock: Arc::clone(clock),
@@ -145,7 +145,7 @@ async fn replaced(token: &mut watch::Receiver<TokenHash>) {
     }
 }
 
-impl Watched {
+impl WatchedSession {
     /// As of some seconds ago; where that cannot be read, it is looked at again later.
     async fn has_ended(&mut self) -> bool {
         if Instant::now() < self.good_until {
@@ -158,7 +158,7 @@ impl Watched {
 }
 
 #[cfg(test)]
-pub use tests::{Session, until_closed};
+pub use tests::{TestSession, until_closed};
 
 #[cfg(test)]
 mod tests;

@@ -15,14 +15,14 @@ use crate::sandbox::WorkError;
 use crate::store::StoreError;
 use crate::types::InvalidId;
 
-use super::wire::{Failed, FailedBody};
+use super::wire::{ErrorAnswer, ErrorBody};
 
 /// Declares the codes with their statuses, so that no code is without one.
 macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident = $word:literal, $status:ident;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $word:literal, $status:ident;)*) => {
         /// A stable word for what went wrong, with the status it is sent with.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Code { $($(#[$doc])* $name,)* }
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code { $($(#[doc = $doc])* $name,)* }
 
         impl Code {
             /// Every code, in the order of the statuses.
@@ -37,6 +37,27 @@ macro_rules! codes {
             pub const fn status(self) -> StatusCode {
                 match self { $(Self::$name => StatusCode::$status,)* }
             }
+
+            /// What it means, in a sentence of the served description.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc),*).trim(),)* }
+            }
+        }
+
+        /// Each code as a type, for handlers that answer with it beside the groups of
+        /// [`answers`](super::answers).
+        pub mod only {
+            $(
+                $(#[doc = $doc])*
+                #[derive(Debug)]
+                pub struct $name;
+
+                impl utoipa::IntoResponses for $name {
+                    fn responses() -> crate::http::answers::ResponseMap {
+                        crate::http::answers::of(&[super::Code::$name])
+                    }
+                }
+            )*
         }
     };
 }
@@ -224,9 +245,9 @@ impl ResponseError for ApiError {
         for (name, value) in &self.headers {
             answer.insert_header((name.clone(), value.clone()));
         }
-        answer.json(Failed {
+        answer.json(ErrorAnswer {
             success: false,
-            error: FailedBody {
+            error: ErrorBody {
                 code: self.code.as_str(),
                 message: &self.message,
                 hint: self.hint.as_deref(),

@@ -27,13 +27,13 @@ pub const RING_LEN: usize = 4_096;
 #[derive(Debug)]
 pub struct EventRing {
     run: String,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptEvents>,
     len_max: usize,
     next: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptEvents {
     events: VecDeque<Arc<Event>>,
     /// The number of the first event in `events`.
     first: u64,

@@ -6,10 +6,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Shared;
+use super::answers;
 use super::auth;
-use super::error::{ApiError, Code};
+use super::doc::words::ReadyWord;
+use super::error::{ApiError, Code, only};
 use super::shared::Degraded;
-use super::wire::{Failed, Success};
+use super::wire::Success;
 
 /// That the process lives.
 #[derive(Debug, Serialize, ToSchema)]
@@ -20,8 +22,10 @@ pub struct Alive {
 
 /// Whether deliveries can be taken in.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Ready {
+#[schema(as = Ready)]
+pub struct ReadyBody {
     /// `ready`, or `degraded` where a provider cannot work now, or is not as our records say.
+    #[schema(value_type = ReadyWord)]
     pub status: &'static str,
     /// The providers that cannot work now, and the kinds of drift that need a person, as
     /// `provider: kind`.
@@ -31,7 +35,7 @@ pub struct Ready {
 }
 
 /// Liveness: answers as long as the process does.
-#[utoipa::path(tag = "server", responses((status = 200, body = Success<Alive>)))]
+#[utoipa::path(operation_id = "getHealth", tag = "server", responses((status = 200, description = "the process runs", body = Success<Alive>)))]
 #[get("/healthz")]
 pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().json(Success::of(Alive { status: "ok" }))
@@ -39,10 +43,10 @@ pub async fn healthz() -> HttpResponse {
 
 /// Readiness: 503 only where deliveries cannot be committed; a provider's trouble is 200.
 #[utoipa::path(
-    tag = "server",
+    operation_id = "getReadiness", tag = "server",
     responses(
-        (status = 200, body = Success<Ready>),
-        (status = 503, body = Failed, description = "store_failed, shutting_down"),
+        (status = 200, description = "deliveries are accepted", body = Success<ReadyBody>),
+        answers::StoreReadErrors, only::ShuttingDown,
     )
 )]
 #[get("/readyz")]
@@ -59,16 +63,15 @@ pub async fn readyz(shared: web::Data<Shared>) -> Result<HttpResponse, ApiError>
         reasons.push(reason);
     }
     let status = if degraded.is_empty() { "ready" } else { "degraded" };
-    Ok(HttpResponse::Ok().json(Success::of(Ready { status, degraded, reasons })))
+    Ok(HttpResponse::Ok().json(Success::of(ReadyBody { status, degraded, reasons })))
 }
 
 /// Metrics as Prometheus reads them: open on this machine, else with the token.
 #[utoipa::path(
-    tag = "server",
+    operation_id = "getMetrics", tag = "server",
     responses(
-        (status = 200, body = String, content_type = "application/openmetrics-text"),
-        (status = 401, body = Failed, description = "unauthorized"),
-        (status = 429, body = Failed, description = "too_many_attempts"),
+        (status = 200, description = "all metrics", body = String, content_type = "application/openmetrics-text"),
+        only::TooManyAttempts, only::Unauthorized,
     )
 )]
 #[get("/metrics")]
@@ -89,7 +92,7 @@ pub async fn metrics(
 }
 
 /// This description.
-#[utoipa::path(tag = "server", responses((status = 200, body = Object)))]
+#[utoipa::path(operation_id = "getDescription", tag = "server", responses((status = 200, description = "the OpenAPI document", body = Object)))]
 #[get("/openapi.json")]
 pub async fn openapi(shared: web::Data<Shared>) -> HttpResponse {
     HttpResponse::Ok()

@@ -5,7 +5,7 @@ use crate::sandbox::{Isolation, Target};
 use crate::types::{Resources, Sandbox};
 
 /// What is allowed to one sandbox.
-pub struct Limits {
+pub struct SandboxLimits {
     /// How its provider keeps it apart; `None` where that is not configured any more.
     pub isolation: Option<Isolation>,
     /// What it may use: what its provider knows of it, else what its template says now; `None`
@@ -21,7 +21,7 @@ pub struct Allowed {
     pub unit: &'static str,
 }
 
-impl Limits {
+impl SandboxLimits {
     /// What is allowed to this sandbox. A provider that does not know it, or not yet, is taken at
     /// its word for all of its sandboxes.
     pub async fn of(shared: &Shared, sandbox: &Sandbox) -> Self {

@@ -36,23 +36,23 @@ use super::wire;
 /// Ready-made answers for everything live.
 #[derive(Debug, Default)]
 pub struct LiveMap {
-    homes: DashMap<HomeId, Entry>,
+    homes: DashMap<HomeId, LiveEntry>,
     by_issue: DashMap<String, HomeId>,
-    by_number: DashMap<String, Placed>,
+    by_number: DashMap<String, NumberOwner>,
     by_sandbox: DashMap<String, HomeId>,
     phases: [AtomicI64; Phase::ALL.len()],
 }
 
 /// Who is found by a repository and number.
 #[derive(Clone, Copy, Debug)]
-struct Placed {
+struct NumberOwner {
     home: HomeId,
     /// As of when; `None` is earlier than any time.
     as_of: Option<Timestamp>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LiveEntry {
     version: u64,
     aliases: Vec<IssueId>,
     placed_as_of: Option<Timestamp>,
@@ -61,7 +61,7 @@ struct Entry {
 
 /// What a step changed of the names.
 #[derive(Clone, Copy, Debug)]
-struct Named {
+struct AliasChange {
     /// There are new ids.
     newly: bool,
     /// It is known as of another time where the issue is.
@@ -109,7 +109,7 @@ impl LiveMap {
                 }
                 slot
             }
-            MapEntry::Vacant(slot) => slot.insert_entry(Entry {
+            MapEntry::Vacant(slot) => slot.insert_entry(LiveEntry {
                 version: change.version,
                 aliases: Vec::new(),
                 placed_as_of: None,
@@ -131,7 +131,7 @@ impl LiveMap {
         } else {
             Vec::new()
         };
-        let named = Named {
+        let named = AliasChange {
             newly: entry.aliases.len() > names_before,
             placed_newly: entry.placed_as_of != change.placed_as_of,
         };
@@ -170,8 +170,8 @@ impl LiveMap {
     fn index(
         &self,
         change: &Change,
-        entry: &Entry,
-        named: Named,
+        entry: &LiveEntry,
+        named: AliasChange,
         before: Option<&Live>,
         now: Option<&Live>,
     ) {
@@ -209,7 +209,7 @@ impl LiveMap {
                     && (named.placed_newly
                         || before.is_none_or(|old| old.numbered() != live.numbered()))
                 {
-                    let placed = Placed { home, as_of: entry.placed_as_of };
+                    let placed = NumberOwner { home, as_of: entry.placed_as_of };
                     self.place(number_key(account, repository, number), placed);
                 }
             }
@@ -218,7 +218,7 @@ impl LiveMap {
     }
 
     /// Lets a home be found by a repository and number, unless another was placed there later.
-    fn place(&self, key: String, placed: Placed) {
+    fn place(&self, key: String, placed: NumberOwner) {
         match self.by_number.entry(key) {
             MapEntry::Occupied(mut slot) => {
                 if slot.get().home == placed.home || slot.get().as_of <= placed.as_of {

@@ -19,17 +19,17 @@ const LINKS_MAX: usize = 64;
 /// The links that were made and not yet used.
 #[derive(Debug, Default)]
 pub struct LoginLinks {
-    open: Mutex<Vec<Link>>,
+    open: Mutex<Vec<OpenLink>>,
 }
 
 /// A link, by the hash of its key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Link {
+struct OpenLink {
     hash: [u8; 32],
     ends_at: Timestamp,
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for OpenLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Link(*** until {})", self.ends_at)
     }
@@ -45,7 +45,7 @@ impl LoginLinks {
         if open.len() >= LINKS_MAX {
             open.remove(0);
         }
-        open.push(Link { hash: hash(&key), ends_at });
+        open.push(OpenLink { hash: hash(&key), ends_at });
         (key, ends_at)
     }
 

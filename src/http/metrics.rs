@@ -58,7 +58,7 @@ struct DeliveryLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RequestLabels {
     method: &'static str,
-    route: &'static str,
+    route: String,
     status: u16,
 }
 
@@ -213,7 +213,7 @@ impl Metrics {
     }
 
     /// A request was answered.
-    pub fn answered(&self, method: &'static str, route: &'static str, status: u16) {
+    pub fn answered(&self, method: &'static str, route: String, status: u16) {
         self.requests.get_or_create(&RequestLabels { method, route, status }).inc();
     }
 
@@ -308,8 +308,8 @@ mod tests {
     #[test]
     fn counters_carry_route_method_and_status() {
         let metrics = Metrics::new();
-        metrics.answered("GET", "/v1/sandboxes", 200);
-        metrics.answered("GET", "/v1/sandboxes", 200);
+        metrics.answered("GET", "/v1/sandboxes".into(), 200);
+        metrics.answered("GET", "/v1/sandboxes".into(), 200);
         metrics.delivered("accepted");
         let cleanups = CleanupCounts { removed: 3, ..CleanupCounts::default() };
         let down =

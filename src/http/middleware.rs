@@ -11,7 +11,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
-use actix_web::{HttpMessage, ResponseError, web};
+use actix_web::{HttpMessage, HttpRequest, ResponseError, web};
 use tracing::Instrument;
 
 use super::Shared;
@@ -36,7 +36,6 @@ pub async fn middleware<B: MessageBody + 'static>(
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
     let id: Arc<str> = shared.edge.ids.request_id().into();
-    let route = routes::label(request.path());
     let method = method_word(request.method());
     let asks_for_upgrade = request.head().upgrade();
     // What goes to a server in a sandbox is for that to answer.
@@ -46,19 +45,19 @@ pub async fn middleware<B: MessageBody + 'static>(
         request.head_mut().method = Method::GET;
     }
     request.extensions_mut().insert(RequestId(Arc::clone(&id)));
+    let span = tracing::debug_span!(
+        "request",
+        otel.kind = "server",
+        http.request.method = method,
+        http.route = tracing::field::Empty,
+        request.id = %id,
+    );
     let mut response = match gate(&shared, &request, &id).await {
-        Ok(()) => {
-            let span = tracing::debug_span!(
-                "request",
-                otel.kind = "server",
-                http.request.method = method,
-                http.route = route,
-                request.id = %id,
-            );
-            next.call(request).instrument(span).await?.map_into_boxed_body()
-        }
+        Ok(()) => next.call(request).instrument(span.clone()).await?.map_into_boxed_body(),
         Err(refused) => request.into_response(refused.error_response()),
     };
+    let route = label(response.request());
+    span.record("http.route", &route);
     if head_only && response.response().body().size() == BodySize::Stream {
         response = response.map_body(|_, _| BoxBody::new(()));
     }
@@ -77,8 +76,8 @@ pub async fn middleware<B: MessageBody + 'static>(
     if !headers.contains_key(header::CACHE_CONTROL) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
-    shared.edge.feed.metrics.answered(method, route, status);
     tracing::debug!(http.method = method, http.route = route, http.status = status, request.id = %id, "request answered");
+    shared.edge.feed.metrics.answered(method, route, status);
     Ok(response)
 }
 
@@ -98,6 +97,18 @@ async fn gate(shared: &Shared, request: &ServiceRequest, id: &Arc<str>) -> Resul
         request.extensions_mut().insert(caller);
     }
     Ok(())
+}
+
+/// The route of a request, as a metric label: its pattern as the description names it. All paths
+/// without a route have one label, so that callers cannot make up labels.
+fn label(request: &HttpRequest) -> String {
+    let Some(mut route) = request.match_pattern() else { return "other".into() };
+    // The one part that has more than its name: it takes any number of parts of the path.
+    if let Some(at) = route.find(":.*}") {
+        route.truncate(at);
+        route.push('}');
+    }
+    route
 }
 
 /// Methods as metric labels: a client may make up any, so all others are one.

@@ -13,6 +13,7 @@ mod chart;
 mod connect;
 mod console;
 mod deliveries;
+pub mod docs;
 mod drift;
 mod error;
 mod exec;
@@ -36,8 +37,7 @@ use actix_web::{HttpResponse, HttpResponseBuilder, get, web};
 use maud::Markup;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::error::{ApiError, Code};
-use super::wire::Failed;
+use super::error::{ApiError, Code, only};
 
 pub use list::home;
 pub use session::{login, login_page, logout};
@@ -75,15 +75,15 @@ pub fn pages(app: &mut web::ServiceConfig) {
 
 /// The page's script, style and icon, under names that change with their content.
 #[utoipa::path(
-    tag = "page",
+    operation_id = "getAsset", tag = "page",
     params(("name" = String, Path, description = "As the page names it")),
     responses(
-        (status = 200, content(
+        (status = 200, description = "the file", content(
             (String = "text/css"),
             (String = "text/javascript"),
             (String = "image/svg+xml"),
         )),
-        (status = 404, body = Failed, description = "route_not_found"),
+        only::RouteNotFound,
     )
 )]
 #[get("/assets/{name}")]

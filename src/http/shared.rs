@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use maud::Markup;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use utoipa::openapi::OpenApi;
@@ -19,6 +20,7 @@ use super::auth::Caller;
 use super::body::Budget;
 use super::error::ApiError;
 use super::events::Position;
+use super::page::docs;
 use super::refused::RefusedRing;
 use super::sessions::Sessions;
 use super::survey::Survey;
@@ -36,6 +38,7 @@ pub struct Shared {
     pub attempts: Attempts,
     pub budget: Arc<Budget>,
     pub document: Bytes,
+    pub docs: Markup,
     pub refused: RefusedRing,
     health: Recent<Arc<Vec<(ProviderName, Health)>>>,
     store: Recent<Result<(), StoreError>>,
@@ -68,12 +71,14 @@ impl<T: Clone> Recent<T> {
 
 impl Shared {
     pub fn new(edge: Edge, document: &OpenApi) -> Self {
-        let document = document.to_json().expect("the description has text keys only");
+        let text_keys = "the description has text keys only";
+        let value = serde_json::to_value(document).expect(text_keys);
         Self {
             sessions: Sessions::new(Arc::clone(&edge.sessions), edge.admin_token.clone()),
             attempts: Attempts::default(),
             budget: Arc::new(Budget::new(edge.limits.bodies_sum_max)),
-            document: Bytes::from(document),
+            document: Bytes::from(document.to_json().expect(text_keys)),
+            docs: docs::render(&value),
             refused: RefusedRing::new(edge.started_at),
             health: Recent(Mutex::new(None)),
             store: Recent(Mutex::new(None)),

@@ -29,22 +29,22 @@ pub struct Survey {
     /// The providers that have some and how many.
     pub providers: HashMap<ProviderName, u64>,
     /// Those that failed, the latest first.
-    pub failed: Group,
+    pub failed: SandboxGroup,
     /// Those with something under way for longer than [`STUCK_AFTER`], or whose delete meets
     /// resistance; the longest first.
-    pub stuck: Group,
+    pub stuck: SandboxGroup,
 }
 
 /// Sandboxes of a kind: all counted, some named.
 #[derive(Debug, Default)]
-pub struct Group {
+pub struct SandboxGroup {
     /// How many.
     pub count: u64,
     /// At most [`NAMED_MAX`] of them.
     pub named: Vec<Arc<Sandbox>>,
 }
 
-impl Group {
+impl SandboxGroup {
     /// Takes one in; `before` says which of two is named first.
     fn add(&mut self, sandbox: &Arc<Sandbox>, before: fn(&Sandbox, &Sandbox) -> bool) {
         self.count += 1;
@@ -140,7 +140,7 @@ mod tests {
         map
     }
 
-    fn named(group: &Group) -> Vec<&str> {
+    fn named(group: &SandboxGroup) -> Vec<&str> {
         group.named.iter().map(|sandbox| sandbox.id.as_str()).collect()
     }
 

@@ -18,9 +18,10 @@ use crate::store::{DeliveryRow, DeliveryState};
 use crate::types::{AccountName, DeliveryId};
 
 use super::Shared;
+use super::answers;
 use super::body;
-use super::error::{ApiError, Code};
-use super::wire::Failed;
+use super::doc::words::IntakeWord;
+use super::error::{ApiError, Code, only};
 
 /// What became of a delivery.
 #[derive(Debug, Serialize, ToSchema)]
@@ -31,6 +32,7 @@ pub struct DeliveryAnswer {
     /// The delivery's GUID.
     pub delivery: String,
     /// `accepted`, `duplicate` or `ignored`.
+    #[schema(value_type = IntakeWord)]
     pub status: &'static str,
     /// The issue it concerns, where it concerns one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +47,7 @@ pub struct DeliveryAnswer {
 /// Signed by `X-Hub-Signature-256` over the raw body, which is JSON or a form with the JSON in
 /// its field `payload`.
 #[utoipa::path(
-    tag = "webhooks",
+    operation_id = "receiveDelivery", tag = "webhooks",
     params(
         ("X-GitHub-Event" = String, Header, description = "What happened, such as `issues`"),
         ("X-GitHub-Delivery" = String, Header, description = "The delivery's GUID"),
@@ -55,9 +57,7 @@ pub struct DeliveryAnswer {
     responses(
         (status = 202, body = DeliveryAnswer, description = "durable, status `accepted`"),
         (status = 200, body = DeliveryAnswer, description = "status `duplicate` or `ignored`"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 401, body = Failed, description = "bad_signature"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::StoreWriteErrors, only::BadSignature, only::InvalidRequest,
     )
 )]
 #[post("/webhooks/github")]

@@ -54,7 +54,7 @@ fn upgrade_required(why: &str, protocol: &str) -> ApiError {
 }
 
 /// When something was last heard of a client.
-pub struct Pulse {
+pub struct ClientLiveness {
     /// When that was.
     pub heard: Cell<Instant>,
     /// Whether it is us who do not listen, because nobody takes what it says: its pongs stand behind
@@ -62,7 +62,7 @@ pub struct Pulse {
     pub is_held: Cell<bool>,
 }
 
-impl Pulse {
+impl ClientLiveness {
     /// It was heard just now.
     pub fn new() -> Self {
         Self { heard: Cell::new(Instant::now()), is_held: Cell::new(false) }

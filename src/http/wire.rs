@@ -4,6 +4,9 @@
 //! RFC 3339 in UTC, 64-bit ids are strings, sizes are bytes, and every duration has its unit in
 //! its name.
 
+use super::doc::words::{
+    ErrorWord, FailureWord, ModeWord, NetworkWord, PhaseWord, StepWord, WantedWord,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -37,7 +40,7 @@ impl<T> Success<T> {
 /// A page of a list.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Listed<T> {
+pub struct ListAnswer<T> {
     /// Always true.
     pub success: bool,
     /// What is on this page.
@@ -54,18 +57,19 @@ pub struct Listed<T> {
 /// A call that failed.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Failure)]
-pub struct Failed<'a> {
+pub struct ErrorAnswer<'a> {
     /// Always false.
     pub success: bool,
     /// What went wrong.
-    pub error: FailedBody<'a>,
+    pub error: ErrorBody<'a>,
 }
 
 /// What went wrong.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Error)]
-pub struct FailedBody<'a> {
+pub struct ErrorBody<'a> {
     /// A stable word to branch on.
+    #[schema(value_type = ErrorWord)]
     pub code: &'static str,
     /// The same for people.
     pub message: &'a str,
@@ -106,13 +110,17 @@ pub struct SandboxBody<'a> {
     pub template: &'a str,
     /// What it can reach: `none`, `allow` (a list), `full` (every public address) or `host` (all
     /// that the server's machine reaches).
+    #[schema(value_type = NetworkWord)]
     pub network: &'static str,
     /// `strong` or `fast`.
+    #[schema(value_type = ModeWord)]
     pub mode: &'static str,
     /// `creating`, `running`, `stopping`, `stopped`, `starting`, `failed` or `deleting`; null once
     /// deleted.
+    #[schema(value_type = Option<PhaseWord>)]
     pub phase: Option<&'static str>,
     /// What it should come to: `running`, `stopped` or `deleted`.
+    #[schema(value_type = WantedWord)]
     pub wanted: &'static str,
     /// Which sandbox of its issue this is: 1, 2, …
     pub generation: u32,
@@ -127,12 +135,16 @@ pub struct SandboxBody<'a> {
     /// What the agent in it does.
     pub agent: AgentBody,
     /// When it was recorded.
+    #[schema(format = DateTime)]
     pub created_at: String,
     /// Since when it has been in this phase.
+    #[schema(format = DateTime)]
     pub phase_since: String,
     /// When it was last worked in, asked for or nudged by a delivery.
+    #[schema(format = DateTime)]
     pub last_activity_at: String,
     /// When it was confirmed absent.
+    #[schema(format = DateTime)]
     pub deleted_at: Option<String>,
     /// Room for what later versions say.
     pub meta: Meta,
@@ -145,6 +157,7 @@ pub struct AgentBody {
     /// `idle`.
     pub state: &'static str,
     /// Since when.
+    #[schema(format = DateTime)]
     pub since: String,
 }
 
@@ -158,8 +171,10 @@ pub struct Meta {}
 pub struct FailureBody<'a> {
     /// The kind of trouble: `provider_unavailable`, `provider_refused`, `provider_broken`,
     /// `name_taken`, `object_lost` or `provider_unknown`.
+    #[schema(value_type = FailureWord)]
     pub code: &'static str,
     /// The step that failed: `look`, `create`, `start`, `stop` or `delete`.
+    #[schema(value_type = StepWord)]
     pub step: &'static str,
     /// What happened and what may be left, for people.
     pub message: &'a str,
@@ -239,12 +254,15 @@ impl<'a> From<&'a Sandbox> for SandboxBody<'a> {
 #[schema(as = TimelineEntry)]
 pub struct TimelineBody {
     /// When it was decided.
+    #[schema(format = DateTime)]
     pub at: String,
     /// The generation it concerns; 0 where there is no sandbox.
     pub generation: u32,
     /// The phase before; null where there was no sandbox.
+    #[schema(value_type = Option<PhaseWord>)]
     pub from: Option<&'static str>,
     /// The phase after; null where there is none any more.
+    #[schema(value_type = Option<PhaseWord>)]
     pub to: Option<&'static str>,
     /// What happened and why, in words.
     pub reason: String,
@@ -273,7 +291,7 @@ pub fn sandbox_json(sandbox: &Sandbox) -> String {
 /// What a look-up answers, written once for each state by [`answer_json`].
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FoundAnswer<'a> {
+pub struct LookupAnswer<'a> {
     /// Always true.
     pub success: bool,
     /// The sandbox; null where there is none.
@@ -283,9 +301,9 @@ pub struct FoundAnswer<'a> {
     pub sandbox_id: Option<&'a str>,
 }
 
-/// [`FoundAnswer`] around a sandbox.
+/// [`LookupAnswer`] around a sandbox.
 pub fn answer_json(sandbox: &Sandbox) -> String {
-    to_json(&FoundAnswer {
+    to_json(&LookupAnswer {
         success: true,
         data: Some(SandboxBody::from(sandbox)),
         sandbox_id: Some(sandbox.id.as_str()),
@@ -340,7 +358,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_constant_for_no_sandbox_has_the_shape_that_is_described() {
-        let none = FoundAnswer { success: true, data: None, sandbox_id: None };
+        let none = LookupAnswer { success: true, data: None, sandbox_id: None };
         assert_eq!(NO_SANDBOX, to_json(&none));
     }
 

@@ -4,6 +4,7 @@
 //! Each test provokes one kind of answer on every route that lists it. The last one adds up what
 //! the others cover, so that a code which is described anew and provoked nowhere fails.
 
+mod clients;
 mod well;
 
 use std::collections::BTreeSet;
@@ -101,6 +102,33 @@ async fn an_address_that_guessed_is_refused_everywhere_under_v1() {
         let is_refused = answer.status == 429 && answer.text.contains("too_many_attempts");
         assert_eq!(operation.lists("too_many_attempts"), is_refused, "{}", operation.name());
     }
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_the_pattern_of_their_route() {
+    let server = TestServer::start().await;
+    let operations = operations(&server).await;
+    for operation in &operations {
+        for request in [
+            operation.bare(&server, "x", "1"),
+            operation.bare(&server, "x", "1").bearer_auth("wrong"),
+        ] {
+            // Some answers do not end; their heads say enough.
+            request.send().await.expect("an answer");
+        }
+    }
+    for path in ["/sandboxes/x", "/nope", "/v1/nope", "/a/b/c/d/e/f/g/h"] {
+        send(server.client.get(server.url(path))).await;
+    }
+    let metrics = send(server.client.get(server.url("/metrics"))).await.text;
+    let routes: BTreeSet<&str> = metrics
+        .lines()
+        .filter(|line| line.starts_with("issuebox_http_requests_total"))
+        .filter_map(|line| line.split("route=\"").nth(1)?.split('"').next())
+        .collect();
+    let mut expected: BTreeSet<&str> = operations.iter().map(|one| one.path.as_str()).collect();
+    expected.extend(["/sandboxes/{id}", "other"]);
+    assert_eq!(routes, expected);
 }
 
 #[tokio::test]
@@ -496,7 +524,7 @@ async fn a_test_here_provokes_every_described_code() {
     ];
     let server = TestServer::start().await;
     let document = server.get("/openapi.json").await.json();
-    let listed = &document["components"]["schemas"]["Error"]["properties"]["code"]["enum"];
+    let listed = &document["components"]["schemas"]["ErrorCode"]["enum"];
     for code in provoked {
         let is_listed = listed.as_array().is_some_and(|all| all.contains(&code.into()));
         assert!(is_listed, "{code} is not among the codes of the schema");

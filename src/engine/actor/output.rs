@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
 use tracing::Span;
 
-use crate::issue::{Cleanup, Issue, IssueEvent, ProviderCall, Reply};
+use crate::issue::event::EventMeta;
+use crate::issue::{Cleanup, Issue, ProviderCall, Reply};
 use crate::store::{DeliveryRow, DeliveryState};
 use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Timestamp};
 
-use super::{Answered, Unanswered};
 use crate::engine::api::Change;
+use crate::engine::mailbox::{Answered, ReplySender, Unanswered};
 
 /// What a step led to, waiting for its commit to become durable.
 pub(super) struct StepOutput {
@@ -21,7 +21,7 @@ pub(super) struct StepOutput {
     pub delivery: Option<DeliveryId>,
     pub account: AccountName,
     pub durable_aliases: Vec<Alias>,
-    pub reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
+    pub reply: Option<ReplySender>,
     pub answered: Answered,
     pub change: Option<Change>,
     pub call: Option<ProviderCall>,
@@ -37,10 +37,7 @@ pub(super) struct StepOutput {
 
 impl StepOutput {
     /// What leads to nothing: an answer that leaves once everything before it is durable.
-    pub fn of_nothing(
-        issue: &Issue,
-        reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
-    ) -> Self {
+    pub fn of_nothing(issue: &Issue, reply: Option<ReplySender>) -> Self {
         let sandbox = issue.sandbox().map(Arc::new);
         Self {
             number: 0,
@@ -62,66 +59,26 @@ impl StepOutput {
 }
 
 /// Answers whoever waits, where somebody does.
-pub(super) fn answer(
-    reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
-    answer: Result<Answered, Unanswered>,
-) {
+pub(super) fn answer(reply: Option<ReplySender>, answer: Result<Answered, Unanswered>) {
     if let Some(reply) = reply {
         // A caller that went away: what it asked for is done all the same.
         drop(reply.send(answer));
     }
 }
 
-/// Whether an event was sent to whichever home the issue's names belong to, and not to one of them
-/// for its own sake.
-pub(super) const fn is_for_the_issue(event: &IssueEvent) -> bool {
-    match event {
-        IssueEvent::Ensure(_)
-        | IssueEvent::Delivery { .. }
-        | IssueEvent::ScopeEvent { .. }
-        | IssueEvent::Adopt(_) => true,
-        IssueEvent::Command(_)
-        | IssueEvent::Worked { .. }
-        | IssueEvent::LimitStruck { .. }
-        | IssueEvent::Answered(_)
-        | IssueEvent::Due { .. }
-        | IssueEvent::Learned { .. }
-        | IssueEvent::Merged { .. }
-        | IssueEvent::Observed(_)
-        | IssueEvent::Discard { .. }
-        | IssueEvent::Granted
-        | IssueEvent::Activated { .. } => false,
-    }
-}
-
-/// The row of the delivery that an event is, before it is known what came of it.
-pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryRow> {
-    match event {
-        IssueEvent::Delivery { issue_delivery, .. } => Some(DeliveryRow {
-            id: issue_delivery.delivery.clone(),
-            received_at: issue_delivery.received_at,
-            event: issue_delivery.event.clone(),
-            action: issue_delivery.action.clone(),
-            home: Some(home),
-            applied: false,
-            reason: String::new(),
-            state: DeliveryState::Done,
-        }),
-        IssueEvent::Ensure(_)
-        | IssueEvent::Command(_)
-        | IssueEvent::Worked { .. }
-        | IssueEvent::LimitStruck { .. }
-        | IssueEvent::Answered(_)
-        | IssueEvent::Due { .. }
-        | IssueEvent::ScopeEvent { .. }
-        | IssueEvent::Learned { .. }
-        | IssueEvent::Merged { .. }
-        | IssueEvent::Observed(_)
-        | IssueEvent::Adopt(_)
-        | IssueEvent::Discard { .. }
-        | IssueEvent::Granted
-        | IssueEvent::Activated { .. } => None,
-    }
+/// The row of the delivery that a commit records, before its result is known.
+pub(super) fn delivery_row(meta: &EventMeta<'_>, home: HomeId) -> Option<DeliveryRow> {
+    let delivery = meta.issue_delivery?;
+    Some(DeliveryRow {
+        id: delivery.delivery.clone(),
+        received_at: delivery.received_at,
+        event: delivery.event.clone(),
+        action: delivery.action.clone(),
+        home: Some(home),
+        applied: false,
+        reason: String::new(),
+        state: DeliveryState::Done,
+    })
 }
 
 /// The names that outputs which never leave had claimed.

@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-use crate::issue::{Issue, IssueEvent};
+use crate::issue::Issue;
+use crate::issue::event::EventMeta;
 use crate::types::{AccountName, Alias, Hold, HoldScope, HomeId, IssueId, Repository};
 
 /// Every hold in force.
@@ -122,7 +123,7 @@ impl HoldIndex {
     pub fn on(
         &self,
         issue: &Issue,
-        event: &IssueEvent,
+        event: &EventMeta<'_>,
         repository: Option<&Repository>,
     ) -> Option<&Hold> {
         if self.holds.is_empty() {
@@ -130,7 +131,7 @@ impl HoldIndex {
         }
         let known = |scope: HoldScope| self.holds.get(&scope);
         let by_id = |id: &IssueId| known(HoldScope::Issue(id.clone()));
-        let named = event.claims().iter().filter_map(|alias| match alias {
+        let named = event.claims.iter().filter_map(|alias| match alias {
             Alias::Issue(id) => Some(id),
             Alias::Numbered(..) => None,
         });

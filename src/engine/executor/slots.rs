@@ -5,11 +5,13 @@
 //! a call is held only where a person forced a delete; and the removal of what is no sandbox of the
 //! home any more, like a sweep's look, holds the slot without the lifecycle's knowing.
 
+use std::sync::Arc;
+
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use tracing::Span;
 
-use super::fast_create::PendingRecord;
+use crate::engine::fast_create::record::PendingRecord;
 use crate::issue::ProviderCall;
 use crate::types::{Attempt, HomeId, SandboxId};
 
@@ -45,6 +47,27 @@ pub(super) struct QueuedCall {
     pub record: Option<PendingRecord>,
     /// The event that asked, for traces.
     pub span: Span,
+}
+
+/// Keeps a home's slot until its answer was taken: an actor that the answer builds sees that it
+/// is on its way. Dropped with the queue of an actor that ends, it frees the slot as well.
+pub(in crate::engine) struct HeldAnswer {
+    slots: Arc<Slots>,
+    home: HomeId,
+    id: CallId,
+}
+
+impl HeldAnswer {
+    /// Of the call that has just ended.
+    pub(super) fn new(slots: Arc<Slots>, home: HomeId, id: CallId) -> Self {
+        Self { slots, home, id }
+    }
+}
+
+impl Drop for HeldAnswer {
+    fn drop(&mut self) {
+        self.slots.answered(self.home, &self.id);
+    }
 }
 
 /// What holds a slot.

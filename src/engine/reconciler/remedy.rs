@@ -5,15 +5,15 @@ use crate::issue::event::AdoptAsk;
 use crate::issue::{IssueEvent, Reply};
 use crate::types::{Alias, Cause, ProviderName, Template};
 
-use super::super::actor::Answered;
+use super::super::actors::unfitting;
 use super::super::api::EngineError;
-use super::super::directory::store_failed;
-use super::super::handle::{Engine, unfitting};
+use super::super::mailbox::Answered;
+use super::Reconciler;
 use super::compare::{Dated, Ours};
 use super::drift::{DriftItem, Drifted, Remedy, Subject};
-use super::sweep;
+use super::sweep::{self, SweepParts};
 
-impl Engine {
+impl Reconciler {
     /// Carries out a remedy of the drift item with this id, and returns the item. Durable when it
     /// returns; the removal of an object goes on after that.
     ///
@@ -26,10 +26,11 @@ impl Engine {
         remedy: Remedy,
         cause: Cause,
     ) -> Result<DriftItem, EngineError> {
-        if self.core.is_stopping() {
+        let SweepParts { env, identities, actors, .. } = &self.parts;
+        if env.is_stopping() {
             return Err(EngineError::ShuttingDown);
         }
-        let drift = &self.core.reconciler.drift;
+        let drift = &self.drift;
         let Drifted { item, subject } = drift.find(id).ok_or_else(over)?;
         if !item.remedies.contains(&remedy) {
             return Err(over());
@@ -49,10 +50,10 @@ impl Engine {
                     lost: Some(sandbox.clone()),
                     cause: cause.clone(),
                 };
-                accepted(self.tell(home, None, event).await?)?;
+                accepted(actors.apply(home, None, event).await?)?;
             }
             (Subject::Identity(seen), Remedy::Adopt) => {
-                let kept = self.core.identities.keep(&self.core, provider, seen).await;
+                let kept = identities.keep(provider, seen).await;
                 kept.map_err(|_| EngineError::StoreFailed("the identity was not kept".into()))?;
             }
             (Subject::Mass(too_much), Remedy::Adopt | Remedy::Remove) => {
@@ -78,7 +79,7 @@ impl Engine {
         let template = self.template_for(provider);
         let labels = &object.labels;
         let alias = Alias::Issue(labels.issue.clone());
-        let owner = self.core.store.resolve(&labels.account, &alias).await.map_err(store_failed)?;
+        let owner = self.parts.env.store.resolve(&labels.account, &alias).await?;
         let claims = match owner {
             None => vec![alias],
             Some(home) if home == labels.home => Vec::new(),
@@ -95,7 +96,7 @@ impl Engine {
                 cause: cause.clone(),
             })
         };
-        accepted(self.tell(labels.home, seed, event).await?)
+        accepted(self.parts.actors.apply(labels.home, seed, event).await?)
     }
 
     async fn remove_object(
@@ -113,19 +114,19 @@ impl Engine {
             lost: None,
             cause: cause.clone(),
         };
-        accepted(self.tell(labels.home, seed, event).await?)
+        accepted(self.parts.actors.apply(labels.home, seed, event).await?)
     }
 
     /// The object as it is now: what was shown may be a sweep old.
     async fn look_again(&self, name: &ProviderName, shown: &Ours) -> Result<Ours, EngineError> {
-        let core = &self.core;
-        let provider = core.executor.provider(name).ok_or(EngineError::ProviderUnknown)?;
+        let SweepParts { env, providers, executor, .. } = &self.parts;
+        let provider = providers.get(name).ok_or(EngineError::ProviderUnknown)?;
         let busy = || EngineError::ProviderBusy(name.clone());
-        let _slot = core.executor.lease(core, shown.labels.home).ok_or_else(busy)?;
+        let _slot = executor.lease(shown.labels.home).ok_or_else(busy)?;
         let known = Dated::unheard_of(&shown.labels);
         let shown_alone = std::slice::from_ref(shown);
-        let found = sweep::find(core, provider.as_ref(), name, &known, shown_alone);
-        let late = core.clock.sleep_until(core.now().after(sweep::LOOK_TIME_MAX));
+        let found = sweep::find(&self.parts, provider.as_ref(), name, &known, shown_alone);
+        let late = env.clock.sleep_until(env.now().after(sweep::LOOK_TIME_MAX));
         let found = tokio::select! {
             biased;
             found = found => found,
@@ -140,7 +141,7 @@ impl Engine {
 
     /// What an adopted object counts as made from: nothing says what it really was.
     fn template_for(&self, provider: &ProviderName) -> Template {
-        let default = &self.core.rules.default_template;
+        let default = &self.parts.env.rules.default_template;
         let fitting = self.templates.values().filter(|template| template.provider == *provider);
         let first = fitting.min_by(|a, b| a.name.cmp(&b.name));
         match first {

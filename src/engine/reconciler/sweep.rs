@@ -7,9 +7,11 @@
 //! partial or wrong can nominate too many, never decide.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dashmap::DashSet;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 
@@ -20,11 +22,13 @@ use crate::sandbox::{ObjectKey, SandboxProvider};
 use crate::store::Orphan;
 use crate::types::{ExternalId, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
 
-use super::super::core::Core;
-use super::super::executor::Lease;
-use super::super::handle::Engine;
+use super::super::actors::Actors;
+use super::super::environment::Environment;
+use super::super::executor::{Executor, Lease};
+use super::super::identity::Identities;
+use super::super::providers::Providers;
 use super::compare::{Dated, Finding, OrphanKind, Ours, SweepTally, compare};
-use super::drift::{Drifted, SweepResult, Swept};
+use super::drift::{Drift, Drifted, SweepResult, Swept};
 use super::items::{self, NotMade, Outlook};
 
 /// How many records are read at once.
@@ -40,6 +44,17 @@ const LOOKS_MAX: usize = 8;
 /// After so many second looks that failed, the rest is left to the next sweep: a provider in
 /// trouble is not asked for a thousand homes more.
 const FAILURES_MAX: usize = 16;
+
+/// What sweeps use of the engine.
+pub(in crate::engine) struct SweepParts {
+    pub env: Arc<Environment>,
+    pub providers: Providers,
+    pub identities: Arc<Identities>,
+    pub executor: Arc<Executor>,
+    pub actors: Actors,
+    /// Homes whose first step after the server's start is not durable yet.
+    pub restarting: Arc<DashSet<HomeId>>,
+}
 
 /// What a sweep led to.
 pub(super) struct Outcome {
@@ -69,31 +84,30 @@ struct Home {
 }
 
 /// Sweeps one provider.
-pub(super) async fn sweep(engine: &Engine, name: &ProviderName) -> Outcome {
-    let core = &engine.core;
-    let swept = match look(core, name).await {
-        Ok(sides) => return act(engine, name, sides).await,
+pub(super) async fn sweep(parts: &SweepParts, drift: &Drift, name: &ProviderName) -> Outcome {
+    let swept = match look(parts, name).await {
+        Ok(sides) => return act(parts, drift, name, sides).await,
         Err(why) => Swept {
             result: SweepResult::NotMade,
-            at: core.now(),
+            at: parts.env.now(),
             compared: None,
-            found: vec![items::not_made(name, why, core.now())],
+            found: vec![items::not_made(name, why, parts.env.now())],
         },
     };
     Outcome { swept, again_at: None }
 }
 
 /// Reads both sides and compares them.
-async fn look(core: &Core, name: &ProviderName) -> Result<Sides, NotMade> {
-    core.identities.ask(core, name).await?;
-    let provider = core.executor.provider(name);
+async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Sides, NotMade> {
+    parts.identities.ask(name).await?;
+    let provider = parts.providers.get(name);
     let provider = provider.ok_or_else(|| NotMade::Unreachable("it is not configured".into()))?;
-    let mut homes = records(core, name).await?;
+    let mut homes = records(parts, name).await?;
     let records = homes.len();
     // Somebody may have found out meanwhile that it is somebody else.
-    core.identities.confirm(core, name).await?;
-    let listed = list(core, provider.as_ref()).await?;
-    let at = core.now();
+    parts.identities.confirm(name).await?;
+    let listed = list(parts, provider.as_ref()).await?;
+    let at = parts.env.now();
     let ids: Vec<SandboxId> = listed.iter().map(|object| object.labels.sandbox.clone()).collect();
     let objects = listed.len();
     for object in listed {
@@ -102,23 +116,23 @@ async fn look(core: &Core, name: &ProviderName) -> Result<Sides, NotMade> {
             there.objects.push(object);
         } else {
             let known =
-                read(core, home).await?.unwrap_or_else(|| Dated::unheard_of(&object.labels));
+                read(parts, home).await?.unwrap_or_else(|| Dated::unheard_of(&object.labels));
             homes.insert(home, Home { known, objects: vec![object], findings: Vec::new() });
         }
     }
-    reserve(core, &homes).await;
+    reserve(parts, &homes).await;
     let mut deleted = HashSet::new();
     for ids in ids.chunks(IDS_LEN) {
-        deleted.extend(core.store.deleted(ids).await.map_err(unread)?);
+        deleted.extend(parts.env.store.deleted(ids).await.map_err(unread)?);
     }
     let is_deleted = |id: &SandboxId| deleted.contains(id);
     for (home, there) in &mut homes {
         // Not taken up yet after the start: what its objects are like is no news to it.
-        if !core.restarting.contains(home) {
+        if !parts.restarting.contains(home) {
             there.findings = compare(name, &there.known, &there.objects, is_deleted);
         }
     }
-    let first_seen = orphans(core, name, &homes, at).await?;
+    let first_seen = orphans(parts, name, &homes, at).await?;
     let mut sides = Sides {
         tally: SweepTally { records, objects, ..SweepTally::default() },
         homes,
@@ -130,7 +144,7 @@ async fn look(core: &Core, name: &ProviderName) -> Result<Sides, NotMade> {
     sides.count();
     if sides.tally.lost > 0 {
         // What answered the list may not be what said who it is.
-        core.identities.ask(core, name).await?;
+        parts.identities.ask(name).await?;
     }
     Ok(sides)
 }
@@ -171,28 +185,27 @@ impl Sides {
 }
 
 /// Tells the actors what was found, unless it is too much to be believed.
-async fn act(engine: &Engine, name: &ProviderName, sides: Sides) -> Outcome {
-    let drift = &engine.core.reconciler.drift;
+async fn act(parts: &SweepParts, drift: &Drift, name: &ProviderName, sides: Sides) -> Outcome {
     let doubted = drift.doubted(name, sides.tally.too_much());
     let compared = Some((sides.tally.records, sides.tally.objects));
     let nominated: Vec<&Home> =
         sides.homes.values().filter(|home| !home.findings.is_empty()).collect();
     let (result, found) = if doubted.is_empty() {
-        (SweepResult::Done, confirm_all(engine, name, &sides, &nominated).await)
+        (SweepResult::Done, confirm_all(parts, name, &sides, &nominated).await)
     } else {
         let masses = doubted.iter().map(|what| items::of_mass(name, *what, &sides.tally, sides.at));
         let held_back =
             nominated.iter().flat_map(|home| sides.items(name, home, &Outlook::HeldBack));
         (SweepResult::HeldBack, masses.chain(held_back).collect())
     };
-    let at = engine.core.now();
+    let at = parts.env.now();
     let again_at = sides.again_at;
     Outcome { swept: Swept { result, at, compared, found }, again_at }
 }
 
 /// Looks at the nominated homes a second time, a few at once, and tells their actors.
 async fn confirm_all(
-    engine: &Engine,
+    parts: &SweepParts,
     name: &ProviderName,
     sides: &Sides,
     nominated: &[&Home],
@@ -205,7 +218,7 @@ async fn confirm_all(
         while looks.len() < LOOKS_MAX
             && let Some(home) = waiting.next()
         {
-            looks.push_back(confirm(engine, name, sides, home, &failures));
+            looks.push_back(confirm(parts, name, sides, home, &failures));
         }
         match looks.next().await {
             Some(drifted) => left.extend(drifted),
@@ -216,27 +229,26 @@ async fn confirm_all(
 
 /// Looks at one home a second time and tells its actor. Returns what disagrees after that.
 async fn confirm(
-    engine: &Engine,
+    parts: &SweepParts,
     name: &ProviderName,
     sides: &Sides,
     home: &Home,
     failures: &AtomicUsize,
 ) -> Vec<Drifted> {
-    let core = &engine.core;
     let give_up = |why: &str| sides.items(name, home, &Outlook::NotTold(why.to_owned()));
-    if core.is_stopping() {
+    if parts.env.is_stopping() {
         return give_up("the server is ending");
     }
     if failures.load(Ordering::Relaxed) >= FAILURES_MAX {
         return give_up("too many second looks failed");
     }
-    let Some(slot) = core.executor.lease(core, home.known.home) else {
+    let Some(slot) = parts.executor.lease(home.known.home) else {
         return give_up("a call to the provider is under way");
     };
-    let late = core.clock.sleep_until(core.now().after(LOOK_TIME_MAX));
+    let late = parts.env.clock.sleep_until(parts.env.now().after(LOOK_TIME_MAX));
     let told = tokio::select! {
         biased;
-        told = look_and_tell(engine, name, sides, home, slot) => told,
+        told = look_and_tell(parts, name, sides, home, slot) => told,
         () = late => Err("it took too long".to_owned()),
     };
     // The others have their turn.
@@ -254,28 +266,27 @@ async fn confirm(
 
 /// The second look and what comes of it: the home as it is after its actor was told.
 async fn look_and_tell(
-    engine: &Engine,
+    parts: &SweepParts,
     name: &ProviderName,
     sides: &Sides,
     first: &Home,
     slot: Lease,
 ) -> Result<Home, String> {
-    let core = &engine.core;
     let home = first.known.home;
-    let provider = core.executor.provider(name).ok_or("it is not configured")?;
+    let provider = parts.providers.get(name).ok_or("it is not configured")?;
     // Read first, then look: what is seen is newer than what is known.
-    let stored = core.store.load(home).await.map_err(|error| error.to_string())?;
+    let stored = parts.env.store.load(home).await.map_err(|error| error.to_string())?;
     let seed = stored.is_none().then(|| (first.known.account.clone(), first.known.issue.clone()));
     let known = stored.as_ref().map_or_else(|| first.known.clone(), Dated::of);
     let objects = if on(Bug::StaleList) {
         first.objects.clone()
     } else {
-        find(core, provider.as_ref(), name, &known, &first.objects).await?
+        find(parts, provider.as_ref(), name, &known, &first.objects).await?
     };
     // What the actor decides may need the slot.
     drop(slot);
     let ids: Vec<SandboxId> = objects.iter().map(|object| object.labels.sandbox.clone()).collect();
-    let mut deleted = core.store.deleted(&ids).await.map_err(|error| error.to_string())?;
+    let mut deleted = parts.env.store.deleted(&ids).await.map_err(|error| error.to_string())?;
     deleted.extend(ids.into_iter().filter(|id| sides.deleted.contains(id)));
     let is_deleted = |id: &SandboxId| deleted.contains(id);
     let findings = compare(name, &known, &objects, is_deleted);
@@ -292,27 +303,27 @@ async fn look_and_tell(
         first_seen_at: sides.first_seen(object),
     };
     let observation = known.observation(name, objects.iter().map(swept).collect());
-    let told = engine.tell(home, seed, || IssueEvent::Observed(observation.clone())).await;
+    let told = parts.actors.apply(home, seed, || IssueEvent::Observed(observation.clone())).await;
     told.map_err(|error| error.to_string())?;
-    let known = read(core, home).await.map_err(|_| "the store failed")?.unwrap_or(known);
+    let known = read(parts, home).await.map_err(|_| "the store failed")?.unwrap_or(known);
     let findings = compare(name, &known, &objects, is_deleted);
     Ok(Home { known, objects, findings })
 }
 
 /// All of a home's objects now.
 pub(super) async fn find(
-    core: &Core,
+    parts: &SweepParts,
     provider: &dyn SandboxProvider,
     name: &ProviderName,
     known: &Dated,
     listed: &[Ours],
 ) -> Result<Vec<Ours>, String> {
-    let instance = core.store.instance();
+    let instance = parts.env.store.instance();
     let recorded = known.at(name).map(|recorded| &recorded.name);
     let Some(object_name) = recorded.or_else(|| listed.first().map(|object| &object.name)) else {
         return Ok(Vec::new());
     };
-    let confirmed = core.identities.confirm(core, name).await;
+    let confirmed = parts.identities.confirm(name).await;
     confirmed.map_err(|why| why.describe(name))?;
     let home = known.home;
     let key = ObjectKey { name: object_name.clone(), instance: instance.clone(), home };
@@ -322,11 +333,14 @@ pub(super) async fn find(
 }
 
 /// The homes with a live sandbox of this provider, page by page.
-async fn records(core: &Core, name: &ProviderName) -> Result<BTreeMap<HomeId, Home>, NotMade> {
+async fn records(
+    parts: &SweepParts,
+    name: &ProviderName,
+) -> Result<BTreeMap<HomeId, Home>, NotMade> {
     let mut homes = BTreeMap::new();
     let mut after = None;
     loop {
-        let page = core.store.live(after, PAGE_LEN).await.map_err(unread)?;
+        let page = parts.env.store.live(after, PAGE_LEN).await.map_err(unread)?;
         let Some(last) = page.last() else { return Ok(homes) };
         after = Some(last.home);
         let known = page.iter().map(Dated::of).filter(|known| known.at(name).is_some());
@@ -340,9 +354,9 @@ async fn records(core: &Core, name: &ProviderName) -> Result<BTreeMap<HomeId, Ho
 }
 
 /// The provider's objects of this installation.
-async fn list(core: &Core, provider: &dyn SandboxProvider) -> Result<Vec<Ours>, NotMade> {
-    let instance: InstanceId = core.store.instance();
-    let late = core.clock.sleep_until(core.now().after(LIST_TIME_MAX));
+async fn list(parts: &SweepParts, provider: &dyn SandboxProvider) -> Result<Vec<Ours>, NotMade> {
+    let instance: InstanceId = parts.env.store.instance();
+    let late = parts.env.clock.sleep_until(parts.env.now().after(LIST_TIME_MAX));
     let listed = tokio::select! {
         biased;
         listed = provider.list(instance.clone()) => listed,
@@ -352,18 +366,18 @@ async fn list(core: &Core, provider: &dyn SandboxProvider) -> Result<Vec<Ours>, 
     Ok(listed.into_iter().filter_map(|object| Ours::of(object, &instance)).collect())
 }
 
-async fn read(core: &Core, home: HomeId) -> Result<Option<Dated>, NotMade> {
-    let stored = core.store.load(home).await.map_err(unread)?;
+async fn read(parts: &SweepParts, home: HomeId) -> Result<Option<Dated>, NotMade> {
+    let stored = parts.env.store.load(home).await.map_err(unread)?;
     Ok(stored.as_ref().map(Dated::of))
 }
 
 /// Homes whose number this store has not given (it may be a restored backup) are never given to
 /// another issue.
-async fn reserve(core: &Core, homes: &BTreeMap<HomeId, Home>) {
+async fn reserve(parts: &SweepParts, homes: &BTreeMap<HomeId, Home>) {
     // A stored home that an object names has had a generation.
     let unheard_of = homes.values().filter(|home| home.known.generation.0 == 0);
     let Some(highest) = unheard_of.map(|home| home.known.home).max() else { return };
-    if let Err(error) = core.store.reserve_homes(highest).await {
+    if let Err(error) = parts.env.store.reserve_homes(highest).await {
         // An object may carry any number, also one that no home can have.
         tracing::warn!(home = highest.0, %error, "the number that an object carries is not reserved");
     }
@@ -371,12 +385,12 @@ async fn reserve(core: &Core, homes: &BTreeMap<HomeId, Home>) {
 
 /// Keeps which objects are without a record, and since when, also across restarts.
 async fn orphans(
-    core: &Core,
+    parts: &SweepParts,
     name: &ProviderName,
     homes: &BTreeMap<HomeId, Home>,
     at: Timestamp,
 ) -> Result<HashMap<ExternalId, Timestamp>, NotMade> {
-    let stored = core.store.orphans().await.map_err(unread)?;
+    let stored = parts.env.store.orphans().await.map_err(unread)?;
     let mut first_seen: HashMap<ExternalId, Timestamp> = (stored.into_iter())
         .filter(|orphan| orphan.provider == *name)
         .map(|orphan| (orphan.external_id, orphan.first_seen_at))
@@ -407,10 +421,10 @@ async fn orphans(
         .collect();
     over.sort();
     if !new.is_empty() {
-        core.store.put_orphans(new).await.map_err(unread)?;
+        parts.env.store.put_orphans(new).await.map_err(unread)?;
     }
     if !over.is_empty() {
-        core.store.remove_orphans(&over).await.map_err(unread)?;
+        parts.env.store.remove_orphans(&over).await.map_err(unread)?;
     }
     Ok(first_seen)
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::provider::{Op, is_ours};
 use super::world::{SimEffect, WorldState};
 use crate::engine::Change;
-use crate::engine::handle::ENDED_TWICE;
+use crate::engine::actors::ENDED_TWICE;
 use crate::issue::Issue;
 use crate::issue::state::{IssueState, Step, Verb};
 use crate::sandbox::Object;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::driver::{SimServer, account, cause};
 use super::github::DeliveryContent;
 use super::world::WorldState;
-use crate::engine::actor::ActorMessage;
+use crate::engine::mailbox::{ActorMessage, ActorSender};
 use crate::engine::{EngineError, EnsureIssue, SandboxRef, WaitFor};
 use crate::issue::event::{CallAnswer, CallError, Done, Observation};
 use crate::issue::{Command, IssueEvent};
@@ -269,11 +269,11 @@ impl SimServer {
     }
 
     fn tell(&self, home: HomeId, event: IssueEvent) {
-        let core = self.engine.core_arc();
+        let parts = std::sync::Arc::clone(&self.engine.parts);
         self.life.spawn(async move {
             let message =
                 || ActorMessage::Event { event: Box::new(event.clone()), reply: None, held: None };
-            core.registry.send(&core, home, message).await;
+            parts.registry.send(home, &message).await;
         });
     }
 }

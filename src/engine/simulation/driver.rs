@@ -264,5 +264,5 @@ impl SimServer {
 const END_OF_TIME: Timestamp = Timestamp::from_unix_ms(i64::MAX);
 
 fn registry(engine: &Engine) -> &Registry {
-    &engine.core().registry
+    &engine.parts.registry
 }

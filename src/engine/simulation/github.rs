@@ -7,7 +7,7 @@ use super::chance::Chance;
 use super::scope_event::SimRepository;
 use super::world::WorldState;
 use crate::engine::IssueKey;
-use crate::issue::event::{Effect, News, TriggerKind};
+use crate::issue::event::{DeliveryEffect, News, TriggerKind};
 use crate::issue::{FanOut, IssueDelivery};
 use crate::types::{DeliveryId, IssueId, IssueNumber, Repository, Timestamp};
 
@@ -156,43 +156,43 @@ impl WorldState {
             return self.transfer(at);
         }
         let issue = &mut self.github.issues[at];
-        let acts: &[(&str, Effect)] = match self.chance.below(12) {
+        let acts: &[(&str, DeliveryEffect)] = match self.chance.below(12) {
             0..4 if !issue.labelled => {
                 issue.labelled = true;
-                &[("labeled", Effect::Trigger(TriggerKind::Label))]
+                &[("labeled", DeliveryEffect::Trigger(TriggerKind::Label))]
             }
             0..4 => {
                 issue.labelled = false;
-                &[("unlabeled", Effect::Stop("the trigger label was taken off"))]
+                &[("unlabeled", DeliveryEffect::Stop("the trigger label was taken off"))]
             }
             4..6 if issue.open => {
                 issue.open = false;
-                &[("closed", Effect::Stop("the issue was closed"))]
+                &[("closed", DeliveryEffect::Stop("the issue was closed"))]
             }
             4..6 => {
                 issue.open = true;
-                &[("reopened", Effect::Trigger(TriggerKind::Reopened))]
+                &[("reopened", DeliveryEffect::Trigger(TriggerKind::Reopened))]
             }
             6 => {
                 // One act, several deliveries.
                 issue.labelled = true;
                 &[
-                    ("opened", Effect::Trigger(TriggerKind::Opened)),
-                    ("labeled", Effect::Trigger(TriggerKind::Label)),
-                    ("labeled", Effect::Update),
+                    ("opened", DeliveryEffect::Trigger(TriggerKind::Opened)),
+                    ("labeled", DeliveryEffect::Trigger(TriggerKind::Label)),
+                    ("labeled", DeliveryEffect::Update),
                 ]
             }
-            7 | 8 => &[("created", Effect::Trigger(TriggerKind::Command))],
+            7 | 8 => &[("created", DeliveryEffect::Trigger(TriggerKind::Command))],
             9 => {
                 issue.title += 1;
-                &[("edited", Effect::Update)]
+                &[("edited", DeliveryEffect::Update)]
             }
-            10 => &[("created", Effect::Activity)],
+            10 => &[("created", DeliveryEffect::Activity)],
             _ if self.chance.permille(200) => {
                 issue.deleted = true;
-                &[("deleted", Effect::Delete)]
+                &[("deleted", DeliveryEffect::Delete)]
             }
-            _ => &[("pinned", Effect::Update)],
+            _ => &[("pinned", DeliveryEffect::Update)],
         };
         let news = self.news(at);
         acts.iter().map(|(action, effect)| self.tells(&news, action, effect.clone())).collect()
@@ -218,7 +218,7 @@ impl WorldState {
         }
     }
 
-    fn tells(&mut self, news: &News, action: &str, effect: Effect) -> usize {
+    fn tells(&mut self, news: &News, action: &str, effect: DeliveryEffect) -> usize {
         let issue_delivery = IssueDelivery {
             delivery: self.fresh_guid(),
             received_at: self.now(),

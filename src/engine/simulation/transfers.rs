@@ -4,7 +4,7 @@
 use super::github::DeliveryContent;
 use super::github::{MOVED, SimName};
 use super::world::WorldState;
-use crate::issue::event::{Effect, IssueName};
+use crate::issue::event::{DeliveryEffect, IssueName};
 use crate::issue::{Issue, IssueDelivery, IssueState};
 use crate::types::{Alias, HomeId, IssueId, IssueNumber};
 
@@ -51,7 +51,7 @@ impl WorldState {
                 formerly: Some(formerly.clone()),
                 comment: None,
                 installation: None,
-                effect: Effect::Update,
+                effect: DeliveryEffect::Update,
             };
             sent.push(self.sends(DeliveryContent::Issue(Box::new(issue_delivery))));
         }

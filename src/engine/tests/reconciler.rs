@@ -463,11 +463,11 @@ async fn what_runs_although_it_is_stopped_is_stopped_again() {
 async fn a_look_is_never_beside_a_call_and_a_call_waits_for_it() {
     let bench = EngineBench::new().await;
     running(&bench, "1").await;
-    let core = bench.engine.core_arc();
+    let parts = &bench.engine.parts;
     let home = now(&bench, "1").await.home;
     bench.provider.outside(Vec::clear);
-    let slot = core.executor.lease(&core, home).expect("nothing is under way");
-    assert!(core.executor.lease(&core, home).is_none(), "one at a time");
+    let slot = parts.executor.lease(home).expect("nothing is under way");
+    assert!(parts.executor.lease(home).is_none(), "one at a time");
     let looks = bench.provider.count("find");
     assert_eq!(swept(&bench).await, ["object_lost held:object-1"]);
     assert_eq!(bench.provider.count("find"), looks);

@@ -3,7 +3,7 @@
 use super::transfers::{Called, labelled, told};
 use super::*;
 use crate::engine::{Delivered, DeliveredStatus, WaitFor};
-use crate::issue::event::Effect;
+use crate::issue::event::DeliveryEffect;
 use crate::issue::{FanOut, Scope, ScopeEvent};
 use crate::store::{CommitError, DeliveryRow, DeliveryState, Store};
 use crate::types::{DeliveryId, Phase, Repository, Timestamp};
@@ -61,7 +61,7 @@ impl EngineBench {
             self.told(labelled(&format!("label-{number}"), issue(number), 1)).await;
             self.settled(issue(number)).await;
         }
-        self.told(told("known", issue(live + 1), 1, Effect::Update)).await;
+        self.told(told("known", issue(live + 1), 1, DeliveryEffect::Update)).await;
     }
 }
 

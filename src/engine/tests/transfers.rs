@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use super::*;
 use crate::clock::Clock;
 use crate::engine::{Delivered, DeliveredStatus, EngineError, WaitFor};
-use crate::issue::event::{Effect, News, TriggerKind};
+use crate::issue::event::{DeliveryEffect, News, TriggerKind};
 use crate::issue::{Command, IssueDelivery, IssueEvent, IssueName};
 use crate::types::{
     Alias, DeliveryId, HomeId, IssueNumber, Phase, Repository, Sandbox, Timestamp, Wanted,
@@ -30,7 +30,12 @@ fn name((issue, repository, repository_id, number): Called) -> IssueName {
 }
 
 /// A delivery of that second about an issue.
-pub(super) fn told(guid: &str, issue: Called, seconds: i64, effect: Effect) -> IssueDelivery {
+pub(super) fn told(
+    guid: &str,
+    issue: Called,
+    seconds: i64,
+    effect: DeliveryEffect,
+) -> IssueDelivery {
     let IssueName { issue_id, repository, repository_id, number } = name(issue);
     IssueDelivery {
         delivery: DeliveryId::trusted(guid),
@@ -57,12 +62,12 @@ pub(super) fn told(guid: &str, issue: Called, seconds: i64, effect: Effect) -> I
 }
 
 pub(super) fn labelled(guid: &str, issue: Called, seconds: i64) -> IssueDelivery {
-    told(guid, issue, seconds, Effect::Trigger(TriggerKind::Label))
+    told(guid, issue, seconds, DeliveryEffect::Trigger(TriggerKind::Label))
 }
 
 /// Either side of the transfer from here to there.
 fn transfer(guid: &str) -> IssueDelivery {
-    IssueDelivery { formerly: Some(name(HERE)), ..told(guid, THERE, 10, Effect::Update) }
+    IssueDelivery { formerly: Some(name(HERE)), ..told(guid, THERE, 10, DeliveryEffect::Update) }
 }
 
 /// Until what is made next is newer: sandboxes have their time in milliseconds.
@@ -77,18 +82,13 @@ impl EngineBench {
 
     async fn home_of(&self, issue: Called) -> Option<HomeId> {
         let id = Alias::Issue(name(issue).issue_id);
-        self.engine.core().directory.find(self.engine.core(), &account(), &id).await.expect("read")
+        self.engine.parts.directory.find(&account(), &id).await.expect("read")
     }
 
     pub(super) async fn home_at(&self, issue: Called) -> Option<HomeId> {
         let IssueName { repository, number, .. } = name(issue);
         let place = Alias::Numbered(repository, number);
-        self.engine
-            .core()
-            .directory
-            .find(self.engine.core(), &account(), &place)
-            .await
-            .expect("read")
+        self.engine.parts.directory.find(&account(), &place).await.expect("read")
     }
 
     /// The sandbox that an issue id finds, once nothing is under way there.
@@ -201,7 +201,7 @@ async fn what_was_asked_for_under_the_name_that_gives_way_is_not_lost() {
     bench.told(labelled("first", HERE, 1)).await;
     let older = bench.settled(HERE).await;
     time_passes(&older).await;
-    bench.told(told("unlabelled", HERE, 2, Effect::Stop("the bot was unassigned"))).await;
+    bench.told(told("unlabelled", HERE, 2, DeliveryEffect::Stop("the bot was unassigned"))).await;
     assert_eq!(bench.settled(HERE).await.phase, Some(Phase::Stopped));
     bench.told(labelled("second", THERE, 12)).await;
     bench.settled(THERE).await;
@@ -219,7 +219,7 @@ async fn what_was_told_under_the_name_that_gives_way_is_known_afterwards() {
     time_passes(&older).await;
     bench.told(labelled("second", THERE, 12)).await;
     bench.settled(THERE).await;
-    let mut closed = told("closed", THERE, 20, Effect::Stop("the issue was closed"));
+    let mut closed = told("closed", THERE, 20, DeliveryEffect::Stop("the issue was closed"));
     (closed.action, closed.news.open) = ("closed".into(), Some(false));
     bench.told(closed).await;
     // As of before that.
@@ -251,7 +251,7 @@ async fn who_found_a_home_that_then_gave_way_is_told_to_look_again() {
         takes: Vec::new(),
         place_elsewhere: false,
     };
-    let asked = bench.engine.ask(newer.home, Default::default(), event).await;
+    let asked = bench.engine.parts.actors.ask(newer.home, Default::default(), event).await;
     assert!(asked.is_err(), "nothing is made where an issue gave way");
     assert_eq!(bench.provider.objects(), 1);
 }
@@ -293,7 +293,8 @@ async fn a_repository_made_again_under_its_name_has_issues_of_its_own() {
     assert_eq!(bench.home_at(NEW).await, Some(new.home), "the name is the new one's");
     assert_eq!(bench.home_of(OLD).await, Some(old.home));
     // What was under way from the old repository takes nothing back.
-    let late = bench.told(told("late", OLD, 2, Effect::Stop("the bot was unassigned"))).await;
+    let late =
+        bench.told(told("late", OLD, 2, DeliveryEffect::Stop("the bot was unassigned"))).await;
     assert!(late.reason.contains("belong to another issue here"), "{}", late.reason);
     assert_eq!(bench.home_at(NEW).await, Some(new.home));
     assert_eq!(bench.settled(OLD).await.phase, Some(Phase::Stopped), "and is applied all the same");

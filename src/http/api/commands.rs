@@ -7,27 +7,22 @@ use actix_web::{HttpRequest, HttpResponse, delete, post, web};
 use super::sandboxes::SandboxAnswer;
 use crate::engine::{Commanded, SandboxRef, WaitFor};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
-use crate::http::error::ApiError;
+use crate::http::doc::params;
+use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
-use crate::http::wire::Failed;
 use crate::issue::Command;
 use crate::types::Sandbox;
 
 /// Takes a sandbox down and keeps its workspace.
 #[utoipa::path(
-    tag = "sandboxes",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("wait" = Option<u64>, Query, description = "Seconds to wait until it is down, up to 300"),
-    ),
+    operation_id = "stopSandbox", tag = "sandboxes",
+    params(params::OneSandbox, params::ResultWait),
     responses(
         (status = 202, body = SandboxAnswer, description = "the sandbox after the command"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 409, body = Failed, description = "sandbox_deleted"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::SandboxWriteErrors, only::SandboxDeleted,
     )
 )]
 #[post("/v1/sandboxes/{id}/stop")]
@@ -43,19 +38,11 @@ pub async fn stop(
 
 /// Brings a stopped sandbox up.
 #[utoipa::path(
-    tag = "sandboxes",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("wait" = Option<u64>, Query, description = "Seconds to wait until it runs, up to 300"),
-    ),
+    operation_id = "startSandbox", tag = "sandboxes",
+    params(params::OneSandbox, params::ResultWait),
     responses(
         (status = 202, body = SandboxAnswer, description = "the sandbox after the command"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 409, body = Failed, description = "failed, deleting, sandbox_deleted"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::AdmissionErrors, only::Deleting, only::SandboxFailed, only::SandboxDeleted, only::SandboxNotFound,
     )
 )]
 #[post("/v1/sandboxes/{id}/start")]
@@ -71,19 +58,11 @@ pub async fn start(
 
 /// Tries again what a failed sandbox failed at.
 #[utoipa::path(
-    tag = "sandboxes",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("wait" = Option<u64>, Query, description = "Seconds to wait until it settles, up to 300"),
-    ),
+    operation_id = "retrySandbox", tag = "sandboxes",
+    params(params::OneSandbox, params::ResultWait),
     responses(
         (status = 202, body = SandboxAnswer, description = "the sandbox after the command"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 409, body = Failed, description = "not_failed, sandbox_deleted"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::AdmissionErrors, only::NotFailed, only::SandboxDeleted, only::SandboxNotFound,
     )
 )]
 #[post("/v1/sandboxes/{id}/retry")]
@@ -98,19 +77,17 @@ pub async fn retry(
 
 /// Removes a sandbox and its workspace.
 #[utoipa::path(
-    tag = "sandboxes",
+    operation_id = "deleteSandbox", tag = "sandboxes",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("wait" = Option<u64>, Query, description = "Seconds to wait until it is gone, up to 300"),
+        params::OneSandbox,
+        params::ResultWait,
         ("force" = Option<bool>, Query,
          description = "Give the record up although the provider has not confirmed that it is gone"),
     ),
     responses(
         (status = 202, body = SandboxAnswer, description = "it is being removed"),
         (status = 200, body = SandboxAnswer, description = "it is gone"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::SandboxWriteErrors,
     )
 )]
 #[delete("/v1/sandboxes/{id}")]

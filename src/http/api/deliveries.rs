@@ -13,11 +13,14 @@ use utoipa::ToSchema;
 
 use super::sandboxes::{bounded, parse_issue_id};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
+use crate::http::doc::params;
+use crate::http::doc::words::DeliveryWord;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::refused::Refused;
-use crate::http::wire::{Failed, Listed};
+use crate::http::wire::ListAnswer;
 use crate::store::{
     DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Page, PageAsk, Store, StoreError,
 };
@@ -37,6 +40,7 @@ pub struct DeliveryBody {
     /// `accepted`: it had an effect, be it on what is known alone. `ignored`: it had none.
     /// `pending`: it is being applied to each issue that it concerns. `set_aside`: that failed
     /// too often. `badly_signed`, `refused`: nothing of it was stored.
+    #[schema(value_type = DeliveryWord)]
     pub status: &'static str,
     /// What came of it, in words.
     pub reason: String,
@@ -45,6 +49,7 @@ pub struct DeliveryBody {
     /// The name of that issue's newest sandbox, where it ever had one.
     pub sandbox_name: Option<String>,
     /// When it arrived.
+    #[schema(format = DateTime)]
     pub received_at: String,
 }
 
@@ -124,19 +129,16 @@ impl Status {
 /// Lists deliveries, newest first: also what was ignored and, as long as the server remembers it,
 /// what was refused. Repeated deliveries are not listed again.
 #[utoipa::path(
-    tag = "deliveries",
+    operation_id = "listDeliveries", tag = "deliveries",
     params(
         ("event" = Option<String>, Query, description = "Of this event, such as `issues`"),
-        ("status" = Option<String>, Query,
-         description = "`accepted`, `ignored`, `pending`, `set_aside`, `badly_signed` or `refused`"),
+        ("status" = Option<DeliveryWord>, Query, description = "With this status"),
         ("issueId" = Option<String>, Query, description = "That led to this issue"),
-        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        params::PageOf,
     ),
     responses(
-        (status = 200, body = Listed<DeliveryBody>),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "a page of deliveries", body = ListAnswer<DeliveryBody>),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/deliveries")]
@@ -188,9 +190,9 @@ pub async fn find(
     shared: &Shared,
     account: &AccountName,
     ask: DeliveryAsk,
-) -> Result<Listed<DeliveryBody>, ApiError> {
+) -> Result<ListAnswer<DeliveryBody>, ApiError> {
     let DeliveryAsk { event, status, issue, page: PageAsk { limit, cursor } } = ask;
-    let place = cursor.as_deref().map_or(Ok(Place::default()), Place::parse)?;
+    let place = cursor.as_deref().map_or(Ok(DeliveryCursor::default()), DeliveryCursor::parse)?;
     // What was refused led to no issue.
     let refused = if issue.is_none() { shared.refused.newest_first() } else { Vec::new() };
     let matching = refused.into_iter().filter(|one| {
@@ -232,27 +234,27 @@ async fn read(
     Ok(shared.read_list(read).await?)
 }
 
-fn listed(merged: Merged, total: u64) -> Listed<DeliveryBody> {
+fn listed(merged: Merged, total: u64) -> ListAnswer<DeliveryBody> {
     let Merged { data, next_cursor } = merged;
-    Listed { success: true, data, next_cursor, total, event_cursor: None }
+    ListAnswer { success: true, data, next_cursor, total, event_cursor: None }
 }
 
 /// How far both lists were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct DeliveryCursor {
     /// The number of the last refused one; those that follow have smaller numbers.
     refused: i64,
     /// The store's cursor.
     stored: Option<String>,
 }
 
-impl Default for Place {
+impl Default for DeliveryCursor {
     fn default() -> Self {
         Self { refused: i64::MAX, stored: None }
     }
 }
 
-impl Place {
+impl DeliveryCursor {
     fn to_cursor(&self) -> String {
         let stored = self.stored.as_deref().unwrap_or_default();
         BASE64.encode(format!("l:{}:{stored}", self.refused))
@@ -279,7 +281,7 @@ struct Merged {
 
 /// Merges what follows `place` in both lists, each newest first, by time.
 fn merge(
-    mut place: Place,
+    mut place: DeliveryCursor,
     stored: Page<DeliveryListRow>,
     refused: Vec<Refused>,
     limit: usize,
@@ -395,14 +397,14 @@ mod tests {
             "refused-10",
         ];
         for limit in 1..=10 {
-            let (mut place, mut seen) = (Place::default(), Vec::new());
+            let (mut place, mut seen) = (DeliveryCursor::default(), Vec::new());
             loop {
                 let stored = page(&rows, place.stored.as_deref(), limit);
                 let merged = merge(place, stored, ring.to_vec(), limit);
                 assert!(merged.data.len() == limit || merged.next_cursor.is_none());
                 seen.extend(merged.data.into_iter().filter_map(|one| one.delivery));
                 let Some(next) = merged.next_cursor else { break };
-                place = Place::parse(&next).expect("its own cursor");
+                place = DeliveryCursor::parse(&next).expect("its own cursor");
             }
             assert_eq!(seen, expected, "pages of {limit}");
         }
@@ -411,7 +413,7 @@ mod tests {
     #[test]
     fn a_cursor_of_another_list_is_refused() {
         for bad in ["", "x", "bDp4Og", "ZDox"] {
-            assert!(Place::parse(bad).is_err(), "{bad:?}");
+            assert!(DeliveryCursor::parse(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -8,10 +8,13 @@ use utoipa::ToSchema;
 
 use crate::engine::{DriftItem, ObjectSide, ProviderSweeps, RecordSide, Remedy};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
-use crate::http::error::ApiError;
+use crate::http::doc::params;
+use crate::http::doc::words::{DriftWord, ModeWord, ObjectWord, PhaseWord, RemedyWord};
+use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
-use crate::http::wire::{Failed, Success};
+use crate::http::wire::Success;
 
 /// A page of drift, and how the sweeps that found it went.
 #[derive(Debug, Serialize, ToSchema)]
@@ -41,6 +44,7 @@ pub struct DriftBody {
     pub provider: String,
     /// `object_lost`, `killed_outside`, `started_outside`, `orphan`, `quarantined`,
     /// `duplicate`, `identity_changed`, `mass_loss`, `mass_removal` or `provider_unreachable`.
+    #[schema(value_type = DriftWord)]
     pub kind: &'static str,
     /// Whether it needs a person: nothing that is done by itself makes it right.
     pub alarm: bool,
@@ -53,12 +57,15 @@ pub struct DriftBody {
     /// What disagrees, in words.
     pub reason: String,
     /// Since when sweeps have found it.
+    #[schema(format = DateTime)]
     pub since: String,
     /// What happens next by itself, in words.
     pub next: String,
     /// When that happens at the earliest, where it has a time.
+    #[schema(format = DateTime)]
     pub next_at: Option<String>,
     /// What can be done about it: `adopt`, `remove`.
+    #[schema(value_type = Vec<RemedyWord>)]
     pub remedies: Vec<&'static str>,
 }
 
@@ -72,6 +79,7 @@ pub struct DriftRecordBody {
     /// Its generation.
     pub generation: u32,
     /// Its phase.
+    #[schema(value_type = PhaseWord)]
     pub phase: &'static str,
     /// Its object, where one is known.
     pub external_id: Option<String>,
@@ -87,12 +95,14 @@ pub struct DriftObjectBody {
     /// Its name.
     pub name: String,
     /// `partial`, `running`, `stopped` or `destroying`.
+    #[schema(value_type = ObjectWord)]
     pub state: &'static str,
     /// The id of the sandbox it carries.
     pub sandbox_id: String,
     /// That sandbox's generation.
     pub generation: u32,
     /// How that sandbox's create was recorded: `strong` or `fast`.
+    #[schema(value_type = ModeWord)]
     pub mode: &'static str,
 }
 
@@ -104,6 +114,7 @@ pub struct SweepsBody {
     /// Which provider.
     pub provider: String,
     /// When the last one ended that looked at its list; null before the first.
+    #[schema(format = DateTime)]
     pub last_at: Option<String>,
     /// Live sandboxes on record then.
     pub records: u64,
@@ -121,14 +132,10 @@ pub struct SweepsBody {
 
 /// What our records and the providers disagree on, as of each provider's last sweep.
 #[utoipa::path(
-    tag = "server",
-    params(
-        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
-    ),
+    operation_id = "listDrift", tag = "server",
+    params(params::PageOf),
     responses(
-        (status = 200, body = DriftListBody),
-        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 200, description = "a page of drift items, and the sweeps", body = DriftListBody),
     )
 )]
 #[get("/v1/system/drift")]
@@ -154,14 +161,11 @@ pub async fn list(
 /// Takes what the provider says for right: an object becomes its issue's sandbox, a changed
 /// identity is the provider's from now on, so many losses are true.
 #[utoipa::path(
-    tag = "server",
+    operation_id = "adoptDrift", tag = "server",
     params(("driftId" = String, Path, description = "The item's id")),
     responses(
         (status = 202, body = Success<DriftBody>, description = "the item as it was shown"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 409, body = Failed, description = "drift_over, issue_id_conflict"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::DriftErrors, only::IssueIdConflict,
     )
 )]
 #[post("/v1/system/drift/{driftId}/adopt")]
@@ -176,14 +180,11 @@ pub async fn adopt(
 
 /// Removes an object, or says that a record's object is lost without waiting any longer.
 #[utoipa::path(
-    tag = "server",
+    operation_id = "removeDrift", tag = "server",
     params(("driftId" = String, Path, description = "The item's id")),
     responses(
         (status = 202, body = Success<DriftBody>, description = "the item as it was shown"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 409, body = Failed, description = "drift_over"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::DriftErrors,
     )
 )]
 #[post("/v1/system/drift/{driftId}/remove")]

@@ -8,12 +8,15 @@ use utoipa::ToSchema;
 use super::sandboxes::{bounded, parse_issue_id, parse_repository};
 use crate::engine::{EnsureIssue, IssueKey, SandboxRef, WaitFor};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
 use crate::http::body::JsonBody;
-use crate::http::error::ApiError;
+use crate::http::doc::params;
+use crate::http::doc::words::{ModeWord, OutcomeWord};
+use crate::http::error::{ApiError, only};
 use crate::http::fields::Fields;
 use crate::http::query::Query;
-use crate::http::wire::{Failed, SandboxBody};
+use crate::http::wire::SandboxBody;
 use crate::types::{IssueId, IssueNumber, Mode, Outcome, TemplateName};
 
 /// A call to *ensure*.
@@ -30,6 +33,7 @@ pub struct EnsureRequest {
     pub template: Option<String>,
     /// How a create is recorded: `strong` before the provider is asked, `fast` beside it, so that
     /// the answer comes when both are done. The template's where it is left out.
+    #[schema(value_type = Option<ModeWord>)]
     pub mode: Option<String>,
     /// The issue's title, where the caller knows it.
     pub issue_title: Option<String>,
@@ -38,7 +42,8 @@ pub struct EnsureRequest {
 /// The answer to *ensure*.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct EnsureAnswer<'a> {
+#[schema(as = EnsureAnswer)]
+pub struct EnsureBody<'a> {
     /// Always true.
     pub success: bool,
     /// The issue's one sandbox.
@@ -46,6 +51,7 @@ pub struct EnsureAnswer<'a> {
     /// Its id.
     pub sandbox_id: &'a str,
     /// `created`, `existing`, `resumed`, `adopted`, `queued` or `failed`.
+    #[schema(value_type = OutcomeWord)]
     pub outcome: &'static str,
     /// The same in words.
     pub reason: String,
@@ -57,20 +63,14 @@ pub struct EnsureAnswer<'a> {
 
 /// Gives an issue its one sandbox: the one it has, or a new one.
 #[utoipa::path(
-    tag = "sandboxes",
-    params(("wait" = Option<u64>, Query, description = "Seconds to wait until it runs, up to 300")),
+    operation_id = "ensureSandbox", tag = "sandboxes",
+    params(params::ResultWait),
     request_body = EnsureRequest,
     responses(
-        (status = 201, body = EnsureAnswer, description = "a new one; `Location` names it",
+        (status = 201, body = EnsureBody, description = "a new one; `Location` names it",
          headers(("Location" = String))),
-        (status = 200, body = EnsureAnswer, description = "the one it has"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 409, body = Failed, description = "issue_id_conflict"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 429, body = Failed, description = "quota_exceeded"),
-        (status = 422, body = Failed, description = "issue_unknown, template_unknown"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 200, body = EnsureBody, description = "the one it has"),
+        answers::EnsureErrors, only::IssueUnknown,
     )
 )]
 #[post("/v1/sandboxes")]
@@ -85,23 +85,14 @@ pub async fn ensure(
 
 /// Gives an issue its one sandbox: the same call, with the issue in the path.
 #[utoipa::path(
-    tag = "issues",
-    params(
-        ("issueId" = String, Path, description = "The issue's id"),
-        ("wait" = Option<u64>, Query, description = "Seconds to wait until it runs, up to 300"),
-    ),
+    operation_id = "ensureIssueSandbox", tag = "issues",
+    params(params::OneIssue, params::ResultWait),
     request_body = Option<EnsureRequest>,
     responses(
-        (status = 201, body = EnsureAnswer, description = "a new one; `Location` names it",
+        (status = 201, body = EnsureBody, description = "a new one; `Location` names it",
          headers(("Location" = String))),
-        (status = 200, body = EnsureAnswer, description = "the one it has"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 409, body = Failed, description = "issue_id_conflict"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 429, body = Failed, description = "quota_exceeded"),
-        (status = 422, body = Failed, description = "template_unknown"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 200, body = EnsureBody, description = "the one it has"),
+        answers::EnsureErrors,
     )
 )]
 #[put("/v1/issues/{issueId}/sandbox")]
@@ -152,7 +143,7 @@ async fn answer_ensure(
         | Outcome::Failed
         | Outcome::Refused => HttpResponse::Ok(),
     };
-    Ok(answer.json(EnsureAnswer {
+    Ok(answer.json(EnsureBody {
         success: true,
         data: SandboxBody::from(&sandbox),
         sandbox_id: sandbox.id.as_str(),

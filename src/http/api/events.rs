@@ -21,7 +21,6 @@ use crate::http::events::{Position, Read};
 use crate::http::feed::Feed;
 use crate::http::query::Query;
 use crate::http::sse;
-use crate::http::wire::Failed;
 use crate::types::AccountName;
 
 /// Events that are written at once: about 64 KB.
@@ -33,15 +32,14 @@ const BATCH_LEN: usize = 64;
 /// `event: sandbox.changed` with `data: {"sandbox","from","to","reason","cause"}`; `id:` is the
 /// cursor to resume from. `event: gap` where a cursor cannot be resumed: list again.
 #[utoipa::path(
-    tag = "events",
+    operation_id = "streamEvents", tag = "events",
     params(
         ("cursor" = Option<String>, Query,
          description = "Where to go on: an event's id or a list's `eventCursor`"),
         ("Last-Event-ID" = Option<String>, Header, description = "The same, and wins over it"),
     ),
     responses(
-        (status = 200, body = String, content_type = "text/event-stream"),
-        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 200, description = "a stream of server-sent events", body = String, content_type = "text/event-stream"),
     )
 )]
 #[get("/v1/events")]
@@ -156,7 +154,7 @@ const GAP: &str =
 mod tests {
     use super::*;
     use crate::engine::{Change, Publisher};
-    use crate::http::ending::Session;
+    use crate::http::ending::TestSession;
     use crate::http::ending::until_closed;
     use crate::http::wire::tests::sample;
     use crate::types::{Generation, HomeId, Phase, TimelineEntry, Timestamp};
@@ -235,7 +233,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_ends_soon_after_its_session() {
-        let session = Session::begin().await;
+        let session = TestSession::begin().await;
         let (_open, closing) = watch::channel(false);
         let account = AccountName::default_account();
         let feed = Arc::new(Feed::new("run"));

@@ -19,15 +19,18 @@ use utoipa::ToSchema;
 
 use crate::engine::{EngineError, Work};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
 use crate::http::body::JsonBody;
+use crate::http::doc::params;
+use crate::http::doc::words::EncodingWord;
 use crate::http::ending::Ending;
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, only};
 use crate::http::fields::Fields;
 use crate::http::query::Query;
 use crate::http::shared::{closed, sandbox_ref};
 use crate::http::sse;
-use crate::http::wire::{Failed, Success};
+use crate::http::wire::Success;
 use crate::sandbox::{ExecRequest, Execution};
 
 pub use output::Encoding;
@@ -51,13 +54,13 @@ pub struct ExecCall {
     /// What the command reads.
     pub stdin: Option<String>,
     /// How `stdin` is written: `utf-8` (where it is left out) or `base64`.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<EncodingWord>)]
     pub stdin_encoding: Encoding,
     /// After this the command is killed; no limit where it is left out.
     pub timeout_seconds: Option<u64>,
     /// How output is answered: `utf-8` (where it is left out; other bytes become U+FFFD) or
     /// `base64`.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<EncodingWord>)]
     pub encoding: Encoding,
 }
 
@@ -82,28 +85,15 @@ pub struct ExecAnswer {
 /// Runs a command in a sandbox. With `Accept: text/event-stream` its output comes as events
 /// `stdout` and `stderr`, then one `exit`; a caller that goes away ends its command.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
-    ),
+    operation_id = "execInSandbox", tag = "work",
+    params(params::OneSandbox, params::StartupWait),
     request_body = ExecCall,
     responses(
-        (status = 200, content(
+        (status = 200, description = "the result of the command, or its output as events", content(
             (Success<ExecAnswer> = "application/json"),
             (String = "text/event-stream"),
         )),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "cannot_start, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::WorkErrors, only::CannotStart,
     )
 )]
 #[post("/v1/sandboxes/{id}/exec")]

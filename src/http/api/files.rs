@@ -22,12 +22,15 @@ use utoipa::ToSchema;
 
 use super::exec::{work, work_to_read};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
 use crate::http::body;
+use crate::http::doc::params;
+use crate::http::doc::words::{AnyBytes, FileWord};
 use crate::http::ending::Ending;
-use crate::http::error::{ApiError, Code};
+use crate::http::error::{ApiError, Code, only};
 use crate::http::query::Query;
-use crate::http::wire::{Failed, Success};
+use crate::http::wire::Success;
 use crate::sandbox::{FileEntry, FileKind, FilePart, WorkspacePath, Written};
 
 use transfer::{Upload, pieces, under};
@@ -61,12 +64,14 @@ pub struct FileBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name_base64: Option<String>,
     /// `file`, `directory`, `link` or `other`.
+    #[schema(value_type = FileWord)]
     pub kind: &'static str,
     /// Its size, in bytes.
     pub size: u64,
     /// Its permission bits in octal, such as `0644`.
     pub mode: String,
     /// When it was last changed.
+    #[schema(format = DateTime)]
     pub modified_at: String,
 }
 
@@ -103,27 +108,16 @@ fn text_or_base64(bytes: Vec<u8>) -> (Option<String>, Option<String>) {
 /// Lists a directory of the workspace, or shows the entry of a file. With the token a stopped
 /// sandbox is started for it; with a session of the page it is `not_running`.
 #[utoipa::path(
-    tag = "work",
+    operation_id = "listFiles", tag = "work",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = Option<String>, Query,
-         description = "Relative to the workspace; the workspace itself where left out"),
+        params::OneSandbox,
+        params::DirectoryPath,
         ("depth" = Option<u64>, Query, description = "Levels of directories, 1 to 32; 1 where left out"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
+        params::StartupWait,
     ),
     responses(
-        (status = 200, body = Success<FileList>),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 200, description = "the entries", body = Success<FileList>),
+        answers::WorkspaceErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}/files")]
@@ -147,29 +141,18 @@ pub async fn list(
 /// The content of a file, or one range of it (RFC 9110, section 14); where several ranges are asked
 /// for, all of it. A stopped sandbox is started as for a list.
 #[utoipa::path(
-    tag = "work",
+    operation_id = "readFile", tag = "work",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = String, Query, description = "Relative to the workspace"),
+        params::OneSandbox,
+        params::FilePath,
         ("Range" = Option<String>, Header, description = "Such as `bytes=0-99` or `bytes=-100`"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
+        params::StartupWait,
     ),
     responses(
-        (status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 206, body = Vec<u8>, content_type = "application/octet-stream",
+        (status = 200, description = "the whole file", body = AnyBytes, content_type = "application/octet-stream"),
+        (status = 206, body = AnyBytes, content_type = "application/octet-stream",
          description = "the range that was asked for"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 416, body = Failed, description = "range_not_satisfiable"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::WorkspaceErrors, only::RangeNotSatisfiable,
     )
 )]
 #[get("/v1/sandboxes/{id}/files/content")]
@@ -202,27 +185,13 @@ pub async fn read(
 
 /// Writes a file whole; directories above it are made.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = String, Query, description = "Relative to the workspace"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
-    ),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    operation_id = "writeFile", tag = "work",
+    params(params::OneSandbox, params::FilePath, params::StartupWait),
+    request_body(content = AnyBytes, content_type = "application/octet-stream"),
     responses(
         (status = 201, description = "there was no such file before"),
         (status = 204, description = "a file was replaced"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::WorkspaceErrors,
     )
 )]
 #[put("/v1/sandboxes/{id}/files/content")]
@@ -254,25 +223,11 @@ pub async fn write(
 
 /// Deletes a file, a link, or a directory with all that is in it.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = String, Query, description = "Relative to the workspace"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
-    ),
+    operation_id = "deleteFile", tag = "work",
+    params(params::OneSandbox, params::FilePath, params::StartupWait),
     responses(
         (status = 204, description = "it is gone"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::WorkspaceErrors,
     )
 )]
 #[delete("/v1/sandboxes/{id}/files/content")]

@@ -6,12 +6,15 @@ use utoipa::ToSchema;
 
 use super::sandboxes::{bounded, parse_issue_id, parse_repository};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
 use crate::http::body::JsonBody;
+use crate::http::doc::params;
+use crate::http::doc::words::ScopeWord;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::http::query::Query;
-use crate::http::wire::{Failed, Listed, Success};
+use crate::http::wire::{ListAnswer, Success};
 use crate::types::{AccountName, Hold, HoldScope};
 
 /// A hold to put on.
@@ -30,12 +33,14 @@ pub struct HoldBody {
     /// Its place below `/v1/holds`: `server`, `accounts/A`, `repositories/O/R` or `issues/I`.
     pub id: String,
     /// What it covers: `server`, `account`, `repository` or `issue`.
+    #[schema(value_type = ScopeWord)]
     pub scope: &'static str,
     /// Which account, repository or issue; null for the server.
     pub name: Option<String>,
     /// Why; empty where nothing was said.
     pub reason: String,
     /// Since when.
+    #[schema(format = DateTime)]
     pub since: String,
     /// Who put it on.
     pub by: String,
@@ -77,14 +82,10 @@ fn id_of(scope: &HoldScope) -> String {
 
 /// Lists holds, the widest first.
 #[utoipa::path(
-    tag = "holds",
-    params(
-        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
-    ),
+    operation_id = "listHolds", tag = "holds",
+    params(params::PageOf),
     responses(
-        (status = 200, body = Listed<HoldBody>),
-        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 200, description = "a page of holds", body = ListAnswer<HoldBody>),
     )
 )]
 #[get("/v1/holds")]
@@ -98,7 +99,7 @@ pub async fn list(
     query.finish()?;
     let holds = shared.edge.engine.holds();
     let (on_page, next_cursor) = super::page_of(&holds, &page)?;
-    Ok(HttpResponse::Ok().json(Listed {
+    Ok(HttpResponse::Ok().json(ListAnswer {
         success: true,
         data: on_page.iter().map(HoldBody::from).collect(),
         next_cursor,
@@ -109,19 +110,17 @@ pub async fn list(
 
 /// Declares the two routes of a scope: what both have in common is written once.
 macro_rules! routes {
-    ($route:literal, $of:literal, $hold:ident, $release:ident, $path:ty, $scope:expr,
+    ($route:literal, $of:literal, $hold:ident as $hold_id:literal, $release:ident as $release_id:literal, $path:ty, $scope:expr,
      [$($param:tt)*]) => {
         #[doc = concat!("Holds ", $of, ": nothing it covers is made, started or resumed until it is")]
         #[doc = "released. What is under way goes on. Holding again replaces the reason."]
         #[utoipa::path(
-            tag = "holds",
+            operation_id = $hold_id, tag = "holds",
             params($($param)*),
             request_body = Option<HoldRequest>,
             responses(
                 (status = 200, body = Success<HoldBody>, description = "the hold"),
-                (status = 400, body = Failed, description = "invalid_request"),
-                (status = 503, body = Failed,
-                 description = "overloaded, store_failed, shutting_down"),
+                answers::StoreWriteErrors,
             )
         )]
         #[put($route)]
@@ -139,13 +138,11 @@ macro_rules! routes {
         #[doc = concat!("Releases the hold on ", $of, ", where there is one. What waited for that")]
         #[doc = "is made now."]
         #[utoipa::path(
-            tag = "holds",
+            operation_id = $release_id, tag = "holds",
             params($($param)*),
             responses(
                 (status = 200, body = Success<ReleasedBody>, description = "it is not held"),
-                (status = 400, body = Failed, description = "invalid_request"),
-                (status = 503, body = Failed,
-                 description = "overloaded, store_failed, shutting_down"),
+                answers::StoreWriteErrors,
             )
         )]
         #[delete($route)]
@@ -161,12 +158,12 @@ macro_rules! routes {
     };
 }
 
-routes!("/v1/holds/server", "the whole server", hold_server, release_server, (), server, []);
+routes!("/v1/holds/server", "the whole server", hold_server as "holdServer", release_server as "releaseServer", (), server, []);
 routes!(
     "/v1/holds/accounts/{account}",
     "an account",
-    hold_account,
-    release_account,
+    hold_account as "holdAccount",
+    release_account as "releaseAccount",
     String,
     account,
     [("account" = String, Path, description = "The account")]
@@ -174,8 +171,8 @@ routes!(
 routes!(
     "/v1/holds/repositories/{owner}/{repo}",
     "a repository",
-    hold_repository,
-    release_repository,
+    hold_repository as "holdRepository",
+    release_repository as "releaseRepository",
     (String, String),
     repository,
     [
@@ -186,8 +183,8 @@ routes!(
 routes!(
     "/v1/holds/issues/{issueId}",
     "an issue",
-    hold_issue,
-    release_issue,
+    hold_issue as "holdIssue",
+    release_issue as "releaseIssue",
     String,
     issue,
     [("issueId" = String, Path, description = "The issue's id")]

@@ -10,20 +10,21 @@ use utoipa::ToSchema;
 
 use super::sandboxes::parse_issue_id;
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
+use crate::http::doc::params;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::http::wire::{self, Failed, FoundAnswer, TimelineBody};
+use crate::http::wire::{self, LookupAnswer, TimelineBody};
 use crate::types::{Alias, IssueNumber, Repository};
 
 /// The sandbox of an issue; `data` is null where it has none.
 #[utoipa::path(
-    tag = "issues",
-    params(("issueId" = String, Path, description = "The issue's id")),
+    operation_id = "getIssueSandbox", tag = "issues",
+    params(params::OneIssue),
     responses(
-        (status = 200, body = FoundAnswer),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "the sandbox, or null", body = LookupAnswer),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/issues/{issueId}/sandbox")]
@@ -43,16 +44,11 @@ pub async fn sandbox(
 
 /// The same, found by repository and number.
 #[utoipa::path(
-    tag = "issues",
-    params(
-        ("owner" = String, Path, description = "The repository's owner"),
-        ("repo" = String, Path, description = "The repository's name"),
-        ("number" = u64, Path, description = "The issue's number"),
-    ),
+    operation_id = "getNumberedIssueSandbox", tag = "issues",
+    params(params::NumberedIssue),
     responses(
-        (status = 200, body = FoundAnswer),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "the sandbox, or null", body = LookupAnswer),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/repos/{owner}/{repo}/issues/{number}/sandbox")]
@@ -102,16 +98,11 @@ async fn by_alias(
 
 /// What happened to an issue, newest first: why, and which delivery or caller did it.
 #[utoipa::path(
-    tag = "issues",
-    params(
-        ("issueId" = String, Path, description = "The issue's id"),
-        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
-    ),
+    operation_id = "listIssueEvents", tag = "issues",
+    params(params::OneIssue, params::PageOf),
     responses(
-        (status = 200, body = Timeline),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "a page of the timeline", body = Timeline),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/issues/{issueId}/events")]
@@ -127,18 +118,11 @@ pub async fn timeline(
 
 /// The same, found by repository and number: also of an issue that only waits for its sandbox.
 #[utoipa::path(
-    tag = "issues",
-    params(
-        ("owner" = String, Path, description = "The repository's owner"),
-        ("repo" = String, Path, description = "The repository's name"),
-        ("number" = u64, Path, description = "The issue's number"),
-        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
-    ),
+    operation_id = "listNumberedIssueEvents", tag = "issues",
+    params(params::NumberedIssue, params::PageOf),
     responses(
-        (status = 200, body = Timeline),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "a page of the timeline", body = Timeline),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/repos/{owner}/{repo}/issues/{number}/events")]

@@ -6,12 +6,14 @@ use utoipa::ToSchema;
 
 use super::sandboxes::load;
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
+use crate::http::doc::params;
 use crate::http::error::ApiError;
-use crate::http::limits::{Allowed, Limits};
+use crate::http::limits::{Allowed, SandboxLimits};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
-use crate::http::wire::{Failed, Success};
+use crate::http::wire::Success;
 
 /// One limit of a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
@@ -38,13 +40,11 @@ impl From<(&'static str, Option<Allowed>, &'static str)> for LimitBody {
 
 /// The limits of one sandbox as they are in force, which may not be what its template says now.
 #[utoipa::path(
-    tag = "sandboxes",
-    params(("id" = String, Path, description = "The sandbox's id or name")),
+    operation_id = "listLimits", tag = "sandboxes",
+    params(params::OneSandbox),
     responses(
-        (status = 200, body = Success<Vec<LimitBody>>),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "the limits in force", body = Success<Vec<LimitBody>>),
+        answers::SandboxReadErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}/limits")]
@@ -56,7 +56,7 @@ pub async fn limits(
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
     let sandbox = load(&shared, &caller.account, &sandbox_ref(&path)).await?;
-    let limits = Limits::of(&shared, &sandbox).await.each();
+    let limits = SandboxLimits::of(&shared, &sandbox).await.each();
     let limits: Vec<LimitBody> = limits.into_iter().map(LimitBody::from).collect();
     Ok(HttpResponse::Ok().json(Success::about(&sandbox, limits)))
 }

@@ -7,10 +7,10 @@ use utoipa::ToSchema;
 
 use crate::http::Shared;
 use crate::http::auth::{Caller, base_url};
-use crate::http::error::{ApiError, Code};
+use crate::http::error::{ApiError, Code, only};
 use crate::http::login_links::path_of;
 use crate::http::query::Query;
-use crate::http::wire::{Failed, Success};
+use crate::http::wire::Success;
 
 /// A link that logs a person in once.
 #[derive(Debug, Serialize, ToSchema)]
@@ -20,16 +20,16 @@ pub struct LoginLinkBody {
     /// Where to go with a browser.
     pub url: String,
     /// Until when it is good.
+    #[schema(format = DateTime)]
     pub expires_at: String,
 }
 
 /// Makes a link that logs whoever opens it in to the dashboard, once.
 #[utoipa::path(
-    tag = "server",
+    operation_id = "createLoginLink", tag = "server",
     responses(
-        (status = 201, body = Success<LoginLinkBody>),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 403, body = Failed, description = "forbidden"),
+        (status = 201, description = "the link", body = Success<LoginLinkBody>),
+        only::Forbidden,
     )
 )]
 #[post("/v1/login-links")]

@@ -15,13 +15,16 @@ use utoipa::ToSchema;
 
 use super::sandboxes::load;
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
+use crate::http::doc::params;
+use crate::http::doc::words::StreamWord;
 use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::sse;
-use crate::http::wire::{self, Failed, Success};
+use crate::http::wire::{self, Success};
 use crate::logs::{Follower, LogEntry};
 use crate::store::StoreError;
 
@@ -38,11 +41,13 @@ pub struct LogBody {
     /// Its number within the log; later lines have greater ones.
     pub n: u64,
     /// When it was written.
+    #[schema(format = DateTime)]
     pub at: String,
     /// The id of the request that ran the command; empty where it is of none.
     pub exec: String,
     /// `command`: one began; `stdout`, `stderr`: a line that it wrote; `exit`: it ended, with this
     /// code; `note`: of the log itself, or of the sandbox, as a connection that was refused.
+    #[schema(value_type = StreamWord)]
     pub stream: &'static str,
     /// The line without its end; bytes that are not UTF-8 are U+FFFD.
     pub text: String,
@@ -61,9 +66,9 @@ impl From<LogEntry> for LogBody {
 /// What commands in a sandbox wrote, oldest first, also of a deleted one. With `follow=true` as
 /// server-sent events: `event: log`, `id:` the entry's number, which `Last-Event-ID` resumes from.
 #[utoipa::path(
-    tag = "work",
+    operation_id = "readLogs", tag = "work",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
+        params::OneSandbox,
         ("tail" = Option<u64>, Query,
          description = "How many lines at most, 0 to 10000; 1000 where left out"),
         ("follow" = Option<bool>, Query,
@@ -72,13 +77,11 @@ impl From<LogEntry> for LogBody {
          description = "With `follow`: go on after this entry; wins over `tail`"),
     ),
     responses(
-        (status = 200, content(
+        (status = 200, description = "the lines, or a stream of them", content(
             (Success<Vec<LogBody>> = "application/json"),
             (String = "text/event-stream"),
         )),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 503, body = Failed, description = "store_failed"),
+        answers::SandboxReadErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}/logs")]

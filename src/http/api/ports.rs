@@ -25,19 +25,22 @@ use utoipa::ToSchema;
 
 use crate::engine::Work;
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::{self, Caller};
+use crate::http::doc::params;
+use crate::http::doc::words::{AnyBytes, EndpointWord};
 use crate::http::ending::Ending;
-use crate::http::error::{ApiError, Code};
+use crate::http::error::{ApiError, Code, only};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::websocket;
-use crate::http::wire::{EndpointBody, Failed, Success};
+use crate::http::wire::{EndpointBody, Success};
 use crate::sandbox::{Stream, Target, WorkError};
 use crate::types::{Phase, Sandbox};
 
 use super::exec::work_where_it_runs;
 use super::sandboxes::load;
-use forward::Under;
+use forward::AnswerLifetime;
 use headers::Head;
 
 /// The sub-protocol of a tunnel: the meaning of the messages, and its version.
@@ -54,18 +57,17 @@ pub struct EndpointState {
     #[serde(flatten)]
     pub endpoint: EndpointBody,
     /// `listening` or `closed`; null where that could not be told.
+    #[schema(value_type = Option<EndpointWord>)]
     pub state: Option<&'static str>,
 }
 
 /// The ports that the sandbox's template lists, and whether somebody listens there now.
 #[utoipa::path(
-    tag = "work",
-    params(("id" = String, Path, description = "The sandbox's id or name")),
+    operation_id = "listPorts", tag = "work",
+    params(params::OneSandbox),
     responses(
-        (status = 200, body = Success<Vec<EndpointState>>),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "the listed ports and whether a server listens there", body = Success<Vec<EndpointState>>),
+        answers::SandboxReadErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}/ports")]
@@ -113,24 +115,16 @@ async fn is_listening(shared: &Shared, sandbox: &Sandbox, port: u16) -> Option<b
 /// sandbox's template. `Host` is `localhost` with the port; how it was asked is in
 /// `X-Forwarded-For`, `-Host`, `-Proto` and `-Prefix`. The token does not go along.
 #[utoipa::path(
-    tag = "work",
+    operation_id = "requestPort", tag = "work",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("port" = u16, Path, description = "A port that the sandbox's template lists"),
+        params::OnePort,
         ("tail" = String, Path, description = "What the server there is asked for"),
     ),
     responses(
         (status = 101, description = "where the server there agrees to an upgrade"),
         (status = 200, description = "what the server there answers, with its status",
-         body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 403, body = Failed, description = "forbidden"),
-        (status = 404, body = Failed, description = "sandbox_not_found, port_not_listed"),
-        (status = 409, body = Failed,
-         description = "not_running, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "refused_inside"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "port_closed, provider_failed"),
-        (status = 503, body = Failed, description = "store_failed, shutting_down"),
+         body = AnyBytes, content_type = "application/octet-stream"),
+        answers::PortErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}/ports/{port}/{tail:.*}")]
@@ -159,7 +153,7 @@ pub async fn any(
     let (stream, port, work) = connected(&shared, &caller, &id, &port).await?;
     let head = Head::of(&shared, &caller, &request, port);
     let ending = Ending::new(&shared, &caller);
-    forward::forward(head, payload, stream, Under { at_work: work.at_work, ending }).await
+    forward::forward(head, payload, stream, AnswerLifetime { at_work: work.at_work, ending }).await
 }
 
 /// Bytes to and from a port, as a WebSocket with the sub-protocol `issuebox.tunnel.v1`; what
@@ -167,23 +161,11 @@ pub async fn any(
 /// comes back, cut anywhere; an empty one ends its direction. It closes once both have ended. The
 /// server pings every 15 seconds and hangs up on a client that it heard nothing of for 60.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("port" = u16, Path, description = "A port that the sandbox's template lists"),
-    ),
+    operation_id = "openTunnel", tag = "work",
+    params(params::OnePort),
     responses(
         (status = 101, description = "It goes on as a WebSocket"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 403, body = Failed, description = "forbidden"),
-        (status = 404, body = Failed, description = "sandbox_not_found, port_not_listed"),
-        (status = 409, body = Failed,
-         description = "not_running, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "refused_inside"),
-        (status = 426, body = Failed, description = "upgrade_required"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "port_closed, provider_failed"),
-        (status = 503, body = Failed, description = "store_failed, shutting_down"),
+        answers::PortErrors, only::UpgradeRequired,
     )
 )]
 #[get("/v1/sandboxes/{id}/ports/{port}")]
@@ -199,7 +181,7 @@ pub async fn open(
     let (id, port) = place.into_inner();
     let (stream, _, work) = connected(&shared, &caller, &id, &port).await?;
     let (answer, socket, messages) = websocket::open(&request, body, TUNNEL)?;
-    let under = Under { at_work: work.at_work, ending: Ending::new(&shared, &caller) };
+    let under = AnswerLifetime { at_work: work.at_work, ending: Ending::new(&shared, &caller) };
     let ping_every = shared.edge.limits.ping_every;
     actix_web::rt::spawn(tunnel::carry(socket, messages, stream, under, ping_every));
     Ok(answer)

@@ -9,11 +9,14 @@ use utoipa::ToSchema;
 
 use crate::engine::{SandboxRef, WaitFor};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
+use crate::http::doc::params;
+use crate::http::doc::words::{PhaseWord, UntilWord};
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
-use crate::http::wire::{self, Failed, Listed, SandboxBody};
+use crate::http::wire::{self, ListAnswer, SandboxBody};
 use crate::store::{SandboxFilter, Store};
 use crate::types::{
     AccountName, Alias, ExternalId, IssueId, Phase, ProviderName, Repository, Sandbox, TemplateName,
@@ -67,9 +70,9 @@ pub fn parse_repository(text: &str) -> Result<Repository, ApiError> {
 
 /// Lists sandboxes, newest first; without `deleted=true` only live ones.
 #[utoipa::path(
-    tag = "sandboxes",
+    operation_id = "listSandboxes", tag = "sandboxes",
     params(
-        ("phase" = Option<String>, Query, description = "In this phase"),
+        ("phase" = Option<PhaseWord>, Query, description = "In this phase"),
         ("provider" = Option<String>, Query, description = "Of this provider"),
         ("repository" = Option<String>, Query, description = "Of this repository, `owner/name`"),
         ("issueId" = Option<String>, Query, description = "Of this issue"),
@@ -78,13 +81,11 @@ pub fn parse_repository(text: &str) -> Result<Repository, ApiError> {
         ("q" = Option<String>, Query,
          description = "Whose name, issue title, repository or id contains this"),
         ("deleted" = Option<bool>, Query, description = "Deleted ones too"),
-        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        params::PageOf,
     ),
     responses(
-        (status = 200, body = Listed<SandboxBody>),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "a page of sandboxes", body = ListAnswer<SandboxBody>),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/sandboxes")]
@@ -106,14 +107,15 @@ pub async fn list(
         filter.home = shared.edge.store.resolve(&caller.account, &alias).await?;
         if filter.home.is_none() {
             let data: Vec<SandboxBody<'_>> = Vec::new();
-            let none = Listed { success: true, data, next_cursor: None, total: 0, event_cursor };
+            let none =
+                ListAnswer { success: true, data, next_cursor: None, total: 0, event_cursor };
             return Ok(HttpResponse::Ok().json(none));
         }
     }
     let list =
         async move |store: Arc<dyn Store>| store.sandboxes(&caller.account, &filter, &page).await;
     let found = shared.read_list(list).await?;
-    Ok(HttpResponse::Ok().json(Listed {
+    Ok(HttpResponse::Ok().json(ListAnswer {
         success: true,
         data: found.items.iter().map(SandboxBody::from).collect(),
         next_cursor: found.next,
@@ -150,18 +152,16 @@ fn parse_phase(field: &str, word: &str) -> Result<Phase, ApiError> {
 
 /// One sandbox by its id, also a deleted one, or by its name: the newest of its issue.
 #[utoipa::path(
-    tag = "sandboxes",
+    operation_id = "getSandbox", tag = "sandboxes",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
+        params::OneSandbox,
         ("wait" = Option<u64>, Query, description = "Seconds to wait, up to 300"),
-        ("until" = Option<String>, Query,
+        ("until" = Option<UntilWord>, Query,
          description = "What to wait for: a phase, `settled` (the default) or `deleted`"),
     ),
     responses(
-        (status = 200, body = SandboxAnswer),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "the sandbox", body = SandboxAnswer),
+        answers::SandboxReadErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}")]

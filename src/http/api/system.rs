@@ -9,10 +9,12 @@ use utoipa::ToSchema;
 
 use crate::engine::BreakerView;
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
+use crate::http::doc::words::{BreakerWord, UniquenessWord};
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::http::wire::{Failed, Success};
+use crate::http::wire::Success;
 use crate::sandbox::{Capacity, Health, SandboxProvider};
 use crate::store::Store;
 use crate::types::{AccountName, Phase, ProviderName, Timestamp};
@@ -24,6 +26,7 @@ pub struct SystemBody {
     /// The server's version.
     pub version: &'static str,
     /// When it started.
+    #[schema(format = DateTime)]
     pub started_at: String,
     /// How long ago that is.
     pub uptime_seconds: u64,
@@ -49,6 +52,7 @@ pub struct ProviderBody {
     /// Whether calls go to it.
     pub breaker: BreakerBody,
     /// How it keeps two objects of one name apart: `enforced_names` or `none`.
+    #[schema(value_type = UniquenessWord)]
     pub uniqueness: &'static str,
     /// How sandboxes are kept apart from the host.
     pub isolation: IsolationBody,
@@ -86,10 +90,13 @@ impl From<Capacity> for CapacityBody {
 pub struct BreakerBody {
     /// `closed` where calls go through, `open` where nothing is asked of it, `half_open` while it
     /// is being asked how it is.
+    #[schema(value_type = BreakerWord)]
     pub state: &'static str,
     /// Since when it has not been closed.
+    #[schema(format = DateTime)]
     pub since: Option<String>,
     /// When it is asked next how it is.
+    #[schema(format = DateTime)]
     pub next_try_at: Option<String>,
     /// Why it is not closed.
     pub reason: Option<String>,
@@ -124,11 +131,10 @@ pub struct IsolationBody {
 
 /// Version, uptime, providers with their health and isolation, and counts by phase.
 #[utoipa::path(
-    tag = "server",
+    operation_id = "getSystem", tag = "server",
     responses(
-        (status = 200, body = Success<SystemBody>),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "the state of the server", body = Success<SystemBody>),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/system")]

@@ -16,14 +16,15 @@ use std::sync::Arc;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::{self, Caller};
+use crate::http::doc::params;
 use crate::http::ending::Ending;
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
 use crate::http::websocket;
-use crate::http::wire::Failed;
 
-use bridge::{Bridge, Keeper};
+use bridge::{Bridge, TerminalLog};
 
 /// The sub-protocol that a client must offer: the meaning of the messages, and its version.
 pub const PROTOCOL: &str = "issuebox.terminal.v1";
@@ -42,23 +43,11 @@ pub const PROTOCOL: &str = "issuebox.terminal.v1";
 /// closes the connection hangs up: the command's session gets SIGHUP, then SIGKILL. What is shown is
 /// kept in the sandbox's log.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
-    ),
+    operation_id = "openTerminal", tag = "work",
+    params(params::OneSandbox, params::StartupWait),
     responses(
         (status = 101, description = "It goes on as a WebSocket"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 403, body = Failed, description = "forbidden"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 426, body = Failed, description = "upgrade_required"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::StartupErrors, only::Forbidden, only::UpgradeRequired,
     )
 )]
 #[get("/v1/sandboxes/{id}/terminal")]
@@ -80,7 +69,7 @@ pub async fn terminal(
     let ending = Ending::new(&shared, &caller);
     let ping_every = shared.edge.limits.ping_every;
     let (logs, request_id) = (shared.edge.logs.clone(), Arc::clone(&caller.request_id));
-    let keeper = Keeper { logs, request_id };
+    let keeper = TerminalLog { logs, request_id };
     let bridge = Bridge::new(work, keeper, (socket, messages), ending, ping_every);
     actix_web::rt::spawn(bridge.run());
     Ok(answer)

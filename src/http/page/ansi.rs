@@ -21,7 +21,7 @@ const SEQUENCE_LEN_MAX: usize = 64;
 /// Turns output into HTML.
 #[derive(Debug, Default)]
 pub struct Painter {
-    state: State,
+    state: ParserState,
     style: Style,
     /// The beginning of a character whose rest has not come.
     cut: Vec<u8>,
@@ -33,7 +33,7 @@ pub struct Painter {
 
 /// Where in a sequence it is.
 #[derive(Debug, Default)]
-enum State {
+enum ParserState {
     #[default]
     Text,
     /// After an ESC.
@@ -88,34 +88,34 @@ impl Painter {
     fn take(&mut self, c: char, html: &mut Html) {
         self.state = match (std::mem::take(&mut self.state), c) {
             // Wherever it stands an ESC begins a sequence; `ESC \` is the end of a string.
-            (_, '\u{1b}') => State::Escape,
-            (State::Quoted, '\u{7}' | '\u{9c}' | '\u{18}' | '\u{1a}') => State::Text,
-            (State::Quoted, _) => State::Quoted,
-            (_, '\u{9b}') => State::Control(String::new()),
-            (_, '\u{90}' | '\u{98}' | '\u{9d}' | '\u{9e}' | '\u{9f}') => State::Quoted,
-            (State::Escape, '[') => State::Control(String::new()),
-            (State::Escape, ']' | 'P' | 'X' | '^' | '_') => State::Quoted,
-            (State::Escape, ' '..='/') => State::Intermediate,
-            (State::Intermediate, ' '..='/') => State::Intermediate,
-            (State::Escape | State::Intermediate, _) => State::Text,
-            (State::Control(mut parameters), ' '..='?') => {
+            (_, '\u{1b}') => ParserState::Escape,
+            (ParserState::Quoted, '\u{7}' | '\u{9c}' | '\u{18}' | '\u{1a}') => ParserState::Text,
+            (ParserState::Quoted, _) => ParserState::Quoted,
+            (_, '\u{9b}') => ParserState::Control(String::new()),
+            (_, '\u{90}' | '\u{98}' | '\u{9d}' | '\u{9e}' | '\u{9f}') => ParserState::Quoted,
+            (ParserState::Escape, '[') => ParserState::Control(String::new()),
+            (ParserState::Escape, ']' | 'P' | 'X' | '^' | '_') => ParserState::Quoted,
+            (ParserState::Escape, ' '..='/') => ParserState::Intermediate,
+            (ParserState::Intermediate, ' '..='/') => ParserState::Intermediate,
+            (ParserState::Escape | ParserState::Intermediate, _) => ParserState::Text,
+            (ParserState::Control(mut parameters), ' '..='?') => {
                 if parameters.len() <= SEQUENCE_LEN_MAX {
                     parameters.push(c);
                 }
-                State::Control(parameters)
+                ParserState::Control(parameters)
             }
-            (State::Control(parameters), 'm') => {
+            (ParserState::Control(parameters), 'm') => {
                 if parameters.len() <= SEQUENCE_LEN_MAX {
                     self.style.change(&parameters);
                     html.restyle(self.style);
                 }
-                State::Text
+                ParserState::Text
             }
-            (State::Control(_), '@'..='~') => State::Text,
+            (ParserState::Control(_), '@'..='~') => ParserState::Text,
             // A control character within a sequence acts at once in a terminal; here it ends it.
-            (State::Control(_) | State::Text, c) => {
+            (ParserState::Control(_) | ParserState::Text, c) => {
                 self.show(c, html);
-                State::Text
+                ParserState::Text
             }
         };
     }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use crate::engine::DriftItem;
 use crate::http::Shared;
-use crate::http::survey::{Group, Survey};
+use crate::http::survey::{SandboxGroup, Survey};
 use crate::types::{Hold, Phase, ProviderName, Sandbox};
 
 use super::text::shown;
@@ -116,7 +116,7 @@ pub fn strip(attention: &Attention) -> Markup {
 /// Up to some of a group by name, the others counted.
 fn group(
     kind: &str,
-    group: &Group,
+    group: &SandboxGroup,
     tone: &str,
     all: &str,
     say: impl Fn(&Sandbox) -> Markup,

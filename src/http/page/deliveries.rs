@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use crate::http::Shared;
 use crate::http::api::deliveries::{DeliveryAsk, DeliveryBody, Status, find};
 use crate::http::query::Query;
-use crate::http::wire::Listed;
+use crate::http::wire::ListAnswer;
 use crate::store::PageAsk;
 use crate::types::Timestamp;
 
@@ -40,7 +40,7 @@ pub async fn show(
     Ok(super::html(&frame.render(&render(&ask, &found, now))))
 }
 
-fn render(ask: &DeliveryAsk, found: &Listed<DeliveryBody>, now: Timestamp) -> Markup {
+fn render(ask: &DeliveryAsk, found: &ListAnswer<DeliveryBody>, now: Timestamp) -> Markup {
     html! {
         div .head {
             h1 { "Deliveries" }
@@ -146,7 +146,7 @@ pub fn row(one: &DeliveryBody, now: Timestamp) -> Markup {
     }
 }
 
-fn foot(ask: &DeliveryAsk, found: &Listed<DeliveryBody>) -> Markup {
+fn foot(ask: &DeliveryAsk, found: &ListAnswer<DeliveryBody>) -> Markup {
     let older = found.next_cursor.as_deref();
     let is_first_page = ask.page.cursor.is_none();
     html! {
@@ -199,7 +199,7 @@ mod tests {
             page: PageAsk { limit: 50, cursor: None },
         };
         let total = data.len() as u64;
-        let found = Listed {
+        let found = ListAnswer {
             success: true,
             data,
             next_cursor: Some("n".into()),

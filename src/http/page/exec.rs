@@ -85,7 +85,7 @@ async fn begin(
 }
 
 /// A command whose output is being shown.
-struct Running {
+struct ShownExec {
     execution: Execution,
     ending: Ending,
     /// Kept until the command has ended: the sandbox is at work meanwhile.
@@ -102,7 +102,7 @@ fn output(
     execution: Execution,
     ending: Ending,
 ) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
-    let running = Running {
+    let running = ShownExec {
         execution,
         ending,
         _work: work,
@@ -120,7 +120,7 @@ fn output(
     stream::once(async { Ok(Bytes::from(format!("{}<pre>", console::head()))) }).chain(rest)
 }
 
-impl Running {
+impl ShownExec {
     /// What is sent next, and whether there is more.
     async fn next(&mut self) -> (String, bool) {
         let heartbeat = Instant::now() + HEARTBEAT;

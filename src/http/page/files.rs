@@ -55,8 +55,8 @@ pub async fn show(
         div .head { h1 { "Files" } }
         (crumbs(&base, &path))
         @match &found {
-            Ok(Found::Directory(listing)) => (directory(&base, listing, now)),
-            Ok(Found::File(entry, preview)) => (file(&base, &sandbox, entry, preview, now)),
+            Ok(FoundPath::Directory(listing)) => (directory(&base, listing, now)),
+            Ok(FoundPath::File(entry, preview)) => (file(&base, &sandbox, entry, preview, now)),
             Err(error) => {
                 div .notice .mild {
                     p { (inert(error.message())) "." }
@@ -101,7 +101,7 @@ fn read_path(request: &HttpRequest) -> Result<WorkspacePath, ApiError> {
 }
 
 /// What is at a path.
-enum Found {
+enum FoundPath {
     Directory(FileListing),
     File(FileEntry, Preview),
 }
@@ -119,22 +119,22 @@ async fn look(
     visitor: &Visitor,
     sandbox: &Sandbox,
     path: &WorkspacePath,
-) -> Result<Found, ApiError> {
+) -> Result<FoundPath, ApiError> {
     let work = running(shared, visitor, sandbox).await?;
     let provider = &work.provider;
     let mut listing = provider.list_files(work.target.clone(), path.clone(), 1).await?;
     let is_entry = listing.entries.first().is_some_and(|one| one.path == path.as_bytes());
     if !is_entry || path.is_root() {
-        return Ok(Found::Directory(listing));
+        return Ok(FoundPath::Directory(listing));
     }
     let entry = listing.entries.swap_remove(0);
     let preview = match entry.kind {
         FileKind::File => preview(&work, path.clone(), entry.size).await?,
-        FileKind::Directory => return Ok(Found::Directory(listing)),
+        FileKind::Directory => return Ok(FoundPath::Directory(listing)),
         FileKind::Link => Preview::Nothing("A link; it is not followed."),
         FileKind::Other => Preview::Nothing("Not a regular file; there is nothing to show."),
     };
-    Ok(Found::File(entry, preview))
+    Ok(FoundPath::File(entry, preview))
 }
 
 /// The sandbox to look into, which is not started for that.

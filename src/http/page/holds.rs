@@ -104,7 +104,7 @@ fn scope(form: &mut Query) -> Result<HoldScope, ApiError> {
 }
 
 /// An issue that waits for a sandbox.
-struct Waiting {
+struct PendingIssue {
     issue: String,
     place: String,
     title: String,
@@ -112,7 +112,7 @@ struct Waiting {
 }
 
 /// Who waits, and how many in all.
-async fn waiting(shared: &Shared) -> Result<(Vec<Waiting>, usize), ApiError> {
+async fn waiting(shared: &Shared) -> Result<(Vec<PendingIssue>, usize), ApiError> {
     let store = &shared.edge.store;
     let rows = store.pending_starts(WISHES_COUNTED_MAX).await?;
     let mut named = Vec::new();
@@ -121,7 +121,7 @@ async fn waiting(shared: &Shared) -> Result<(Vec<Waiting>, usize), ApiError> {
         let facts = issue.facts;
         let repository = facts.repository.map(|one| one.to_string()).unwrap_or_default();
         let number = facts.number.map(|number| format!("#{number}")).unwrap_or_default();
-        named.push(Waiting {
+        named.push(PendingIssue {
             issue: facts.issue_id.to_string(),
             place: format!("{repository}{number}"),
             title: facts.title.map(|title| title.value).unwrap_or_default(),
@@ -217,7 +217,7 @@ fn usage(quotas: Quotas, survey: &Survey) -> Markup {
     }
 }
 
-fn pending_starts((named, count): &(Vec<Waiting>, usize), now: Timestamp) -> Markup {
+fn pending_starts((named, count): &(Vec<PendingIssue>, usize), now: Timestamp) -> Markup {
     html! {
         @if *count > 0 {
             div .card data-key="wishes" {

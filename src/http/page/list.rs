@@ -27,11 +27,11 @@ const ROWS_MAX: usize = 50;
 
 /// The list of sandboxes, or the log-in where there is no session.
 #[utoipa::path(
-    tag = "page",
+    operation_id = "showSandboxes", tag = "page",
     responses(
-        (status = 200, body = String, content_type = "text/html"),
-        (status = 400, body = String, content_type = "text/html"),
-        (status = 503, body = String, content_type = "text/html"),
+        (status = 200, description = "the page, or the log-in page", body = String, content_type = "text/html"),
+        (status = 400, description = "a filter has a wrong form", body = String, content_type = "text/html"),
+        (status = 503, description = "the store cannot be read", body = String, content_type = "text/html"),
     )
 )]
 #[get("/")]

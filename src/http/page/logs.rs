@@ -54,8 +54,8 @@ pub async fn stream_output(
     let mut tail = read(move || logs.tail(&of, TAIL_LEN)).await?;
     tail.drain(..tail.len() - newest(&tail));
     let after = tail.last().map_or(0, |entry| entry.n);
-    let (begun, shown) = Shown::begin(&tail);
-    let followed = Followed {
+    let (begun, shown) = PaintedLog::begin(&tail);
+    let followed = FollowedLog {
         follower: shared.edge.logs.follow(&sandbox.id, after),
         shown,
         ending: Ending::new(&shared, &visitor.caller),
@@ -79,13 +79,13 @@ fn newest(tail: &[LogEntry]) -> usize {
 }
 
 /// A log that is being shown.
-struct Followed {
+struct FollowedLog {
     follower: Follower,
-    shown: Shown,
+    shown: PaintedLog,
     ending: Ending,
 }
 
-impl Followed {
+impl FollowedLog {
     /// What is sent next, and what follows, where something does.
     async fn next(mut self) -> (String, Option<Self>) {
         let end = |why: &str| (format!("</pre>{}{END}", html! { p .cut { (why) } }.0), None);
@@ -117,14 +117,14 @@ impl Followed {
 
 /// Entries as HTML.
 #[derive(Default)]
-struct Shown {
+struct PaintedLog {
     stdout: Painter,
     stderr: Painter,
     /// How much of what came was shown, in bytes.
     len: usize,
 }
 
-impl Shown {
+impl PaintedLog {
     /// What is shown at first. Painted it may be many times as long, and counts for nothing, so that
     /// what comes has the same room behind every log.
     fn begin(tail: &[LogEntry]) -> (String, Self) {
@@ -185,13 +185,13 @@ mod tests {
         let log = vec![entry(LogStream::Stdout, &line); 10];
         assert_eq!((newest(&log), newest(&log[..1]), newest(&[])), (2, 1, 0));
         let painted_long = "<".repeat(1_000);
-        let (begun, shown) = Shown::begin(&[entry(LogStream::Stdout, &painted_long)]);
+        let (begun, shown) = PaintedLog::begin(&[entry(LogStream::Stdout, &painted_long)]);
         assert!(begun.len() > 2_000 && shown.len == 0, "{}", begun.len());
     }
 
     #[test]
     fn what_commands_wrote_is_shown_in_its_colours_and_does_nothing() {
-        let mut log = Shown::default();
+        let mut log = PaintedLog::default();
         let html = log.paint(&[
             entry(LogStream::Command, "sh -c <b>"),
             entry(LogStream::Stdout, "\u{1b}[31mred<img src=x>"),

@@ -12,7 +12,7 @@ use crate::http::Shared;
 use crate::http::api::ports::{self, EndpointState};
 use crate::http::api::sandboxes::{bounded, load};
 use crate::http::error::{ApiError, Code};
-use crate::http::limits::Limits;
+use crate::http::limits::SandboxLimits;
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::store::{Page, PageAsk};
@@ -22,7 +22,7 @@ use super::error::PageError;
 use super::exec;
 use super::form;
 use super::list::issue_link;
-use super::shell::{Frame, Section, Watch};
+use super::shell::{Frame, LiveScope, Section};
 use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
@@ -46,7 +46,8 @@ pub async fn show(
     query.finish()?;
     let account = &visitor.caller.account;
     let sandbox = load(&shared, account, &sandbox_ref(&id)).await?;
-    let watch = Watch::One { sandbox: sandbox.id.to_string(), issue: sandbox.issue_id.to_string() };
+    let watch =
+        LiveScope::One { sandbox: sandbox.id.to_string(), issue: sandbox.issue_id.to_string() };
     let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, sandbox.name.clone())
         .await
         .watching(watch);
@@ -61,7 +62,7 @@ pub async fn show(
         now: shared.edge.clock.now(),
         holds: covering(&frame.attention().holds, &sandbox),
         endpoints: ports::states(&shared, &sandbox).await,
-        limits: Limits::of(&shared, &sandbox).await,
+        limits: SandboxLimits::of(&shared, &sandbox).await,
         done,
         successor,
         timeline,
@@ -112,7 +113,7 @@ struct View {
     successor: Option<Sandbox>,
     holds: Vec<Hold>,
     endpoints: Vec<EndpointState>,
-    limits: Limits,
+    limits: SandboxLimits,
     /// What the visitor just did.
     done: Option<Action>,
     timeline: Page<TimelineEntry>,

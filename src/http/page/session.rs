@@ -10,10 +10,9 @@ use crate::http::Shared;
 use crate::http::auth::{
     check_change, check_origin, check_token, client_address, session, take_link,
 };
-use crate::http::error::{ApiError, Code};
+use crate::http::error::{ApiError, Code, only};
 use crate::http::query::Query;
 use crate::http::sessions::{SESSION_COOKIE, SESSION_LIFETIME};
-use crate::http::wire::Failed;
 
 use super::form::{self, FORM_TOKEN, is_local_path};
 use super::{error, respond, shell};
@@ -56,11 +55,11 @@ fn link_page(key: &str) -> Markup {
 
 /// The log-in, or what a log-in link leads to.
 #[utoipa::path(
-    tag = "page",
+    operation_id = "showLogin", tag = "page",
     params(("key" = Option<String>, Query, description = "Of a log-in link")),
     responses(
-        (status = 200, body = String, content_type = "text/html"),
-        (status = 400, body = Failed, description = "invalid_request"),
+        (status = 200, description = "the log-in page", body = String, content_type = "text/html"),
+        only::InvalidRequest,
     )
 )]
 #[get("/login")]
@@ -77,18 +76,15 @@ pub async fn login_page(request: HttpRequest) -> Result<HttpResponse, ApiError> 
 
 /// Begins a session with the token, or with the key of a log-in link.
 #[utoipa::path(
-    tag = "page",
+    operation_id = "logIn", tag = "page",
     request_body(content = String, content_type = "application/x-www-form-urlencoded"),
     responses(
         (status = 303, description = "to the page, with the session's cookie"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 401, body = String, content_type = "text/html"),
-        (status = 403, body = String, content_type = "text/html"),
-        (status = 429, body = String, content_type = "text/html"),
-        (status = 503, description = "overloaded", content(
-            (String = "text/html"),
-            (Failed = "application/json"),
-        )),
+        (status = 401, description = "the token or link is wrong", body = String, content_type = "text/html"),
+        (status = 403, description = "the form was sent from another origin", body = String, content_type = "text/html"),
+        (status = 429, description = "too many wrong tokens from this address", body = String, content_type = "text/html"),
+        (status = 503, description = "the session cannot be stored", body = String, content_type = "text/html"),
+        only::InvalidRequest,
     )
 )]
 #[post("/login")]
@@ -130,12 +126,11 @@ pub async fn login(
 
 /// Ends the session.
 #[utoipa::path(
-    tag = "page",
+    operation_id = "logOut", tag = "page",
     request_body(content = String, content_type = "application/x-www-form-urlencoded"),
     responses(
         (status = 303, description = "to the page"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 403, body = Failed, description = "forbidden"),
+        only::Forbidden, only::InvalidRequest,
     )
 )]
 #[post("/logout")]

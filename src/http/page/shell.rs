@@ -78,7 +78,7 @@ impl Section {
 
 /// What keeps a page current.
 #[derive(Clone, Debug)]
-pub enum Watch {
+pub enum LiveScope {
     /// Every change of a sandbox.
     All,
     /// The changes of one sandbox, by its id, and those of its successors, by its issue's.
@@ -96,7 +96,7 @@ pub struct Frame {
     section: Option<Section>,
     form_token: String,
     event_cursor: String,
-    watch: Watch,
+    watch: LiveScope,
     poll_secs: Option<u32>,
     is_first: bool,
     is_still: bool,
@@ -119,7 +119,7 @@ impl Frame {
             section: section.into(),
             form_token: visitor.session.form_token().to_owned(),
             event_cursor,
-            watch: Watch::All,
+            watch: LiveScope::All,
             poll_secs: None,
             is_first: false,
             is_still: false,
@@ -128,7 +128,7 @@ impl Frame {
     }
 
     /// Only these changes concern it.
-    pub fn watching(mut self, watch: Watch) -> Self {
+    pub fn watching(mut self, watch: LiveScope) -> Self {
         self.watch = watch;
         self
     }
@@ -164,8 +164,8 @@ impl Frame {
     /// The whole page.
     pub fn render(&self, main: &Markup) -> Markup {
         let (watched, issue) = match &self.watch {
-            Watch::All => (None, None),
-            Watch::One { sandbox, issue } => (Some(sandbox.as_str()), Some(issue.as_str())),
+            LiveScope::All => (None, None),
+            LiveScope::One { sandbox, issue } => (Some(sandbox.as_str()), Some(issue.as_str())),
         };
         let bar = html! {
             span #status .status role="status" title="Whether this page keeps itself current" {

@@ -30,10 +30,6 @@ pub fn isolation(limits: Vec<(&'static str, &'static str)>) -> Isolation {
 /// A sentence for people: which step failed, why, and what to do.
 pub fn explain(error: &LaunchError) -> String {
     let step = &error.step;
-    if step.starts_with(image::DAMAGED) {
-        // Of one sandbox, and it says what to do.
-        return format!("{step}. Nothing was deleted");
-    }
     let Some(errno) = error.errno() else {
         let what = format!("local sandboxes can't be made: {step}");
         return if step.ends_with(HOST_ROOT) { format!("{what}. {NOT_AS_ROOT}") } else { what };

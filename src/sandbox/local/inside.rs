@@ -21,7 +21,6 @@ mod connect;
 mod files;
 mod init;
 mod launch;
-mod mend;
 mod network;
 #[cfg(test)]
 mod refusals;

@@ -37,8 +37,6 @@ pub struct Arrived {
     pub pidfd: OwnedFd,
     /// The device that its workspace is on.
     pub device: u64,
-    /// Whether its workspace was damaged and has been repaired.
-    pub is_mended: bool,
     /// The socket that listens inside for its proxy, where it has one.
     pub listener: Option<TcpListener>,
 }
@@ -135,8 +133,8 @@ pub async fn launch(
     let beside: Vec<_> =
         [object].into_iter().chain(work).chain(&doors.all).map(AsFd::as_fd).collect();
     match shake_hands(&socket, setup, &beside).await {
-        Ok((Forked { pidfd, device, is_mended }, listener)) => {
-            Ok(Arrived { socket, launcher, pidfd, device, is_mended, listener })
+        Ok((Forked { pidfd, device }, listener)) => {
+            Ok(Arrived { socket, launcher, pidfd, device, listener })
         }
         Err(error) => {
             drop(socket);
@@ -150,7 +148,6 @@ pub async fn launch(
 struct Forked {
     pidfd: OwnedFd,
     device: u64,
-    is_mended: bool,
 }
 
 /// Gives the order and waits for *forked* and *ready*, which two processes say in either order.
@@ -180,8 +177,8 @@ async fn shake_hands(
             Err(_would_block) => continue,
         };
         match Answer::decode(&buffer[..len]) {
-            Some(Answer::Forked { device, is_mended }) => {
-                forked = beside.pop().map(|pidfd| Forked { pidfd, device, is_mended });
+            Some(Answer::Forked { device }) => {
+                forked = beside.pop().map(|pidfd| Forked { pidfd, device });
             }
             Some(Answer::Ready) => ready = Some(listener(setup.reach, &mut beside)?),
             Some(Answer::SetupFailed { step, errno }) => return Err(LaunchError { step, errno }),

@@ -71,13 +71,7 @@ impl Link {
         disk_mb_max: u64,
         on_gone: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Arc<Self> {
-        let Arrived { socket, launcher, pidfd, device, is_mended, listener: _ } = arrived;
-        if is_mended {
-            tracing::warn!(
-                object.external_id = %target.external_id,
-                "a damaged workspace was repaired; what lost its name is in its lost+found"
-            );
-        }
+        let Arrived { socket, launcher, pidfd, device, listener: _ } = arrived;
         let (tell, gone) = watch::channel(false);
         let link = Arc::new(Self {
             target,

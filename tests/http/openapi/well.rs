@@ -93,6 +93,7 @@ async fn what_goes_well_goes_as_described() {
         ("GET", "/readyz", "/readyz", ""),
         ("GET", "/metrics", "/metrics", ""),
         ("GET", "/openapi.json", "/openapi.json", ""),
+        ("GET", "/docs", "/docs", ""),
         ("GET", "/", "/", ""),
         ("GET", "/login", "/login", ""),
         ("GET", "/assets/{name}", style, ""),

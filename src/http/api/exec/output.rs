@@ -38,7 +38,8 @@ impl Encoding {
         }
     }
 
-    const fn as_str(self) -> &'static str {
+    /// The stable word.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Utf8 => "utf-8",
             Self::Base64 => "base64",
@@ -55,7 +56,7 @@ impl Encoding {
 
 /// A piece of output, as an event.
 #[derive(Serialize)]
-struct Piece<'a> {
+struct OutputEvent<'a> {
     data: &'a str,
     encoding: &'static str,
 }
@@ -63,7 +64,7 @@ struct Piece<'a> {
 /// The end, as an event.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Exited {
+struct ExitEvent {
     exit_code: i32,
     timed_out: bool,
     duration_ms: u64,
@@ -114,7 +115,7 @@ pub(super) fn as_events(
     ending: Ending,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let (stdout, stderr) = (Vec::new(), Vec::new());
-    let running = Running { execution, encoding, began, _held: held, ending, stdout, stderr };
+    let running = StreamedExec { execution, encoding, began, _held: held, ending, stdout, stderr };
     let rest = stream::unfold(Some(running), |running| async move {
         let mut running = running?;
         let (text, goes_on) = running.next().await;
@@ -124,7 +125,7 @@ pub(super) fn as_events(
 }
 
 /// A command whose output is being told.
-struct Running {
+struct StreamedExec {
     execution: Execution,
     encoding: Encoding,
     began: Instant,
@@ -136,7 +137,7 @@ struct Running {
     stderr: Vec<u8>,
 }
 
-impl Running {
+impl StreamedExec {
     /// What is written next, and whether there is more.
     async fn next(&mut self) -> (String, bool) {
         let heartbeat = Instant::now() + sse::HEARTBEAT;
@@ -155,7 +156,7 @@ impl Running {
             }
             Some(ExecEvent::Exit { code, timed_out }) => {
                 let exited =
-                    Exited { exit_code: code, timed_out, duration_ms: millis_since(self.began) };
+                    ExitEvent { exit_code: code, timed_out, duration_ms: millis_since(self.began) };
                 let mut text = self.leftovers();
                 text.push_str(&sse::event("exit", None, &wire::to_json(&exited)));
                 (text, false)
@@ -200,7 +201,7 @@ fn piece(name: &str, encoding: Encoding, kept: &mut Vec<u8>, bytes: &[u8]) -> St
 }
 
 fn output(name: &str, encoding: Encoding, data: &str) -> String {
-    sse::event(name, None, &wire::to_json(&Piece { data, encoding: encoding.as_str() }))
+    sse::event(name, None, &wire::to_json(&OutputEvent { data, encoding: encoding.as_str() }))
 }
 
 /// How many bytes at the end are the beginning of a character.
@@ -224,7 +225,7 @@ pub fn went_away() -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::ending::Session;
+    use crate::http::ending::TestSession;
     use crate::http::ending::until_closed;
     use tokio::sync::{mpsc, watch};
 
@@ -280,7 +281,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_command_ends_with_the_session_that_asked_for_it_and_with_the_server() {
-        let session = Session::begin().await;
+        let session = TestSession::begin().await;
         let (close, closing) = watch::channel(false);
         let (tx, rx) = mpsc::channel(1);
         let (execution, began, held) = (Execution { events: rx }, Instant::now(), Arc::new(()));

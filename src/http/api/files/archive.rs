@@ -9,37 +9,24 @@ use super::read_query;
 use super::transfer::{Upload, under};
 use crate::engine::Work;
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::api::exec::{work, work_to_read};
 use crate::http::auth::Caller;
 use crate::http::body;
+use crate::http::doc::params;
+use crate::http::doc::words::AnyBytes;
 use crate::http::ending::Ending;
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
-use crate::http::wire::Failed;
 
 /// A directory of the workspace as a tar archive. Links are in it as links; sockets, FIFOs and
 /// devices are not. Where it can't be read to its end the answer breaks off.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = Option<String>, Query,
-         description = "Relative to the workspace; the workspace itself where left out"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
-    ),
+    operation_id = "packDirectory", tag = "work",
+    params(params::OneSandbox, params::DirectoryPath, params::StartupWait),
     responses(
-        (status = 200, body = Vec<u8>, content_type = "application/x-tar"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 200, description = "a tar archive", body = AnyBytes, content_type = "application/x-tar"),
+        answers::WorkspaceErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}/files/archive")]
@@ -71,27 +58,12 @@ pub async fn pack(
 /// permission bits; other kinds, absolute names, names with `..` and names that lead through a link
 /// are refused. A refusal names the entry; what came before it stays.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = Option<String>, Query,
-         description = "Relative to the workspace; the workspace itself where left out"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
-    ),
-    request_body(content = Vec<u8>, content_type = "application/x-tar"),
+    operation_id = "unpackArchive", tag = "work",
+    params(params::OneSandbox, params::DirectoryPath, params::StartupWait),
+    request_body(content = AnyBytes, content_type = "application/x-tar"),
     responses(
         (status = 204, description = "all of it is in the workspace"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown, file_exists"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside, bad_archive"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::WorkspaceErrors, only::BadArchive, only::FileExists,
     )
 )]
 #[put("/v1/sandboxes/{id}/files/archive")]

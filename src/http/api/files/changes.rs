@@ -5,36 +5,23 @@ use actix_web::{HttpRequest, HttpResponse, post, put, web};
 
 use super::{read_file_query, read_named};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::api;
 use crate::http::api::exec::work;
 use crate::http::auth::Caller;
-use crate::http::error::ApiError;
+use crate::http::doc::params;
+use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
-use crate::http::wire::Failed;
 use crate::sandbox::Written;
 
 /// Makes a directory; directories above it are made.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = String, Query, description = "Relative to the workspace"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
-    ),
+    operation_id = "makeDirectory", tag = "work",
+    params(params::OneSandbox, params::FilePath, params::StartupWait),
     responses(
         (status = 201, description = "it was made"),
         (status = 204, description = "it was there"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown, file_exists"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::WorkspaceErrors, only::FileExists,
     )
 )]
 #[put("/v1/sandboxes/{id}/files/directory")]
@@ -51,29 +38,19 @@ pub async fn make_directory(
 
 /// Moves a file, a link or a directory, in one step; directories above its new place are made.
 #[utoipa::path(
-    tag = "work",
+    operation_id = "moveFile", tag = "work",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
+        params::OneSandbox,
         ("from" = String, Query, description = "Relative to the workspace"),
         ("to" = String, Query, description = "Relative to the workspace"),
         ("overwrite" = Option<bool>, Query,
          description = "Whether a file, link or empty directory there gives way; false where left out"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
+        params::StartupWait,
     ),
     responses(
         (status = 201, description = "it is there, and nothing was before"),
         (status = 204, description = "it is there; what was there gave way"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown, file_exists"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::WorkspaceErrors, only::FileExists,
     )
 )]
 #[post("/v1/sandboxes/{id}/files/move")]
@@ -94,26 +71,16 @@ pub async fn relocate(
 
 /// Sets the permission bits of a file or directory.
 #[utoipa::path(
-    tag = "work",
+    operation_id = "setFileMode", tag = "work",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = String, Query, description = "Relative to the workspace"),
+        params::OneSandbox,
+        params::FilePath,
         ("mode" = String, Query, description = "Permission bits in octal, such as `0755`; no others"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
+        params::StartupWait,
     ),
     responses(
         (status = 204, description = "they are set"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::WorkspaceErrors,
     )
 )]
 #[put("/v1/sandboxes/{id}/files/mode")]

@@ -139,7 +139,7 @@ mod tests {
     use tokio::sync::watch;
     use tokio::time::timeout;
 
-    use crate::http::ending::{Session, until_closed};
+    use crate::http::ending::{TestSession, until_closed};
     use crate::http::error::Code;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -218,7 +218,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_session_that_ends_breaks_the_file_off_whether_the_body_or_the_file_is_waited_for() {
         for is_read in [true, false] {
-            let session = Session::begin().await;
+            let session = TestSession::begin().await;
             let (_open, closing) = watch::channel(false);
             let (upload, chunks) = Upload::begin();
             let pieces = stream::repeat_with(|| Ok(Bytes::from_static(b"x")));

@@ -33,7 +33,7 @@ const READ_AHEAD_LEN: usize = 64 * 1024;
 
 /// What an answer goes on under: the sandbox is at work as long as it lasts, and it ends early where
 /// the server does, or the session that asked.
-pub struct Under {
+pub struct AnswerLifetime {
     /// Kept, not read.
     pub at_work: Arc<AtWork>,
     /// Its early end.
@@ -48,7 +48,7 @@ pub async fn forward(
     mut head: Head,
     payload: web::Payload,
     stream: Box<dyn Stream>,
-    mut under: Under,
+    mut under: AnswerLifetime,
 ) -> Result<HttpResponse, ApiError> {
     let closed = |error: hyper::Error| {
         ApiError::new(Code::PortClosed, format!("what listens there gave no answer: {error}"))
@@ -130,10 +130,10 @@ fn without_body(mut back: HttpResponseBuilder, head: &hyper::HeaderMap) -> HttpR
 fn with_body(
     mut back: HttpResponseBuilder,
     body: hyper::body::Incoming,
-    under: Under,
+    under: AnswerLifetime,
 ) -> HttpResponse {
     let len = hyper::body::Body::size_hint(&body).exact();
-    let Under { at_work, ending } = under;
+    let AnswerLifetime { at_work, ending } = under;
     let pieces = body.into_data_stream().map(|piece| piece.map_err(std::io::Error::other));
     let pieces = transfer::under(pieces, at_work, ending);
     match len {
@@ -147,11 +147,11 @@ fn with_body(
 pub fn join(
     payload: web::Payload,
     stream: Box<dyn Stream>,
-    under: Under,
+    under: AnswerLifetime,
 ) -> impl futures_util::Stream<Item = std::io::Result<Bytes>> {
     let (reader, mut writer) = split(stream);
     let (sender, pieces) = mpsc::channel(1);
-    let Under { at_work, mut ending } = under;
+    let AnswerLifetime { at_work, mut ending } = under;
     actix_web::rt::spawn(async move {
         let mut payload = payload;
         let there = async {

@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use super::forward::Under;
-use crate::http::websocket::{LAST_WORDS_WAIT, MESSAGE_LEN_MAX, Pulse};
+use super::forward::AnswerLifetime;
+use crate::http::websocket::{ClientLiveness, LAST_WORDS_WAIT, MESSAGE_LEN_MAX};
 use crate::sandbox::Stream;
 
 /// Carries until both directions have ended, either side has gone, or it has to end early.
@@ -20,16 +20,16 @@ pub async fn carry(
     socket: Session,
     messages: MessageStream,
     stream: Box<dyn Stream>,
-    under: Under,
+    under: AnswerLifetime,
     ping_every: Duration,
 ) {
-    let Under { at_work, mut ending } = under;
+    let AnswerLifetime { at_work, mut ending } = under;
     let mut messages = messages
         .max_frame_size(MESSAGE_LEN_MAX)
         .aggregate_continuations()
         .max_continuation_size(MESSAGE_LEN_MAX);
     let (reader, writer) = split(stream);
-    let pulse = Pulse::new();
+    let pulse = ClientLiveness::new();
     let (end, ended) = oneshot::channel();
     let carried = async {
         back(socket.clone(), reader).await?;
@@ -73,7 +73,7 @@ async fn there(
     messages: &mut AggregatedMessageStream,
     mut socket: Session,
     mut writer: WriteHalf<Box<dyn Stream>>,
-    pulse: &Pulse,
+    pulse: &ClientLiveness,
     end: oneshot::Sender<()>,
 ) -> Gone {
     let mut end = Some(end);

@@ -23,7 +23,7 @@ use crate::engine::Work;
 use crate::http::api::exec;
 use crate::http::ending::{Ended, Ending};
 use crate::http::error::{ApiError, Code};
-use crate::http::websocket::{LAST_WORDS_WAIT, MESSAGE_LEN_MAX, Pulse};
+use crate::http::websocket::{ClientLiveness, LAST_WORDS_WAIT, MESSAGE_LEN_MAX};
 use crate::logs::Logs;
 use crate::sandbox::{Terminal, TerminalControl, TerminalEvent, TerminalRequest};
 
@@ -31,7 +31,7 @@ use crate::sandbox::{Terminal, TerminalControl, TerminalEvent, TerminalRequest};
 const START_WAIT: Duration = Duration::from_secs(10);
 
 /// Where what a terminal shows is kept, and as whose.
-pub struct Keeper {
+pub struct TerminalLog {
     /// The logs of all sandboxes.
     pub logs: Logs,
     /// The request that opened it.
@@ -41,7 +41,7 @@ pub struct Keeper {
 /// One terminal and its client.
 pub struct Bridge {
     work: Work,
-    keeper: Keeper,
+    keeper: TerminalLog,
     socket: Session,
     messages: AggregatedMessageStream,
     ending: Ending,
@@ -49,7 +49,7 @@ pub struct Bridge {
 }
 
 /// What ended it.
-enum End {
+enum BridgeEnd {
     /// The command ended, and that has been said.
     Exited,
     /// The client hung up, or is silent for too long: there is nobody to tell.
@@ -64,7 +64,7 @@ impl Bridge {
     /// Takes a WebSocket that has just been opened.
     pub fn new(
         work: Work,
-        keeper: Keeper,
+        keeper: TerminalLog,
         (socket, messages): (Session, MessageStream),
         ending: Ending,
         ping_every: Duration,
@@ -81,7 +81,7 @@ impl Bridge {
         let Self { work, keeper, socket, mut messages, mut ending, ping_every } = self;
         let end = tokio::select! {
             biased;
-            ended = ending.come() => End::Ended(ended),
+            ended = ending.come() => BridgeEnd::Ended(ended),
             end = serve(&work, &keeper, &socket, &mut messages, ping_every) => end,
         };
         // The terminal has been hung up; a client that does not read can't hold that back.
@@ -89,12 +89,12 @@ impl Bridge {
     }
 }
 
-async fn tell(mut socket: Session, end: End) {
+async fn tell(mut socket: Session, end: BridgeEnd) {
     let (text, code) = match end {
-        End::Gone => return,
-        End::Exited => (None, CloseCode::Normal),
-        End::Ended(ended) => (Some(frames::error(&ended.error())), CloseCode::Away),
-        End::Wrong(error) => (Some(frames::error(&error)), CloseCode::Policy),
+        BridgeEnd::Gone => return,
+        BridgeEnd::Exited => (None, CloseCode::Normal),
+        BridgeEnd::Ended(ended) => (Some(frames::error(&ended.error())), CloseCode::Away),
+        BridgeEnd::Wrong(error) => (Some(frames::error(&error)), CloseCode::Policy),
     };
     if let Some(text) = text
         && socket.text(text).await.is_err()
@@ -107,76 +107,79 @@ async fn tell(mut socket: Session, end: End) {
 
 async fn serve(
     work: &Work,
-    keeper: &Keeper,
+    keeper: &TerminalLog,
     socket: &Session,
     messages: &mut AggregatedMessageStream,
     ping_every: Duration,
-) -> End {
-    let pulse = Pulse::new();
-    let mut client = Client { messages, socket: socket.clone(), pulse: &pulse };
+) -> BridgeEnd {
+    let pulse = ClientLiveness::new();
+    let mut client = TerminalClient { messages, socket: socket.clone(), pulse: &pulse };
     let request = match timeout(START_WAIT, client.start()).await {
         Ok(Ok(request)) => request,
         Ok(Err(end)) => return end,
         Err(_) => {
-            return End::Wrong(ApiError::field("type", "a start message must come first, at once"));
+            return BridgeEnd::Wrong(ApiError::field(
+                "type",
+                "a start message must come first, at once",
+            ));
         }
     };
     let argv = request.command.clone();
     let terminal = match work.provider.terminal(work.target.clone(), request).await {
         Ok(terminal) => terminal,
-        Err(error) => return End::Wrong(error.into()),
+        Err(error) => return BridgeEnd::Wrong(error.into()),
     };
-    let Keeper { logs, request_id } = keeper;
+    let TerminalLog { logs, request_id } = keeper;
     let terminal = logs.keep_shown(&work.sandbox.id, request_id, &argv, terminal);
     let Terminal { input, control, events } = terminal;
     tokio::select! {
         biased;
         end = show(socket.clone(), events) => end,
         end = client.type_into(&input, &control) => end,
-        () = pulse.stops(socket.clone(), ping_every) => End::Gone,
+        () = pulse.stops(socket.clone(), ping_every) => BridgeEnd::Gone,
     }
 }
 
 /// Shows what the terminal shows, at the pace of the client.
-async fn show(mut socket: Session, mut events: mpsc::Receiver<TerminalEvent>) -> End {
+async fn show(mut socket: Session, mut events: mpsc::Receiver<TerminalEvent>) -> BridgeEnd {
     if socket.text(frames::started()).await.is_err() {
-        return End::Gone;
+        return BridgeEnd::Gone;
     }
     while let Some(event) = events.recv().await {
         match event {
             TerminalEvent::Output(bytes) => {
                 if socket.binary(bytes).await.is_err() {
-                    return End::Gone;
+                    return BridgeEnd::Gone;
                 }
             }
             // At the client's pace too: it may still be reading what came before.
             TerminalEvent::Exit { code } => {
                 return match socket.text(frames::exit(code)).await {
-                    Ok(()) => End::Exited,
-                    Err(Closed) => End::Gone,
+                    Ok(()) => BridgeEnd::Exited,
+                    Err(Closed) => BridgeEnd::Gone,
                 };
             }
         }
     }
-    End::Wrong(exec::went_away())
+    BridgeEnd::Wrong(exec::went_away())
 }
 
 /// The client's side of the socket.
-struct Client<'a> {
+struct TerminalClient<'a> {
     messages: &'a mut AggregatedMessageStream,
     socket: Session,
-    pulse: &'a Pulse,
+    pulse: &'a ClientLiveness,
 }
 
-impl Client<'_> {
+impl TerminalClient<'_> {
     /// What it wants to be started, which it says first.
-    async fn start(&mut self) -> Result<TerminalRequest, End> {
+    async fn start(&mut self) -> Result<TerminalRequest, BridgeEnd> {
         match self.next().await? {
-            Said::Text(text) => match FromClient::read(&text).map_err(End::Wrong)? {
+            ClientMessage::Text(text) => match FromClient::read(&text).map_err(BridgeEnd::Wrong)? {
                 FromClient::Start(request) => Ok(request),
                 FromClient::Control(_) => Err(out_of_turn()),
             },
-            Said::Bytes(_) => Err(out_of_turn()),
+            ClientMessage::Bytes(_) => Err(out_of_turn()),
         }
     }
 
@@ -185,46 +188,50 @@ impl Client<'_> {
         &mut self,
         input: &mpsc::Sender<Bytes>,
         control: &mpsc::Sender<TerminalControl>,
-    ) -> End {
+    ) -> BridgeEnd {
         loop {
             let said = match self.next().await {
-                Ok(Said::Bytes(bytes)) => {
+                Ok(ClientMessage::Bytes(bytes)) => {
                     self.pulse.is_held.set(true);
                     // Where nobody takes it the command has ended, which is told elsewhere.
                     let _ended = input.send(bytes).await;
                     self.pulse.is_held.set(false);
                     continue;
                 }
-                Ok(Said::Text(text)) => text,
+                Ok(ClientMessage::Text(text)) => text,
                 Err(end) => return end,
             };
             match FromClient::read(&said) {
                 Ok(FromClient::Control(done)) => drop(control.send(done).await),
                 Ok(FromClient::Start(_)) => return out_of_turn(),
-                Err(error) => return End::Wrong(error),
+                Err(error) => return BridgeEnd::Wrong(error),
             }
         }
     }
 
     /// The next message that means something.
-    async fn next(&mut self) -> Result<Said, End> {
+    async fn next(&mut self) -> Result<ClientMessage, BridgeEnd> {
         loop {
             let message = self.messages.recv().await;
             self.pulse.heard.set(Instant::now());
             match message {
-                Some(Ok(AggregatedMessage::Binary(bytes))) => return Ok(Said::Bytes(bytes)),
-                Some(Ok(AggregatedMessage::Text(text))) => return Ok(Said::Text(text.to_string())),
+                Some(Ok(AggregatedMessage::Binary(bytes))) => {
+                    return Ok(ClientMessage::Bytes(bytes));
+                }
+                Some(Ok(AggregatedMessage::Text(text))) => {
+                    return Ok(ClientMessage::Text(text.to_string()));
+                }
                 Some(Ok(AggregatedMessage::Ping(bytes))) => {
                     // Without room the client does not read, and would not see it.
                     let _ = self.socket.pong(&bytes).now_or_never();
                 }
                 Some(Ok(AggregatedMessage::Pong(_))) => {}
                 Some(Err(ProtocolError::Io(_))) | Some(Ok(AggregatedMessage::Close(_))) | None => {
-                    return Err(End::Gone);
+                    return Err(BridgeEnd::Gone);
                 }
                 Some(Err(error)) => {
                     let message = format!("the message is not accepted: {error}");
-                    return Err(End::Wrong(ApiError::new(Code::InvalidRequest, message)));
+                    return Err(BridgeEnd::Wrong(ApiError::new(Code::InvalidRequest, message)));
                 }
             }
         }
@@ -232,11 +239,11 @@ impl Client<'_> {
 }
 
 /// A message that means something.
-enum Said {
+enum ClientMessage {
     Text(String),
     Bytes(Bytes),
 }
 
-fn out_of_turn() -> End {
-    End::Wrong(ApiError::field("type", "start must come first, and once"))
+fn out_of_turn() -> BridgeEnd {
+    BridgeEnd::Wrong(ApiError::field("type", "start must come first, and once"))
 }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::http::api::ports::EndpointState;
-use crate::http::limits::{Allowed, Limits};
+use crate::http::limits::{Allowed, SandboxLimits};
 use crate::http::page::providers::limit_name;
 use crate::http::page::time::since;
 use crate::types::{NetworkKind, Sandbox, Timestamp, inert};
@@ -12,7 +12,7 @@ use crate::types::{NetworkKind, Sandbox, Timestamp, inert};
 pub(super) fn card(
     sandbox: &Sandbox,
     endpoints: &[EndpointState],
-    limits: &Limits,
+    limits: &SandboxLimits,
     now: Timestamp,
 ) -> Markup {
     html! {
@@ -61,7 +61,7 @@ fn endpoint_list(endpoints: &[EndpointState]) -> Markup {
     }
 }
 
-fn limits_list(limits: &Limits, network: NetworkKind) -> Markup {
+fn limits_list(limits: &SandboxLimits, network: NetworkKind) -> Markup {
     let Some(isolation) = &limits.isolation else {
         return html! { p .soft { "Its provider is not configured any more." } };
     };

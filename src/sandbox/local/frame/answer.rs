@@ -9,8 +9,6 @@ pub enum Answer {
     Forked {
         /// The device that the workspace is on.
         device: u64,
-        /// Whether the workspace was damaged and has been repaired.
-        is_mended: bool,
     },
     /// The sandbox is set up and has been checked from inside. Beside it, where it has a proxy:
     /// the socket that listens for that.
@@ -116,10 +114,9 @@ impl Answer {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
         match self {
-            Self::Forked { device, is_mended } => {
+            Self::Forked { device } => {
                 out.push(0);
                 put_u64(&mut out, *device);
-                put_bool(&mut out, *is_mended);
             }
             Self::Ready => out.push(1),
             Self::SetupFailed { step, errno } => {
@@ -160,7 +157,7 @@ impl Answer {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader(bytes);
         let answer = match from.u8()? {
-            0 => Self::Forked { device: from.u64()?, is_mended: from.bool()? },
+            0 => Self::Forked { device: from.u64()? },
             1 => Self::Ready,
             2 => Self::SetupFailed { step: from.text()?, errno: from.i32()? },
             3 => Self::Started { id: from.u64()? },

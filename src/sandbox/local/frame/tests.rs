@@ -49,7 +49,7 @@ fn requests() -> Vec<Request> {
 
 fn answers() -> Vec<Answer> {
     let mut answers = vec![
-        Answer::Forked { device: 3, is_mended: true },
+        Answer::Forked { device: 3 },
         Answer::Ready,
         Answer::DiskFull,
         Answer::SetupFailed { step: "unshare".into(), errno: 1 },

@@ -7,8 +7,6 @@
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::ptr;
 
 use rustix::io::Errno;
@@ -93,15 +91,6 @@ pub fn execute(program: &CStr, arguments: &[CString], environment: &[CString]) -
     // SAFETY: both lists end with a null and their texts live until the call has returned.
     unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
     last_error()
-}
-
-/// Has a command do something in its new process before it becomes another program.
-pub fn before_execution(
-    command: &mut Command,
-    work: impl FnMut() -> std::io::Result<()> + Send + Sync + 'static,
-) {
-    // SAFETY: this process has one thread, so the child inherits no lock held by another.
-    unsafe { command.pre_exec(work) };
 }
 
 /// Blocks `SIGCHLD` and returns a descriptor that is readable while one is pending.

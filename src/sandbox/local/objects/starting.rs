@@ -1,6 +1,8 @@
 //! Starting a sandbox in a directory: its limits, its control group, its launcher.
 
-use std::os::fd::OwnedFd;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -90,7 +92,8 @@ impl Starter {
         let name = format!("{label}-{}", self.ids.request_id());
         let group = self.cgroups.make(&name, &make.resources).map(Arc::new).map_err(failed)?;
         let setup = self.setup(host_id, make);
-        let arrived = launch(&self.spawner, &setup, directory, &group).await.map_err(refusal)?;
+        let arrived = launch(&self.spawner, &setup, directory, &group).await;
+        let arrived = arrived.map_err(|error| refusal(error, directory))?;
         Ok(Up { arrived, group })
     }
 
@@ -110,14 +113,30 @@ impl Starter {
     }
 }
 
-/// What a failed launch means to whoever asked: nothing runs, and whether trying again may help.
-fn refusal(error: LaunchError) -> ProviderError {
+/// Whether a launch that failed in this object's directory may succeed when it is tried again, and the
+/// message for the caller. Nothing runs.
+fn refusal(error: LaunchError, directory: &OwnedFd) -> ProviderError {
     let message = health::explain(&error);
     match error.errno() {
+        Some(errno) if image::is_damage(&error.step, errno) => {
+            ProviderError::Refused(damaged(directory, errno))
+        }
         Some(
             Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::IO | Errno::INTR,
         ) => ProviderError::Broken(message),
         Some(errno) if image::is_passing(&error.step, errno) => ProviderError::Broken(message),
         _ => ProviderError::Refused(message),
     }
+}
+
+/// The message about a damaged image. Trying again can't help until an operator has repaired it.
+fn damaged(directory: &OwnedFd, errno: Errno) -> String {
+    let directory = fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    let image = directory.unwrap_or_default().join(image::IMAGE);
+    let (image, why) = (image.display(), io::Error::from(errno));
+    format!(
+        "cannot mount the workspace's image {image}: it is damaged ({why}). Nothing was deleted. Copy \
+         the image, repair it with `e2fsck -f -y {image}`, then start the sandbox again; see \
+         docs/providers/local.md"
+    )
 }

@@ -7,7 +7,7 @@
 //! # Guarantees
 //! - Each entry is opened beneath the directory and *through no link at all*, so neither `..` nor a
 //!   link that was in the archive or in the directory leads anywhere else. An absolute name and a
-//!   name with `..` are refused, not mended; a hard link's target is held to the same rule.
+//!   name with `..` are refused, not corrected; a hard link's target is held to the same rule.
 //! - Files, directories and links are made, with permission bits only; a device, FIFO, sparse file
 //!   or unknown kind is refused. What a link points at is as it was written: it is followed by
 //!   nothing here, and a command could have made it.

@@ -2,32 +2,22 @@
 //!
 //! The reply leaves once both are there, the record durable and the create answered. So that whoever
 //! asked gets what came of the create, its step is durable too. Only where the record takes longer
-//! than [`RECORD_TIME_MAX`] the reply leaves before: it tells no sandbox, but that the create failed
+//! than [`RECORD_TIME_MAX`](super::record::RECORD_TIME_MAX) the reply leaves before: it tells no sandbox, but that the create failed
 //! and its object was destroyed. Should the record become durable after all, that was a failed try
 //! like any other, and the next one follows.
 
 use std::sync::Arc;
 
-use actix::prelude::*;
-use futures_util::FutureExt;
-use tokio::sync::oneshot;
-
-use crate::engine::executor::CallId;
-use crate::engine::executor::fast_create::{PendingRecord, RECORD_TIME_MAX};
+use crate::engine::executor::slots::CallId;
+use crate::engine::mailbox::{Answered, ReplySender, Unanswered};
 use crate::issue::state::Step;
-use crate::issue::{Issue, ProviderCall, Reply};
-use crate::store::Write;
-use crate::types::{Alias, Outcome, Phase, Sandbox};
-
-use super::output::answer;
-use super::{Answered, IssueActor, Unanswered};
-
-type ReplyTo = oneshot::Sender<Result<Answered, Unanswered>>;
+use crate::issue::{Issue, Reply};
+use crate::types::{Outcome, Phase, Sandbox};
 
 /// A create that was asked for beside its record, and who waits for both.
-pub(super) struct FastCreate {
+pub(in crate::engine) struct FastCreate {
     id: CallId,
-    waits: Option<(ReplyTo, Answered)>,
+    waits: Option<(ReplySender, Answered)>,
 }
 
 impl FastCreate {
@@ -46,7 +36,7 @@ impl FastCreate {
     }
 
     /// The record is durable; this is what its step said.
-    pub fn recorded(&mut self, reply: ReplyTo, answered: Answered) {
+    pub fn recorded(&mut self, reply: ReplySender, answered: Answered) {
         self.waits = Some((reply, answered));
     }
 
@@ -78,41 +68,4 @@ fn with(mut answered: Answered, sandbox: Option<Arc<Sandbox>>) -> Answered {
     }
     answered.sandbox = Some(sandbox);
     answered
-}
-
-impl IssueActor {
-    /// Hands a create's record in, and asks the provider beside it.
-    pub(super) fn fast_create(
-        &self,
-        number: u64,
-        write: Write,
-        call: ProviderCall,
-        names: Vec<Alias>,
-        ctx: &mut Context<Self>,
-    ) {
-        let end = self.core.store.commit(write).shared();
-        let by = self.core.now().after(RECORD_TIME_MAX);
-        let account = call.account.clone();
-        self.core.directory.hold(&account, self.home, &names);
-        let (too_slow, told) = oneshot::channel();
-        let record = PendingRecord { end: end.clone(), by, account, names, too_slow };
-        self.core.executor.submit_fast_create(&self.core, self.home, call, record);
-        ctx.spawn(told.into_actor(self).map(move |told, actor, _| {
-            // Dropped without a word where the record was in time.
-            if told.is_ok() {
-                actor.record_too_slow(number);
-            }
-        }));
-        let durable = end.into_actor(self);
-        ctx.spawn(durable.map(move |result, actor, ctx| actor.committed(number, result, ctx)));
-    }
-
-    /// Tells whoever waits for a create that it came to nothing, though its record may become
-    /// durable after all.
-    fn record_too_slow(&mut self, number: u64) {
-        let output = self.outbox.iter_mut().find(|output| output.number == number);
-        if let Some(output) = output.filter(|output| !output.durable) {
-            answer(output.reply.take(), Err(Unanswered::RecordTooSlow));
-        }
-    }
 }

@@ -1,5 +1,7 @@
 //! How domain values look in rows: the JSON bodies, and the columns beside them.
 //!
+//! Nothing here knows SQL, so that adapters for different databases store the same rows.
+//!
 //! Domain types are not `Serialize`, so that a change of theirs is a decision about what is stored
 //! and not an accident. A value is in a column *or* in the body, never in both, so that the two
 //! cannot disagree; only the folded repositories, the text to search and what [`ScopeColumns`]
@@ -8,8 +10,6 @@
 
 use std::borrow::Cow;
 
-use rusqlite::Row;
-use rusqlite::types::Type;
 use serde::{Deserialize, Serialize};
 
 use crate::issue::{Facts, Issue, IssueState};
@@ -46,12 +46,6 @@ pub(super) enum BadRow {
     /// The body is not the JSON it should be.
     #[error("the body of a row cannot be read")]
     Body(#[from] serde_json::Error),
-}
-
-impl From<BadRow> for rusqlite::Error {
-    fn from(bad: BadRow) -> Self {
-        Self::FromSqlConversionFailure(0, Type::Text, Box::new(bad))
-    }
 }
 
 /// What of a home's state is not in columns.
@@ -184,76 +178,101 @@ impl<'a> IssueRow<'a> {
     }
 }
 
-/// The columns that [`issue`] reads, in its order, of `issue AS i` joined with `account AS a`.
-pub(super) const ISSUE_COLUMNS: &str = "i.home, a.name, i.version, i.phase, i.sandbox_id, \
-     i.provider, i.external_id, i.created_at, i.body";
+/// The columns of a row of `issue`, as a database gives them back.
+pub(super) struct IssueColumns<'a> {
+    pub(super) home: i64,
+    pub(super) account: &'a str,
+    pub(super) version: i64,
+    pub(super) phase: Option<&'a str>,
+    pub(super) sandbox_id: Option<&'a str>,
+    pub(super) provider: Option<&'a str>,
+    pub(super) external_id: Option<&'a str>,
+    pub(super) created_at: Option<i64>,
+    pub(super) body: &'a str,
+}
 
-/// Reads a row of [`ISSUE_COLUMNS`].
-pub(super) fn issue(row: &Row<'_>) -> rusqlite::Result<Issue> {
-    let body: IssueBody<'_> =
-        serde_json::from_str(row.get_ref(8)?.as_str()?).map_err(BadRow::from)?;
-    let (facts, generation) = (Facts::from(body.facts), Generation(body.generation));
-    let state = match row.get_ref(3)?.as_str_or_null()? {
-        None => IssueState::Absent,
-        Some(word) => {
-            let phase = Phase::parse(word).ok_or_else(|| BadRow::UnknownWord(word.into()))?;
-            let external_id = row.get_ref(6)?.as_str_or_null()?.map(ExternalId::trusted);
-            let need = |part| BadRow::Missing { phase, part };
-            let record = body.record.ok_or_else(|| need("record"))?.into_record(
-                SandboxId::trusted(row.get_ref(4)?.as_str()?),
-                ProviderName::trusted(row.get_ref(5)?.as_str()?),
-                Timestamp::from_unix_ms(row.get(7)?),
-            )?;
-            let step = body.step.map(Into::into).ok_or_else(|| need("step"));
-            let goal = body.goal.map(Into::into).ok_or_else(|| need("goal"));
-            let by = body.by.map(Into::into).ok_or_else(|| need("by"));
-            let object = external_id.clone().ok_or_else(|| need("external id"));
-            let failure = body.failure.map(Failure::from);
-            match phase {
-                Phase::Creating => {
-                    IssueState::Creating { record, goal: goal?, step: step?, giving_up: failure }
-                }
-                Phase::Running => IssueState::Running { record, external_id: object? },
-                Phase::Stopping => IssueState::Stopping {
-                    record,
-                    external_id: object?,
-                    by: by?,
-                    goal: goal?,
-                    step: step?,
-                },
-                Phase::Stopped => IssueState::Stopped { record, external_id: object?, by: by? },
-                Phase::Starting => {
-                    IssueState::Starting { record, external_id: object?, goal: goal?, step: step? }
-                }
-                Phase::Failed => IssueState::Failed {
-                    record,
-                    external_id,
-                    goal: goal?,
-                    failure: failure.ok_or_else(|| need("failure"))?,
-                },
-                Phase::Deleting => IssueState::Deleting {
-                    record,
-                    external_id,
-                    step: step?,
-                    failure,
-                    next: body.next.map(NextPart::into_template).transpose()?,
-                },
+impl IssueColumns<'_> {
+    /// The state that this row keeps.
+    ///
+    /// # Errors
+    /// [`BadRow`] where this version cannot have written it.
+    pub(super) fn decode(&self) -> Result<Issue, BadRow> {
+        let mut body: IssueBody<'_> = serde_json::from_str(self.body)?;
+        let state = match parse_phase(self.phase)? {
+            None => IssueState::Absent,
+            Some(phase) => self.state(phase, &mut body)?,
+        };
+        Ok(Issue {
+            home: HomeId(self.home),
+            account: AccountName::trusted(self.account),
+            version: self.version.cast_unsigned(),
+            facts: Facts::from(body.facts),
+            generation: Generation(body.generation),
+            pending_start: body
+                .pending_start
+                .map(PendingStartPart::into_pending_start)
+                .transpose()?,
+            delete_due: body.delete_due.map(Timestamp::from_unix_ms),
+            life_due: body.life_due.map(Timestamp::from_unix_ms),
+            may_land_until: body.may_land_until.map(Timestamp::from_unix_ms),
+            merged_into: body.merged_into.map(HomeId),
+            state,
+        })
+    }
+
+    /// The live sandbox of this row.
+    ///
+    /// # Errors
+    /// As for [`Self::decode`]; [`BadRow::NotLive`] for a row without one.
+    pub(super) fn live_sandbox(&self) -> Result<Sandbox, BadRow> {
+        self.decode()?.sandbox().ok_or(BadRow::NotLive)
+    }
+
+    /// The state of a live sandbox, taken out of its body.
+    fn state(&self, phase: Phase, body: &mut IssueBody<'_>) -> Result<IssueState, BadRow> {
+        let need = |part| BadRow::Missing { phase, part };
+        let external_id = self.external_id.map(ExternalId::trusted);
+        let record = body.record.take().ok_or_else(|| need("record"))?.into_record(
+            SandboxId::trusted(self.sandbox_id.ok_or_else(|| need("sandbox id"))?),
+            ProviderName::trusted(self.provider.ok_or_else(|| need("provider"))?),
+            Timestamp::from_unix_ms(self.created_at.ok_or_else(|| need("creation time"))?),
+        )?;
+        let step = body.step.take().map(Into::into).ok_or_else(|| need("step"));
+        let goal = body.goal.take().map(Into::into).ok_or_else(|| need("goal"));
+        let by = body.by.take().map(Into::into).ok_or_else(|| need("by"));
+        let object = external_id.clone().ok_or_else(|| need("external id"));
+        let failure = body.failure.take().map(Failure::from);
+        Ok(match phase {
+            Phase::Creating => {
+                IssueState::Creating { record, goal: goal?, step: step?, giving_up: failure }
             }
-        }
-    };
-    Ok(Issue {
-        home: HomeId(row.get(0)?),
-        account: AccountName::trusted(row.get_ref(1)?.as_str()?),
-        version: row.get::<_, i64>(2)?.cast_unsigned(),
-        facts,
-        generation,
-        pending_start: body.pending_start.map(PendingStartPart::into_pending_start).transpose()?,
-        delete_due: body.delete_due.map(Timestamp::from_unix_ms),
-        life_due: body.life_due.map(Timestamp::from_unix_ms),
-        may_land_until: body.may_land_until.map(Timestamp::from_unix_ms),
-        merged_into: body.merged_into.map(HomeId),
-        state,
-    })
+            Phase::Running => IssueState::Running { record, external_id: object? },
+            Phase::Stopping => IssueState::Stopping {
+                record,
+                external_id: object?,
+                by: by?,
+                goal: goal?,
+                step: step?,
+            },
+            Phase::Stopped => IssueState::Stopped { record, external_id: object?, by: by? },
+            Phase::Starting => {
+                IssueState::Starting { record, external_id: object?, goal: goal?, step: step? }
+            }
+            Phase::Failed => IssueState::Failed {
+                record,
+                external_id,
+                goal: goal?,
+                failure: failure.ok_or_else(|| need("failure"))?,
+            },
+            Phase::Deleting => IssueState::Deleting {
+                record,
+                external_id,
+                step: step?,
+                failure,
+                next: body.next.take().map(NextPart::into_template).transpose()?,
+            },
+        })
+    }
 }
 
 /// What of an ended sandbox is not in columns.
@@ -323,41 +342,53 @@ pub(super) fn ended_body(sandbox: &Sandbox) -> Result<String, BadRow> {
     })?)
 }
 
-/// The columns that [`ended`] reads, in its order, of `ended AS i` joined with `account AS a`.
-pub(super) const ENDED_COLUMNS: &str =
-    "i.home, a.name, i.generation, i.sandbox_id, i.provider, i.external_id, i.created_at, i.body";
+/// The columns of a row of `ended`, as a database gives them back.
+pub(super) struct EndedColumns<'a> {
+    pub(super) home: i64,
+    pub(super) account: &'a str,
+    pub(super) generation: u32,
+    pub(super) sandbox_id: &'a str,
+    pub(super) provider: &'a str,
+    pub(super) external_id: Option<&'a str>,
+    pub(super) created_at: i64,
+    pub(super) body: &'a str,
+}
 
-/// Reads a row of [`ENDED_COLUMNS`].
-pub(super) fn ended(row: &Row<'_>) -> rusqlite::Result<Sandbox> {
-    let body: EndedBody<'_> =
-        serde_json::from_str(row.get_ref(7)?.as_str()?).map_err(BadRow::from)?;
-    Ok(Sandbox {
-        id: SandboxId::trusted(row.get_ref(3)?.as_str()?),
-        home: HomeId(row.get(0)?),
-        account: AccountName::trusted(row.get_ref(1)?.as_str()?),
-        name: body.name.into_owned(),
-        issue_id: IssueId::trusted(&*body.issue_id),
-        repository: body.repository.map(|name| Repository::trusted(&*name)),
-        issue_number: body.number.map(IssueNumber),
-        issue_title: body.title.map(Cow::into_owned),
-        issue_url: body.url.map(Cow::into_owned),
-        provider: ProviderName::trusted(row.get_ref(4)?.as_str()?),
-        external_id: row.get_ref(5)?.as_str_or_null()?.map(ExternalId::trusted),
-        template: TemplateName::trusted(&*body.template),
-        network: body.network.map_or(NetworkKind::None, |word| word.0),
-        ports: body.ports.into_owned(),
-        mode: body.mode.0,
-        phase: body.phase.map(|word| word.0),
-        wanted: body.wanted.0,
-        generation: Generation(row.get(2)?),
-        attempt: Attempt(body.attempt),
-        failure: body.failure.map(Into::into),
-        reason: body.reason.into_owned(),
-        created_at: Timestamp::from_unix_ms(row.get(6)?),
-        phase_since: Timestamp::from_unix_ms(body.phase_since),
-        last_activity_at: Timestamp::from_unix_ms(body.last_activity_at),
-        deleted_at: body.deleted_at.map(Timestamp::from_unix_ms),
-    })
+impl EndedColumns<'_> {
+    /// The ended sandbox that this row keeps.
+    ///
+    /// # Errors
+    /// [`BadRow`] where this version cannot have written it.
+    pub(super) fn decode(&self) -> Result<Sandbox, BadRow> {
+        let body: EndedBody<'_> = serde_json::from_str(self.body)?;
+        Ok(Sandbox {
+            id: SandboxId::trusted(self.sandbox_id),
+            home: HomeId(self.home),
+            account: AccountName::trusted(self.account),
+            name: body.name.into_owned(),
+            issue_id: IssueId::trusted(&*body.issue_id),
+            repository: body.repository.map(|name| Repository::trusted(&*name)),
+            issue_number: body.number.map(IssueNumber),
+            issue_title: body.title.map(Cow::into_owned),
+            issue_url: body.url.map(Cow::into_owned),
+            provider: ProviderName::trusted(self.provider),
+            external_id: self.external_id.map(ExternalId::trusted),
+            template: TemplateName::trusted(&*body.template),
+            network: body.network.map_or(NetworkKind::None, |word| word.0),
+            ports: body.ports.into_owned(),
+            mode: body.mode.0,
+            phase: body.phase.map(|word| word.0),
+            wanted: body.wanted.0,
+            generation: Generation(self.generation),
+            attempt: Attempt(body.attempt),
+            failure: body.failure.map(Into::into),
+            reason: body.reason.into_owned(),
+            created_at: Timestamp::from_unix_ms(self.created_at),
+            phase_since: Timestamp::from_unix_ms(body.phase_since),
+            last_activity_at: Timestamp::from_unix_ms(body.last_activity_at),
+            deleted_at: body.deleted_at.map(Timestamp::from_unix_ms),
+        })
+    }
 }
 
 /// The text in which `q` is searched, in lower case. A newline keeps its parts apart.
@@ -376,13 +407,11 @@ pub(super) fn search_text(
     text.to_lowercase()
 }
 
-/// A phase as a column of the timeline holds it.
-pub(super) fn phase(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Phase>> {
-    let Some(word) = row.get_ref(column)?.as_str_or_null()? else { return Ok(None) };
-    Ok(Some(Phase::parse(word).ok_or_else(|| BadRow::UnknownWord(word.into()))?))
-}
-
-/// Reads the live sandbox out of a row of [`ISSUE_COLUMNS`] that has one.
-pub(super) fn live_sandbox(row: &Row<'_>) -> rusqlite::Result<Sandbox> {
-    Ok(issue(row)?.sandbox().ok_or(BadRow::NotLive)?)
+/// A phase as a column holds it.
+///
+/// # Errors
+/// [`BadRow::UnknownWord`].
+pub(super) fn parse_phase(word: Option<&str>) -> Result<Option<Phase>, BadRow> {
+    let parse = |word| Phase::parse(word).ok_or_else(|| BadRow::UnknownWord(word.into()));
+    word.map(parse).transpose()
 }
