@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalProvider};
 use issuebox::sandbox::{
-    CreateSpec, ExecEvent, ExecRequest, Labels, Object, SandboxProvider, Target, TargetCall,
+    CreateSpec, ExecEvent, ExecRequest, Labels, Lifecycle, Object, Processes, Target, TargetCall,
 };
 use issuebox::types::{
     AccountName, Generation, HomeId, InstanceId, IssueId, Mode, Network, ObjectName, OnLimit,

@@ -13,6 +13,7 @@ mod backup;
 mod build;
 pub mod doctor;
 mod notices;
+pub mod providers;
 mod reload;
 mod signals;
 

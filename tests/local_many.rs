@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use issuebox::clock::{SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalProvider};
-use issuebox::sandbox::{Object, SandboxProvider};
+use issuebox::sandbox::{Enforcement, Lifecycle, LimitKind, Object};
 use issuebox::types::Resources;
 
 use common::{Local, Sandbox, WAIT, attached, call, config, groups, request, spec, target, until};
@@ -210,6 +210,6 @@ async fn two_hundred_at_once_are_small_and_not_harmed_by_two_that_run_wild() {
 
 /// Whether disks are not limited here.
 async fn holds_no_disk(local: &Local) -> bool {
-    let limits = local.provider.health().await.isolation.limits;
-    !limits.contains(&("disk", "enforced"))
+    let limits = local.provider.health().await.limits;
+    limits[&LimitKind::Disk] != Enforcement::Enforced
 }

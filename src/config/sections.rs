@@ -5,21 +5,23 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{
-    Mode, OnLimit, ProviderName, Reserve, Resources, Secret, Template, TemplateName,
-};
+use crate::types::{Mode, OnLimit, ProviderName, Resources, Secret, Template, TemplateName};
 
 use super::error::ConfigError;
 use super::network::network;
+use super::provider::{ProviderSchema, ProviderSettings, Section};
 use super::reader::{ConfigReader, list_of, text_of};
 use super::source::{Sources, Value};
 use super::{
-    Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Local, Providers, Quota,
-    RepositoryPattern, RetentionConfig, SandboxLogs, Server, Simulated, StepBounds, Triggers,
+    Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Quota, RepositoryPattern,
+    RetentionConfig, SandboxLogs, Server, StepBounds, Triggers,
 };
 
 /// Reads all sections.
-pub(super) fn read(sources: Sources) -> Result<Loaded, ConfigError> {
+pub(super) fn read(
+    sources: Sources,
+    schemas: &[&dyn ProviderSchema],
+) -> Result<Loaded, ConfigError> {
     let data_default = default_data(sources.state_home.as_deref(), sources.home.as_deref());
     let mut reader = ConfigReader::new(sources);
     let r = &mut reader;
@@ -32,8 +34,8 @@ pub(super) fn read(sources: Sources) -> Result<Loaded, ConfigError> {
         quota: quota(r),
         retention: retention(r),
         logs: logs(r),
-        templates: templates(r),
-        providers: providers(r),
+        templates: templates(r, schemas),
+        providers: providers(r, schemas),
     };
     let warnings = reader.finish().map_err(ConfigError::Wrong)?;
     Ok(Loaded { config, warnings })
@@ -239,7 +241,7 @@ fn lifecycle(r: &mut ConfigReader) -> Lifecycle {
 }
 
 /// Longest span, in seconds: ten years.
-const SECONDS_MAX: u64 = 10 * 366 * 86_400;
+pub const SECONDS_MAX: u64 = 10 * 366 * 86_400;
 
 fn step_bounds(r: &mut ConfigReader, step: &str, timeout_seconds: u64) -> StepBounds {
     let attempts = r.number(&format!("lifecycle.{step}_attempts"), 3, 1..=100);
@@ -293,20 +295,22 @@ fn logs(r: &mut ConfigReader) -> SandboxLogs {
     }
 }
 
-fn templates(r: &mut ConfigReader) -> BTreeMap<TemplateName, Template> {
+fn templates(
+    r: &mut ConfigReader,
+    schemas: &[&dyn ProviderSchema],
+) -> BTreeMap<TemplateName, Template> {
     let mut names = r.names_below("templates");
     names.insert("default".to_owned());
-    names.into_iter().map(|name| template(r, &name)).map(|t| (t.name.clone(), t)).collect()
+    names.into_iter().map(|name| template(r, schemas, &name)).map(|t| (t.name.clone(), t)).collect()
 }
 
-/// The available providers.
-const PROVIDERS: [&str; 2] = ["local", "simulated"];
-
-fn template(r: &mut ConfigReader, name: &str) -> Template {
+fn template(r: &mut ConfigReader, schemas: &[&dyn ProviderSchema], name: &str) -> Template {
     let key = |part: &str| format!("templates.{name}.{part}");
-    let provider = r.parsed(&key("provider"), "local".to_owned(), |text| {
-        if !PROVIDERS.contains(&text) {
-            return Err("must be local or simulated (others are not available yet)".to_owned());
+    let known: Vec<&str> = schemas.iter().map(|schema| schema.name()).collect();
+    let default = known.first().copied().unwrap_or_default();
+    let provider = r.parsed(&key("provider"), default.to_owned(), |text| {
+        if !known.contains(&text) {
+            return Err(format!("must be {} (there are no others yet)", known.join(" or ")));
         }
         Ok(text.to_owned())
     });
@@ -359,37 +363,13 @@ fn ports(r: &mut ConfigReader, key: &str) -> Vec<u16> {
     ports
 }
 
-/// Most sandboxes in the warm pool: one for each kind of template in use.
-const WARM_MAX: u64 = 16;
-
-fn providers(r: &mut ConfigReader) -> Providers {
-    r.parsed("providers.local.isolation", (), |text| match text {
-        "namespaces" => Ok(()),
-        _ => Err("must be namespaces (anything less is not available yet)".to_owned()),
-    });
-    let require_limits = r.flag("providers.local.require_limits", false);
-    let warm_pool = r.number("providers.local.warm_pool", 1, 0..=WARM_MAX);
-    let warm_pool = usize::try_from(warm_pool).expect("it is in bounds");
-    let disk_reserve = r.parsed("providers.local.disk_reserve", Reserve::Auto, Reserve::parse);
-    let key = |name: &str| format!("providers.simulated.{name}");
-    let mut delay =
-        |name: &str| Duration::from_millis(r.number(&key(name), 0, 0..=SECONDS_MAX * 1000));
-    let create_delay = delay("create_delay_ms");
-    let stop_delay = delay("stop_delay_ms");
-    let delete_delay = delay("delete_delay_ms");
-    let dir = r.path(&key("dir"), Some(PathBuf::from("./simulated")));
-    Providers {
-        local: Local { require_limits, disk_reserve, warm_pool },
-        simulated: Simulated {
-            dir: dir.expect("it has a default"),
-            create_delay,
-            stop_delay,
-            delete_delay,
-            fail_create: r.fraction(&key("fail_create"), 0.0, 0.0..=1.0),
-            lose_response: r.fraction(&key("lose_response"), 0.0, 0.0..=1.0),
-            unavailable: r.flag(&key("unavailable"), false),
-            fail_first_n: r.number(&key("fail_first_n"), 0, 0..=u64::MAX),
-            unique_names: r.flag(&key("unique_names"), true),
-        },
-    }
+fn providers(
+    r: &mut ConfigReader,
+    schemas: &[&dyn ProviderSchema],
+) -> BTreeMap<ProviderName, ProviderSettings> {
+    let read = |schema: &&dyn ProviderSchema| {
+        let section = format!("providers.{}", schema.name());
+        (ProviderName::trusted(schema.name()), schema.read(&mut Section::new(r, section)))
+    };
+    schemas.iter().map(read).collect()
 }

@@ -1,5 +1,5 @@
-//! What the served description says beyond its routes: its head, how to authenticate, and the
-//! answers that all routes of a kind share.
+//! Completes the served description: its head, authentication, and the answers that kinds of routes
+//! share.
 //!
 //! A handler's description lists its own answers, and the [groups](super::answers) of errors that
 //! it can answer with. Errors that a whole kind of routes shares (the gate under `/v1`, bodies,
@@ -137,7 +137,8 @@ fn split_summary(operation: &mut Operation) {
     let summary = summary.replace('\n', " ");
     let (first, rest) = summary.split_once(". ").unwrap_or((summary.trim_end_matches('.'), ""));
     let description = operation.description.take().unwrap_or_default();
-    operation.description = Some(format!("{rest}\n\n{description}").trim().to_owned());
+    let description = format!("{rest}\n\n{description}").trim().to_owned();
+    operation.description = Some(description).filter(|text| !text.is_empty());
     operation.summary = Some(first.to_owned());
 }
 

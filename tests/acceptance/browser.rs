@@ -211,7 +211,7 @@ async fn hostile_text_does_nothing() {
 }
 
 /// Every page, by a name for its picture.
-const PAGES: [(&str, &str); 11] = [
+const PAGES: [(&str, &str); 12] = [
     ("sandboxes", "/"),
     ("failed", "/?phase=failed"),
     ("sandbox", "/sandboxes/claude-issue-one"),
@@ -222,6 +222,7 @@ const PAGES: [(&str, &str); 11] = [
     ("holds", "/holds"),
     ("overview", "/overview?back=hour"),
     ("connect", "/connect"),
+    ("docs", "/docs"),
     ("nothing", "/sandboxes/nope"),
 ];
 

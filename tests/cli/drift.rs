@@ -42,9 +42,12 @@ fn two(asked: &Asked) -> Reply {
         "GET /v1/system/drift?limit=200&cursor=1" => page(&[twin()], 3, None),
         "POST /v1/system/drift/docker%3Atwo/remove" => success(&twin()),
         "POST /v1/system/drift/identity%3Adocker/adopt" => success(&changed()),
-        line if line.starts_with("POST ") => {
-            refusal(409, "drift_over", "it is not as it was shown any more", "look again")
-        }
+        line if line.starts_with("POST ") => refusal(
+            409,
+            "drift_over",
+            "this drift item has changed since it was listed",
+            "list again",
+        ),
         other => refusal(500, "unexpected", other, "fix the test"),
     }
 }

@@ -77,7 +77,7 @@ async fn every_end_restores_the_terminal_and_hangs_up_the_command() {
     shell.shows("begun", 0).await;
     server.stop().await;
     assert_eq!(shell.ended().await.code(), Some(1));
-    shell.shows("the server ended", 0).await;
+    shell.shows("the server is shutting down", 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,7 +108,7 @@ async fn signals_end_it_although_its_output_is_not_read() {
     wrote("kept").await;
     server.stop().await;
     assert_eq!(kept.ended().await.code(), Some(1));
-    kept.shows("the server ended", 0).await;
+    kept.shows("the server is shutting down", 0).await;
     drop(unread);
 }
 

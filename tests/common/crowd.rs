@@ -11,7 +11,7 @@ use futures_util::future::try_join_all;
 use issuebox::clock::{Clock, IdSource, SystemClock, SystemIds};
 use issuebox::issue::{Dated, Issue, IssueState, Record};
 use issuebox::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
-use issuebox::sandbox::{CreateSpec, Labels, SandboxProvider};
+use issuebox::sandbox::{CreateSpec, Labels, Lifecycle};
 use issuebox::store::sqlite::SqliteStore;
 use issuebox::store::{DeliveryRow, DeliveryState, Store, Write};
 use issuebox::types::{

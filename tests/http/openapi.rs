@@ -19,7 +19,7 @@ use crate::common::store::Mood;
 use issuebox::engine::Quotas;
 use issuebox::github::webhook::sign;
 use issuebox::http::Limits;
-use issuebox::sandbox::WorkError;
+use issuebox::sandbox::{Capability, WorkError};
 use issuebox::types::Secret;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -349,7 +349,7 @@ async fn each_failure_of_work_has_its_code() {
         ("range_not_satisfiable", WorkError::OutOfRange { size: 3 }),
         ("cannot_start", WorkError::CannotStart("not found".into())),
         ("refused_inside", WorkError::Refused("disk full".into())),
-        ("not_supported", WorkError::Unsupported("this")),
+        ("not_supported", WorkError::Unsupported(Capability::Snapshots)),
         ("provider_failed", WorkError::Broken("it is gone".into())),
         ("not_running", WorkError::NotRunning),
         ("port_closed", WorkError::NotListening),

@@ -113,7 +113,7 @@ async fn an_upgrade_without_a_request_for_it_is_an_error() {
     let id = server.running("1").await;
     let answer = send(server.request(Method::GET, &at(&id, "/switch"))).await;
     assert_eq!((answer.status, answer.code().as_str()), (502, "port_closed"), "{answer:?}");
-    assert!(answer.text.contains("switched to a protocol"), "{answer:?}");
+    assert!(answer.text.contains("was not requested"), "{answer:?}");
 }
 
 #[tokio::test]

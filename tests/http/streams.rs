@@ -75,7 +75,7 @@ impl Person {
             looks(
                 "a log on the page",
                 &format!("/sandboxes/{id}/logs/output"),
-                "The session has ended.",
+                "The session has ended; log in again.",
             ),
             runs(
                 "a command as events",
@@ -84,7 +84,7 @@ impl Person {
                 true,
             ),
             runs("a command", exec, "the session has ended", false),
-            runs("a command on the page", on_page, "The session has ended.", true),
+            runs("a command on the page", on_page, "The session has ended; log in again.", true),
         ]
     }
 }

@@ -79,7 +79,8 @@ words! {
     ];
     /// Whether calls go to a provider. `closed`: they do. `open`: none does. `half_open`: one call
     /// tests whether it can be reached again.
-    BreakerWord as "BreakerState" = [BreakerState::Closed, BreakerState::Open, BreakerState::HalfOpen];
+    BreakerWord as "BreakerState" =
+        [BreakerState::Closed, BreakerState::Open, BreakerState::HalfOpen];
     /// How a provider keeps two objects of one name apart.
     UniquenessWord as "Uniqueness" = [Uniqueness::EnforcedNames, Uniqueness::None];
     /// What is at a path of a workspace.
@@ -87,8 +88,8 @@ words! {
     /// What a hold covers.
     ScopeWord as "HoldScope" =
         [Plain("server"), Plain("account"), Plain("repository"), Plain("issue")];
-    /// What a log entry is. `command`: a command began. `stdout` and `stderr`: a line of its output.
-    /// `exit`: it ended. `note`: a message about the log or the sandbox.
+    /// What a log entry is. `command`: a command began. `stdout` and `stderr`: a line of its
+    /// output. `exit`: it ended. `note`: a message about the log or the sandbox.
     StreamWord as "LogStream" = LogStream::ALL;
     /// How bytes are written as text.
     EncodingWord as "Encoding" = [Encoding::Utf8, Encoding::Base64];

@@ -1,4 +1,4 @@
-//! What commands in a sandbox wrote earlier, and what they write now; also of a deleted one.
+//! The log of a sandbox, live or deleted: the output of its commands, followed as it grows.
 
 use actix_web::{HttpResponse, get, web};
 use bytes::Bytes;
@@ -21,10 +21,10 @@ use super::shell::{Frame, Section};
 use super::text::shown;
 use super::visitor::Visitor;
 
-/// Lines from earlier that are shown.
+/// Older lines that are shown first.
 const TAIL_LEN: usize = 2_000;
 
-/// The log of a sandbox, in a frame that follows it.
+/// Shows the log of a sandbox in a frame.
 #[get("/sandboxes/{id}/logs")]
 pub async fn show(
     shared: web::Data<Shared>,
@@ -37,12 +37,12 @@ pub async fn show(
     let base = format!("/sandboxes/{}", sandbox.id);
     Ok(super::html(&frame.render(&html! {
         p .back { a href=(base) { "← " (shown(&sandbox.name)) } }
-        div .head { h1 { "Logs" } p .soft { "What commands wrote, the newest last; it goes on by itself." } }
-        iframe .console .tall src={ (base) "/logs/output" } title="What commands wrote" {}
+        div .head { h1 { "Logs" } p .soft { "The output of commands, newest last. New lines appear automatically." } }
+        iframe .console .tall src={ (base) "/logs/output" } title="Output of commands" {}
     })))
 }
 
-/// What the frame shows.
+/// Streams the page inside the frame.
 #[get("/sandboxes/{id}/logs/output")]
 pub async fn stream_output(
     shared: web::Data<Shared>,
@@ -68,7 +68,7 @@ pub async fn stream_output(
     Ok(console::answer(stream::once(async { Ok(Bytes::from(begun)) }).chain(rest)))
 }
 
-/// How many of the last lines are shown at first: as much as leaves room for what comes.
+/// How many of the newest lines are shown first, so that there is room for new ones.
 fn newest(tail: &[LogEntry]) -> usize {
     let mut len = 0;
     let fits = |entry: &&LogEntry| {
@@ -78,7 +78,7 @@ fn newest(tail: &[LogEntry]) -> usize {
     tail.iter().rev().take_while(fits).count()
 }
 
-/// A log that is being shown.
+/// A log that is followed.
 struct FollowedLog {
     follower: Follower,
     shown: PaintedLog,
@@ -86,20 +86,20 @@ struct FollowedLog {
 }
 
 impl FollowedLog {
-    /// What is sent next, and what follows, where something does.
+    /// The next piece of the page; without a log the page ends.
     async fn next(mut self) -> (String, Option<Self>) {
         let end = |why: &str| (format!("</pre>{}{END}", html! { p .cut { (why) } }.0), None);
         let silent_until = Instant::now() + HEARTBEAT;
         loop {
             if let Some(ended) = self.ending.has_come().await {
-                return end(ended.told());
+                return end(ended.message());
             }
             if self.shown.len > OUTPUT_LEN_MAX {
-                return end("That is a lot; load the page again for what is newest.");
+                return end("The page is full; load it again to see the newest lines.");
             }
             let mut follower = self.follower;
             let Ok((entries, back)) = read(move || Ok((follower.read()?, follower))).await else {
-                return end("The log cannot be read now.");
+                return end("Cannot read the log; load the page again.");
             };
             self.follower = back;
             if !entries.is_empty() {
@@ -107,8 +107,8 @@ impl FollowedLog {
             }
             tokio::select! {
                 biased;
-                ended = self.ending.come() => return end(ended.told()),
-                goes_on = self.follower.changed() => if !goes_on { return end("That is all.") },
+                ended = self.ending.come() => return end(ended.message()),
+                goes_on = self.follower.changed() => if !goes_on { return end("End of the log.") },
                 () = sleep_until(silent_until) => return (NOTHING.to_owned(), Some(self)),
             }
         }
@@ -120,13 +120,12 @@ impl FollowedLog {
 struct PaintedLog {
     stdout: Painter,
     stderr: Painter,
-    /// How much of what came was shown, in bytes.
+    /// Bytes that were shown after the first lines.
     len: usize,
 }
 
 impl PaintedLog {
-    /// What is shown at first. Painted it may be many times as long, and counts for nothing, so that
-    /// what comes has the same room behind every log.
+    /// The first lines. They do not count towards the limit, since their HTML can be much longer.
     fn begin(tail: &[LogEntry]) -> (String, Self) {
         let mut shown = Self::default();
         let begun = match tail {
@@ -136,7 +135,7 @@ impl PaintedLog {
         (begun, Self { len: 0, ..shown })
     }
 
-    /// Never empty, which would end the page.
+    /// Never returns an empty text, which would end the page.
     fn paint(&mut self, entries: &[LogEntry]) -> String {
         let mut text: String = entries.iter().map(|entry| self.line(entry)).collect();
         if text.is_empty() {
@@ -149,16 +148,16 @@ impl PaintedLog {
     fn line(&mut self, entry: &LogEntry) -> String {
         let end = if entry.is_partial { "" } else { "\n" };
         let line = format!("{}{end}", entry.text);
-        let told = shown(&entry.text);
+        let text = shown(&entry.text);
         match entry.stream {
             LogStream::Stdout => self.stdout.paint(line.as_bytes()),
             LogStream::Stderr => mark_error(self.stderr.paint(line.as_bytes())),
             LogStream::Command => {
-                // Colours that a command left behind are not the next one's.
+                // The colours of one command must not reach the next one.
                 (self.stdout, self.stderr) = (Painter::default(), Painter::default());
-                html! { span .cut { (entry.at) } " " span .bo { "$ " (told) } "\n" }.0
+                html! { span .cut { (entry.at) } " " span .bo { "$ " (text) } "\n" }.0
             }
-            LogStream::Exit | LogStream::Note => html! { span .cut { (told) } "\n" }.0,
+            LogStream::Exit | LogStream::Note => html! { span .cut { (text) } "\n" }.0,
         }
     }
 }
