@@ -32,9 +32,9 @@ mod figures;
 pub mod handle;
 mod holds;
 mod identity;
-mod limit_events;
 mod mailbox;
 mod merge;
+mod provider_events;
 mod providers;
 mod publication;
 mod reconciler;
@@ -61,7 +61,7 @@ pub use busy::AtWork;
 pub use executor::CleanupCounts;
 pub use figures::Figures;
 pub use handle::Engine;
-pub use reconciler::drift::{
+pub use reconciler::view::{
     DriftItem, DriftKind, DriftView, ObjectSide, ProviderSweeps, RecordSide, Remedy,
 };
 pub use retention::Retention;

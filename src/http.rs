@@ -45,7 +45,9 @@ mod survey;
 mod webhooks;
 mod websocket;
 pub mod wire;
+pub mod work;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,10 +58,11 @@ use crate::clock::{Clock, IdSource};
 use crate::engine::Engine;
 use crate::github::policy::TriggerPolicy;
 use crate::logs::Logs;
+use crate::sandbox::Provider;
 use crate::store::Store;
 use crate::store::report::Reports;
 use crate::store::session::SessionStore;
-use crate::types::{LiveSecrets, Timestamp};
+use crate::types::{LiveSecrets, ProviderName, Timestamp};
 
 pub use auth::{LiveToken, TokenHash};
 pub use feed::Feed;
@@ -74,6 +77,8 @@ use shared::Shared;
 pub struct Edge {
     /// The engine.
     pub engine: Engine,
+    /// The configured providers, by name.
+    pub providers: BTreeMap<ProviderName, Provider>,
     /// Reads of everything that is not live.
     pub store: Arc<dyn Store>,
     /// People's sessions.

@@ -4,6 +4,7 @@
 //! [`store`](crate::store), wire types in `http`; both convert from and to these types.
 
 pub mod address;
+mod check;
 mod header;
 mod hold;
 mod ids;
@@ -15,6 +16,7 @@ mod template;
 mod text;
 mod time;
 
+pub use check::{Check, CheckState};
 pub use header::is_of_one_connection;
 pub use hold::{Hold, HoldScope};
 pub use ids::{

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use issuebox::clock::{SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalProvider};
-use issuebox::sandbox::{Object, SandboxProvider};
+use issuebox::sandbox::{Enforcement, Lifecycle, LimitKind, Object};
 use issuebox::types::Resources;
 
 use common::{Local, Sandbox, WAIT, attached, call, config, groups, request, spec, target, until};
@@ -201,7 +201,7 @@ async fn two_hundred_at_once_are_small_and_not_harmed_by_two_that_run_wild() {
     }
     let full = sandboxes[1].run(request(&["sh", "-c", "head -c 1000000 /dev/zero > more"])).await;
     assert!(full.code != 0 || holds_no_disk(&local).await, "the wild one had its effect: {full:?}");
-    // Whoever holds what a command says, unread, holds its pipes.
+    // An execution whose output is not read holds its pipes.
     drop((bomb, fill));
 
     join_all(made.iter().map(|object| delete(&local.provider, object))).await;
@@ -210,6 +210,6 @@ async fn two_hundred_at_once_are_small_and_not_harmed_by_two_that_run_wild() {
 
 /// Whether disks are not limited here.
 async fn holds_no_disk(local: &Local) -> bool {
-    let limits = local.provider.health().await.isolation.limits;
-    !limits.contains(&("disk", "enforced"))
+    let limits = local.provider.health().await.limits;
+    limits[&LimitKind::Disk] != Enforcement::Enforced
 }

@@ -1,7 +1,6 @@
 //! Builds a server out of its parts, and shuts it down.
 
-use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
 
 use actix::Arbiter;
@@ -10,21 +9,20 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
-use crate::config::{Config, Local, Secrets, Server, StepBounds};
+use crate::config::{Config, Secrets, Server, StepBounds};
 use crate::engine::{Engine, EngineParts, Quotas, Retention, Threads};
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
-use crate::sandbox::local::{LocalConfig, LocalProvider};
-use crate::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
-use crate::sandbox::{SandboxProvider, Uniqueness};
+use crate::sandbox::Uniqueness;
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
-use crate::types::{LiveSecrets, ProviderName, TemplateName};
+use crate::types::{LiveSecrets, TemplateName};
 
 use super::notices;
+use super::providers::{self, Providers};
 use super::reload::Reload;
 use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 
@@ -37,8 +35,6 @@ pub(super) struct Parts {
     pub reloads: mpsc::Receiver<Config>,
     pub login_links: Arc<LoginLinks>,
 }
-
-type Providers = HashMap<ProviderName, Arc<dyn SandboxProvider>>;
 
 /// Serves until it is stopped. The returned channel disconnects once the last thread has dropped the
 /// store and it is closed.
@@ -55,8 +51,10 @@ pub(super) async fn serve(
     let closed = sqlite.closed();
     let sqlite = Arc::new(sqlite);
     let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
-    let Opened { providers, simulated } =
-        open_providers(&config, listener.local_addr()?, &clock, &ids, &io)?;
+    let (providers, provider_reloads) = {
+        let _on_io = io.enter();
+        providers::open(&config, listener.local_addr()?, &clock, &ids)?
+    };
     let webhook_secrets = LiveSecrets::new(secrets.webhook_secrets.clone());
     let admin_token = LiveToken::new(TokenHash::of(&secrets.admin_token));
     let mut reload = Reload {
@@ -65,7 +63,7 @@ pub(super) async fn serve(
         webhook_secrets: webhook_secrets.clone(),
         admin_token: admin_token.clone(),
         login_links: Arc::clone(&login_links),
-        simulated,
+        providers: provider_reloads,
     };
     // The thread ends with the sender, that is with the server.
     std::thread::spawn(move || {
@@ -85,7 +83,9 @@ pub(super) async fn serve(
         ids: Arc::clone(&ids),
         rules: rules(&config, &providers)?,
         templates: config.templates.clone().into_iter().collect(),
-        providers,
+        providers: (providers.iter())
+            .map(|(name, provider)| (name.clone(), Arc::clone(&provider.lifecycle)))
+            .collect(),
         creates_in_flight: config.quota.creates_in_flight,
         quotas: Quotas {
             account: config.quota.live,
@@ -105,11 +105,12 @@ pub(super) async fn serve(
     };
     let logs = Logs::open(&config.server.data.join("logs"), bounds, Arc::clone(&clock))
         .context("cannot use the directory of sandboxes' logs")?;
-    notices::record(engine.providers().into_iter().map(|(_, one)| one), &logs, &io);
+    notices::record(providers.values(), &logs, &io);
     let address = listener.local_addr()?;
     let server = crate::http::build(
         Edge {
             engine: engine.clone(),
+            providers,
             store: Arc::clone(&store),
             sessions: Arc::clone(&sqlite) as _,
             reports: sqlite,
@@ -165,73 +166,6 @@ pub(super) async fn serve(
     Ok(closed)
 }
 
-/// The providers in use.
-struct Opened {
-    providers: Providers,
-    simulated: Option<Arc<SimulatedProvider>>,
-}
-
-fn open_providers(
-    config: &Config,
-    address: SocketAddr,
-    clock: &Arc<dyn Clock>,
-    ids: &Arc<dyn IdSource>,
-    io: &tokio::runtime::Handle,
-) -> anyhow::Result<Opened> {
-    let _on_io = io.enter();
-    let needed = |name: &str| config.templates.values().any(|t| t.provider.as_str() == name);
-    let mut providers = Providers::new();
-    let mut opened_simulated = None;
-    if needed("simulated") {
-        let settings = &config.providers.simulated;
-        let kept =
-            SimulatedConfig { dir: settings.dir.clone(), unique_names: settings.unique_names };
-        let provider =
-            SimulatedProvider::open(kept, faults(config), Arc::clone(clock), Arc::clone(ids))?;
-        let provider = Arc::new(provider);
-        opened_simulated = Some(Arc::clone(&provider));
-        providers.insert(ProviderName::trusted("simulated"), provider);
-    }
-    // Sandboxes of an earlier configuration stay reachable.
-    let dir = config.server.data.join("local");
-    if needed("local") || dir.exists() {
-        let Local { require_limits, disk_reserve, warm_pool } = config.providers.local;
-        let server = Some(address);
-        let usual = LocalConfig::new(dir);
-        let local = LocalConfig { require_limits, disk_reserve, warm_pool, server, ..usual };
-        let provider = LocalProvider::open(local, Arc::clone(clock), Arc::clone(ids))?;
-        // The warm pool uses the default template, because most sandboxes do.
-        let default = config.templates.get(&TemplateName::trusted("default"));
-        if let Some(template) = default.filter(|t| t.provider.as_str() == "local") {
-            provider.keep_warm(template);
-        }
-        providers.insert(ProviderName::trusted("local"), Arc::new(provider));
-    }
-    for template in config.templates.values() {
-        anyhow::ensure!(
-            providers.contains_key(&template.provider),
-            "templates.{}.provider = {:?} is not available; use \"local\" or \"simulated\"",
-            template.name,
-            template.provider.as_str(),
-        );
-    }
-    Ok(Opened { providers, simulated: opened_simulated })
-}
-
-pub(super) fn faults(config: &Config) -> SimulatedFaults {
-    let settings = &config.providers.simulated;
-    let ms = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-    SimulatedFaults {
-        create_delay_ms: ms(settings.create_delay),
-        stop_delay_ms: ms(settings.stop_delay),
-        delete_delay_ms: ms(settings.delete_delay),
-        fail_create: settings.fail_create,
-        lose_response: settings.lose_response,
-        unavailable: settings.unavailable,
-        fail_first_n: settings.fail_first_n,
-    }
-}
-
 fn rules(config: &Config, providers: &Providers) -> anyhow::Result<Rules> {
     let bounds =
         |step: StepBounds| StepRules { attempts: step.attempts.max(1), timeout: step.timeout };
@@ -239,12 +173,12 @@ fn rules(config: &Config, providers: &Providers) -> anyhow::Result<Rules> {
     let default = TemplateName::trusted("default");
     let default_template =
         config.templates.get(&default).context("there is no default template")?;
-    let of_provider = |provider: &Arc<dyn SandboxProvider>| {
-        let traits = provider.traits();
+    let of_provider = |provider: &Provider| {
+        let declared = &provider.descriptor;
         ProviderRules {
-            names_enforced: traits.uniqueness == Uniqueness::EnforcedNames,
-            late_effect_window: traits.late_effect_window,
-            dies_with_server: traits.dies_with_server,
+            names_enforced: declared.uniqueness == Uniqueness::EnforcedNames,
+            late_effect_window: declared.late_effect_window,
+            dies_with_server: declared.dies_with_server,
         }
     };
     Ok(Rules {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use crate::app::providers::load_config;
 use crate::config::{Config, Loaded, Overrides};
 
 use super::ServerArgs;
@@ -55,5 +56,5 @@ pub(super) fn load(
     let default = Path::new(FILE_DEFAULT);
     let file = server_args.config.as_deref().or_else(|| default.exists().then_some(default));
     let overrides = Overrides { listen, data: server_args.data.clone() };
-    Ok(Config::load(file, env.vars(), overrides)?)
+    Ok(load_config(file, env.vars(), overrides)?)
 }

@@ -9,7 +9,7 @@ use super::error::Problem;
 use super::source::{ConfigValue, Origin, Sources, Value};
 
 /// Reads values by key and collects problems.
-pub(super) struct Reader {
+pub(super) struct ConfigReader {
     entries: BTreeMap<String, ConfigValue>,
     known: BTreeSet<String>,
     set: BTreeMap<String, Origin>,
@@ -17,7 +17,7 @@ pub(super) struct Reader {
     warnings: Vec<String>,
 }
 
-impl Reader {
+impl ConfigReader {
     pub fn new(sources: Sources) -> Self {
         Self {
             entries: sources.entries,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::busy::AtWork;
 use crate::issue::commit::CommandRefusal;
 use crate::issue::{Denial, Issue};
-use crate::sandbox::{SandboxProvider, Target};
+use crate::sandbox::Target;
 use crate::store::{CommitError, DeliveryRow, StoreError};
 use crate::types::{
     AccountName, Cause, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, ProviderName,
@@ -121,8 +121,6 @@ pub struct Waited {
 /// A running sandbox to work in (exec, files).
 #[derive(Clone)]
 pub struct Work {
-    /// Who does the work.
-    pub provider: Arc<dyn SandboxProvider>,
     /// On which object.
     pub target: Target,
     /// The sandbox as it was when it was found running.

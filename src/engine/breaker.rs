@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::issue::event::NotAsked;
-use crate::sandbox::{Health, SandboxProvider};
+use crate::sandbox::{Health, Lifecycle};
 use crate::types::{ProviderName, Timestamp};
 
 use super::environment::Environment;
@@ -200,7 +200,7 @@ impl Breaker {
         env: &Arc<Environment>,
         identities: &Arc<Identities>,
         name: &ProviderName,
-        provider: &Arc<dyn SandboxProvider>,
+        provider: &Arc<dyn Lifecycle>,
     ) {
         let mut is_news = false;
         self.state.send_modify(|state| is_news = state.suspect());
@@ -220,7 +220,7 @@ impl Breaker {
         env: &Environment,
         identities: &Identities,
         name: &ProviderName,
-        provider: &dyn SandboxProvider,
+        provider: &dyn Lifecycle,
     ) {
         let mut was_open = false;
         while !env.is_stopping() {
@@ -257,7 +257,7 @@ impl Breaker {
 }
 
 /// What a provider says of itself; silence and panics are trouble.
-async fn health_of(provider: &dyn SandboxProvider) -> Result<Health, String> {
+async fn health_of(provider: &dyn Lifecycle) -> Result<Health, String> {
     let health = AssertUnwindSafe(provider.health()).catch_unwind();
     match tokio::time::timeout(HEALTH_TIME_MAX, health).await {
         Ok(Ok(health)) => Ok(health),

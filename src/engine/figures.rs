@@ -2,7 +2,7 @@
 
 use super::breaker::BreakerView;
 use super::executor::CleanupCounts;
-use super::reconciler::drift::ProviderSweeps;
+use super::reconciler::view::ProviderSweeps;
 use crate::sandbox::Egress;
 use crate::types::ProviderName;
 

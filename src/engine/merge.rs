@@ -26,25 +26,20 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use crate::issue::event::{DeliveryEffect, News, TriggerKind};
+use crate::issue::event::{DeliveryEffect, TriggerKind};
 use crate::issue::{Issue, IssueDelivery, IssueEvent, IssueState, Reply};
 use crate::sabotage::{Bug, on};
 use crate::types::{AccountName, Alias, Cause, HomeId};
 
 use super::actors::{Actors, EventFailure};
 use super::api::{EngineError, IssueKey};
-use super::directory::{Directory, Number};
+use super::directory::Directory;
+use super::directory::route::{Homes, NamedPlace, Route};
 use super::environment::Environment;
 use super::mailbox::{Activation, Answered};
 
 /// How often names are looked for again, where others claim them meanwhile.
 const TRIES: u32 = 8;
-
-/// An issue under the names that it has or had in one place.
-struct MergeSide {
-    key: IssueKey,
-    repository_id: u64,
-}
 
 /// Makes one home of several.
 pub(super) struct Merger {
@@ -74,40 +69,19 @@ impl Merger {
             if self.env.is_stopping() {
                 return Err(EngineError::ShuttingDown);
             }
-            let mut names = Vec::with_capacity(sides.len());
-            for side in &sides {
-                names.push(self.directory.look(account, &side.key, None).await?.0);
-            }
-            let each = || sides.iter().zip(&names);
-            let homes: BTreeSet<HomeId> =
-                each().flat_map(|(side, names)| names.homes(Some(side.repository_id))).collect();
-            if homes.len() > 1 {
-                let by_id = names.first().and_then(|names| names.by_id());
-                asked_for |=
-                    self.merge_sides(account, issue_delivery, &sides, homes, by_id).await?;
-                continue;
-            }
-            let durable = each().any(|(side, names)| names.any_durable(Some(side.repository_id)));
-            let seed = (account.clone(), issue_delivery.news.issue_id.clone());
-            let seed = Some(seed).filter(|_| !durable);
-            let activation = Activation { seed, ..Activation::default() };
-            let home = homes.first().copied().unwrap_or_else(|| self.env.store.next_home());
-            let mut claims = Vec::new();
-            let mut numbers = Vec::with_capacity(sides.len());
-            for (side, names) in sides.iter().zip(names) {
-                let repository_id = Some(side.repository_id);
-                let claimed = self.directory.claim(account, &side.key, repository_id, names, home);
-                let Some((more, number)) = claimed else { break };
-                claims.extend(more);
-                numbers.push(number);
-            }
-            if numbers.len() < sides.len() {
-                continue;
-            }
-            let (takes, place_elsewhere) = match numbers.first() {
-                Some(Number::Foreign(other)) => self.takes(&issue_delivery.news, *other).await?,
-                Some(Number::Own | Number::Elsewhere) | None => (Vec::new(), false),
+            let id = &issue_delivery.news.issue_id;
+            let route = match self.directory.route_all(account, id, &sides).await? {
+                Homes::Changed => continue,
+                Homes::Several { homes, by_id } => {
+                    asked_for |=
+                        self.merge_sides(account, issue_delivery, &sides, homes, by_id).await?;
+                    continue;
+                }
+                Homes::One(route) => route,
             };
+            let Route { home, activation, claims, number } = route;
+            let (takes, place_elsewhere) =
+                self.directory.takes(&issue_delivery.news, number).await?;
             let issue_delivery = asking_for(issue_delivery, asked_for);
             let event = IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere };
             match self.actors.ask(home, activation, event).await {
@@ -119,34 +93,18 @@ impl Merger {
         Err(EngineError::StoreFailed("the issue's names changed again and again".into()))
     }
 
-    /// What a delivery's issue takes from another home, whose issue was in a repository of the same
-    /// name; and whether its own repository and number stay that one's, since the delivery is older
-    /// than what is known of it.
-    pub async fn takes(
-        &self,
-        news: &News,
-        other: HomeId,
-    ) -> Result<(Vec<Alias>, bool), EngineError> {
-        let known = self.env.store.load(other).await?;
-        let placed = known.and_then(|issue| issue.facts.placed_as_of);
-        if placed.is_some_and(|placed| placed > news.as_of) {
-            return Ok((Vec::new(), true));
-        }
-        Ok((vec![Alias::Numbered(news.repository.clone(), news.number)], false))
-    }
-
     /// Lets all homes but one give way. Returns whether one of them had been asked for a running
     /// sandbox that the one that stays was not.
     async fn merge_sides(
         &self,
         account: &AccountName,
         issue_delivery: &IssueDelivery,
-        sides: &[MergeSide],
+        sides: &[NamedPlace],
         homes: BTreeSet<HomeId>,
         by_id: Option<HomeId>,
     ) -> Result<bool, EngineError> {
         let directory = &self.directory;
-        let aliases: Vec<Alias> = sides.iter().flat_map(MergeSide::aliases).collect();
+        let aliases: Vec<Alias> = sides.iter().flat_map(NamedPlace::aliases).collect();
         let mut known = Vec::new();
         for home in homes {
             match self.durable(account, issue_delivery, home).await? {
@@ -234,26 +192,17 @@ impl Merger {
     }
 }
 
-impl MergeSide {
-    fn aliases(&self) -> Vec<Alias> {
-        let id = self.key.id.clone().map(Alias::Issue);
-        let numbered = self.key.numbered.clone();
-        let numbered = numbered.map(|(repository, number)| Alias::Numbered(repository, number));
-        id.into_iter().chain(numbered).collect()
-    }
-}
-
 /// Where the issue is, and where it was.
-fn sides(issue_delivery: &IssueDelivery) -> Vec<MergeSide> {
+fn sides(issue_delivery: &IssueDelivery) -> Vec<NamedPlace> {
     let news = &issue_delivery.news;
-    let now = MergeSide {
+    let now = NamedPlace {
         key: IssueKey {
             id: Some(news.issue_id.clone()),
             numbered: Some((news.repository.clone(), news.number)),
         },
         repository_id: news.repository_id,
     };
-    let before = issue_delivery.formerly.as_ref().map(|name| MergeSide {
+    let before = issue_delivery.formerly.as_ref().map(|name| NamedPlace {
         key: IssueKey {
             id: Some(name.issue_id.clone()),
             numbered: Some((name.repository.clone(), name.number)),

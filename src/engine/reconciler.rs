@@ -25,8 +25,12 @@
 pub(super) mod compare;
 pub(super) mod drift;
 mod items;
+mod read;
 mod remedy;
-pub(super) mod sweep;
+mod second_look;
+pub(super) mod sides;
+mod sweep;
+pub(super) mod view;
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
@@ -38,12 +42,15 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::types::{ProviderName, Template, TemplateName, Timestamp};
 
-use drift::{Drift, DriftItem};
-use sweep::SweepParts;
+use super::directory::Directory;
+use drift::Drift;
+use sides::SweepParts;
+use view::DriftItem;
 
 /// Sweeps the providers.
 pub(super) struct Reconciler {
     parts: SweepParts,
+    directory: Arc<Directory>,
     templates: Arc<HashMap<TemplateName, Template>>,
     /// The pause between two sweeps of a provider; `None` sweeps only when asked.
     period: Option<Duration>,
@@ -63,6 +70,7 @@ impl Reconciler {
     /// Of all providers.
     pub fn new(
         parts: SweepParts,
+        directory: Arc<Directory>,
         templates: Arc<HashMap<TemplateName, Template>>,
         period: Option<Duration>,
     ) -> Self {
@@ -70,7 +78,7 @@ impl Reconciler {
             (name.clone(), ProviderSweep { turn: Semaphore::new(1), wake: Notify::new() })
         };
         let sweeps = parts.providers.all().map(|(name, _)| sweep(name)).collect();
-        Self { parts, templates, period, sweeps, drift: Drift::default() }
+        Self { parts, directory, templates, period, sweeps, drift: Drift::default() }
     }
 
     /// Sweeps every provider now; returns once that is done.

@@ -133,6 +133,10 @@ codes! {
     TooManyAttempts = "too_many_attempts", TOO_MANY_REQUESTS;
     /// The sandbox's provider does not support this.
     NotSupported = "not_supported", NOT_IMPLEMENTED;
+    /// The sandbox has no process with that id.
+    ProcessNotFound = "process_not_found", NOT_FOUND;
+    /// The process does not read its input any more.
+    StdinClosed = "stdin_closed", CONFLICT;
     /// No server in the sandbox answers on that port.
     PortClosed = "port_closed", BAD_GATEWAY;
     /// The template does not list that port.
@@ -372,6 +376,8 @@ impl From<WorkError> for ApiError {
             WorkError::NotListening => Self::new(Code::PortClosed, message).hint(
                 "start a server on that port, on 127.0.0.1 or on all addresses of the sandbox",
             ),
+            WorkError::NoSuchProcess => Self::new(Code::ProcessNotFound, message),
+            WorkError::StdinClosed => Self::new(Code::StdinClosed, message),
             WorkError::Unsupported(_) => Self::new(Code::NotSupported, message),
             WorkError::Broken(why) => {
                 tracing::warn!(error = %why, "a provider failed to work in a sandbox");

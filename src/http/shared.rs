@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use utoipa::openapi::OpenApi;
 
-use crate::engine::{SandboxRef, WaitFor, Waited};
-use crate::sandbox::{Health, Isolation};
+use crate::engine::{EngineError, SandboxRef, WaitFor, Waited};
+use crate::sandbox::{Health, Provider};
 use crate::store::{Store, StoreError};
 use crate::types::{AccountName, IssueId, ProviderName, SandboxId, Timestamp};
 
@@ -98,15 +98,24 @@ impl Shared {
         answer
     }
 
+    /// The configured provider with that name.
+    ///
+    /// # Errors
+    /// 409 if the configuration has none.
+    pub fn provider(&self, name: &ProviderName) -> Result<Provider, ApiError> {
+        let provider = self.edge.providers.get(name).cloned();
+        Ok(provider.ok_or(EngineError::ProviderUnknown)?)
+    }
+
     /// The health of every provider; cached. All are checked concurrently.
     pub async fn provider_health(&self) -> Arc<Vec<(ProviderName, Health)>> {
         let now = self.edge.clock.now();
         if let Some(recent) = self.health.get(now) {
             return recent;
         }
-        let asked = self.edge.engine.providers().into_iter().map(|(name, provider)| async move {
-            let health = tokio::time::timeout(HEALTH_TIME_MAX, provider.health()).await;
-            (name, health.unwrap_or_else(|_| silent()))
+        let asked = self.edge.providers.iter().map(|(name, provider)| async move {
+            let asked = tokio::time::timeout(HEALTH_TIME_MAX, provider.lifecycle.health()).await;
+            (name.clone(), asked.unwrap_or_else(|_| silent(provider)))
         });
         let answer = Arc::new(futures_util::future::join_all(asked).await);
         self.health.set(now, &answer);
@@ -140,13 +149,12 @@ impl Shared {
     pub async fn troubled_providers(&self) -> Vec<(ProviderName, String)> {
         let health = self.provider_health().await;
         let unreachable = self.unreachable();
-        let providers = self.edge.engine.providers();
         let in_trouble = health.iter().filter_map(|(name, health)| {
             let breaker = unreachable.iter().find(|(of, _)| of == name).map(|(_, why)| why.clone());
             let trouble = health.trouble.as_ref().map(|trouble| format!("{name}: {trouble}"));
             let shortage = || {
-                let (_, provider) = providers.iter().find(|(of, _)| of == name)?;
-                provider.capacity().shortage.map(|shortage| format!("{name}: {shortage}"))
+                let provider = self.edge.providers.get(name)?;
+                provider.lifecycle.capacity().shortage.map(|shortage| format!("{name}: {shortage}"))
             };
             Some((name.clone(), breaker.or(trouble).or_else(shortage)?))
         });
@@ -218,15 +226,10 @@ pub fn sandbox_ref(text: &str) -> SandboxRef {
     }
 }
 
-fn silent() -> Health {
+fn silent(provider: &Provider) -> Health {
     Health {
         identity: None,
         trouble: Some("the health check timed out after 2.5 seconds".into()),
-        isolation: Isolation {
-            kind: "unknown",
-            limits: Vec::new(),
-            seccomp: "unknown",
-            network: "unknown",
-        },
+        limits: provider.descriptor.limits.clone(),
     }
 }

@@ -16,7 +16,9 @@
 
 mod calls;
 mod faults;
+mod kind;
 mod objects;
+mod settings;
 mod watch;
 
 use std::io;
@@ -26,16 +28,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use calls::CallLog;
 pub use faults::{SimulatedConfig, SimulatedFaults};
+pub use kind::SimulatedKind;
 use objects::Objects;
+pub use settings::SimulatedSettings;
 
 use super::{
-    ChunkReceiver, CreateSpec, ExecEvent, ExecRequest, Execution, FileContent, FileListing,
-    FilePart, Health, Isolation, Object, ObjectKey, ProviderError, SandboxProvider, Target,
-    TargetCall, Traits, Uniqueness, WorkError, WorkspacePath, Written,
+    Capability, ChunkReceiver, CreateSpec, Descriptor, Enforcement, Enforcements, ExecEvent,
+    ExecRequest, Execution, FileContent, FileListing, FilePart, Health, Isolation, Lifecycle,
+    LimitKind, Object, ObjectKey, Offset, PortAccess, ProcessExit, ProcessId, ProcessOutput,
+    ProcessSpec, Processes, ProviderError, Signal, Target, TargetCall, Terminal, TerminalRequest,
+    Uniqueness, WorkError, Workspace, WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
 use crate::types::{ExternalId, InstanceId, ObjectState, Timestamp};
@@ -103,6 +110,15 @@ impl SimulatedProvider {
         self.creates_to_fail.store(faults.fail_first_n, Ordering::Relaxed);
     }
 
+    /// Sets these faults unless they are in force already; whether they were not.
+    fn change_faults(&self, faults: SimulatedFaults) -> bool {
+        let changed = *self.faults.read().unwrap_or_else(PoisonError::into_inner) != faults;
+        if changed {
+            self.set_faults(faults);
+        }
+        changed
+    }
+
     /// What goes wrong now, where not every call errors.
     fn faults(&self) -> Result<SimulatedFaults, ProviderError> {
         let faults = *self.faults.read().unwrap_or_else(PoisonError::into_inner);
@@ -164,7 +180,8 @@ impl SimulatedProvider {
                     ObjectState::Partial
                     | ObjectState::Running
                     | ObjectState::Stopped
-                    | ObjectState::Destroying => Err(ProviderError::Present(Box::new(object))),
+                    | ObjectState::Destroying
+                    | ObjectState::Error { .. } => Err(ProviderError::Present(Box::new(object))),
                 };
             }
         }
@@ -181,9 +198,12 @@ impl SimulatedProvider {
     ) -> Result<Object, ProviderError> {
         let mut objects = self.objects()?;
         let object = checked(call, &objects, target)?;
-        match object.state {
+        match &object.state {
             ObjectState::Destroying if state != ObjectState::Destroying => {
                 Err(ProviderError::Refused("the object is being destroyed".into()))
+            }
+            ObjectState::Error { message } if state != ObjectState::Destroying => {
+                Err(ProviderError::Broken(message.clone()))
             }
             ObjectState::Partial if state == ObjectState::Stopped => {
                 Err(ProviderError::Refused("the object is only half made".into()))
@@ -191,7 +211,8 @@ impl SimulatedProvider {
             ObjectState::Partial
             | ObjectState::Running
             | ObjectState::Stopped
-            | ObjectState::Destroying => objects.set_state(&target.external_id, state),
+            | ObjectState::Destroying
+            | ObjectState::Error { .. } => objects.set_state(&target.external_id, state),
         }
     }
 
@@ -207,6 +228,12 @@ impl SimulatedProvider {
             Some(_) | None => Err(WorkError::NotRunning),
         }
     }
+}
+
+/// No process runs, so no limit holds.
+fn limits() -> Enforcements {
+    use LimitKind::{Cpu, Disk, Memory, Processes};
+    [Cpu, Memory, Processes, Disk].map(|limit| (limit, Enforcement::None)).into()
 }
 
 /// Whether the object carries the sandbox id that is expected on it.
@@ -230,16 +257,17 @@ fn checked<'a>(
 }
 
 #[async_trait]
-impl SandboxProvider for SimulatedProvider {
-    fn traits(&self) -> Traits {
-        Traits {
+impl Lifecycle for SimulatedProvider {
+    fn descriptor(&self) -> Descriptor {
+        Descriptor {
             uniqueness: if self.unique_names {
                 Uniqueness::EnforcedNames
             } else {
                 Uniqueness::None
             },
-            late_effect_window: Duration::ZERO,
-            dies_with_server: false,
+            isolation: Isolation { kind: "simulated", seccomp: Enforcement::None },
+            limits: limits(),
+            ..Descriptor::plain()
         }
     }
 
@@ -248,12 +276,7 @@ impl SandboxProvider for SimulatedProvider {
         Health {
             identity: Some(self.identity.clone()),
             trouble: trouble.map(|error| error.to_string()),
-            isolation: Isolation {
-                kind: "simulated",
-                limits: ["cpu", "memory", "processes", "disk"].map(|of| (of, "none")).to_vec(),
-                seccomp: "none",
-                network: "none",
-            },
+            limits: limits(),
         }
     }
 
@@ -340,6 +363,102 @@ impl SandboxProvider for SimulatedProvider {
         });
         call.end(removed)
     }
+}
+
+#[async_trait]
+impl Workspace for SimulatedProvider {
+    async fn list_files(
+        &self,
+        _target: Target,
+        _path: WorkspacePath,
+        _depth: u32,
+    ) -> Result<FileListing, WorkError> {
+        Err(WorkError::Broken("the simulation has no files yet".into()))
+    }
+
+    async fn read_file(
+        &self,
+        _target: Target,
+        _path: WorkspacePath,
+        _part: FilePart,
+    ) -> Result<FileContent, WorkError> {
+        Err(WorkError::Broken("the simulation has no files yet".into()))
+    }
+
+    async fn write_file(
+        &self,
+        _target: Target,
+        _path: WorkspacePath,
+        _content: ChunkReceiver,
+    ) -> Result<Written, WorkError> {
+        Err(WorkError::Broken("the simulation has no files yet".into()))
+    }
+
+    async fn delete_file(&self, _target: Target, _path: WorkspacePath) -> Result<(), WorkError> {
+        Err(WorkError::Broken("the simulation has no files yet".into()))
+    }
+
+    async fn make_directory(&self, _: Target, _: WorkspacePath) -> Result<Written, WorkError> {
+        Err(WorkError::Broken("the simulation has no files yet".into()))
+    }
+
+    async fn move_file(
+        &self,
+        _: Target,
+        _: WorkspacePath,
+        _: WorkspacePath,
+        _: bool,
+    ) -> Result<Written, WorkError> {
+        Err(WorkError::Broken("the simulation has no files yet".into()))
+    }
+
+    async fn set_file_mode(&self, _: Target, _: WorkspacePath, _: u32) -> Result<(), WorkError> {
+        Err(WorkError::Broken("the simulation has no files yet".into()))
+    }
+
+    async fn pack_directory(
+        &self,
+        _: Target,
+        _: WorkspacePath,
+    ) -> Result<ChunkReceiver, WorkError> {
+        Err(WorkError::Unsupported(Capability::Archives))
+    }
+
+    async fn unpack_directory(
+        &self,
+        _: Target,
+        _: WorkspacePath,
+        _: ChunkReceiver,
+    ) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported(Capability::Archives))
+    }
+}
+
+#[async_trait]
+impl Processes for SimulatedProvider {
+    async fn spawn(&self, _: Target, _: ProcessSpec) -> Result<ProcessId, WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn attach(&self, _: Target, _: ProcessId, _: Offset) -> Result<ProcessOutput, WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn write_stdin(&self, _: Target, _: ProcessId, _: Bytes) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn close_stdin(&self, _: Target, _: ProcessId) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn signal(&self, _: Target, _: ProcessId, _: Signal) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn wait(&self, _: Target, _: ProcessId) -> Result<ProcessExit, WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
 
     async fn exec(&self, target: Target, request: ExecRequest) -> Result<Execution, WorkError> {
         self.running(&target)?;
@@ -354,34 +473,11 @@ impl SandboxProvider for SimulatedProvider {
         Ok(Execution { events: receiver })
     }
 
-    async fn list_files(
-        &self,
-        _target: Target,
-        _path: WorkspacePath,
-        _depth: u32,
-    ) -> Result<FileListing, WorkError> {
-        Err(WorkError::Unsupported("files"))
+    async fn terminal(&self, _: Target, _: TerminalRequest) -> Result<Terminal, WorkError> {
+        Err(WorkError::Unsupported(Capability::Terminal))
     }
 
-    async fn read_file(
-        &self,
-        _target: Target,
-        _path: WorkspacePath,
-        _part: FilePart,
-    ) -> Result<FileContent, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn write_file(
-        &self,
-        _target: Target,
-        _path: WorkspacePath,
-        _content: ChunkReceiver,
-    ) -> Result<Written, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn delete_file(&self, _target: Target, _path: WorkspacePath) -> Result<(), WorkError> {
-        Err(WorkError::Unsupported("files"))
+    async fn port(&self, _: Target, _: u16) -> Result<PortAccess, WorkError> {
+        Err(WorkError::Unsupported(Capability::Ports))
     }
 }

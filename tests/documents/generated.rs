@@ -65,7 +65,7 @@ fn the_page_of_the_command_line_is_current() {
     keep("docs/cli.md", &text);
 }
 
-/// A line `key = value` of the example, also where it is commented out.
+/// A line `key = value` of the example, also if it is commented out.
 fn key_of(line: &str) -> Option<(&str, &str, bool)> {
     let is_set = !line.starts_with("# ");
     let (key, value) = line.trim_start_matches("# ").split_once(" = ")?;

@@ -6,10 +6,10 @@
 
 use std::ops::RangeInclusive;
 
-use issuebox::sandbox::SandboxProvider;
+use issuebox::sandbox::Lifecycle;
 use issuebox::types::Resources;
 
-use crate::common::{WAIT, call, request};
+use crate::common::{call, limit_event, request};
 use crate::ordinary;
 use crate::world::World;
 
@@ -93,7 +93,7 @@ async fn what_fills_the_memory_ends_commands_and_never_the_sandbox() {
     if world.holds("memory").await != "enforced" {
         return world.end().await;
     }
-    let mut limit_events = world.local.provider.limit_events().expect("nobody else has asked");
+    let mut limit_events = world.local.provider.subscribe();
     let resources = Resources { memory_mb: 64, ..SMALL };
     for fills in ["fill /tmp", "fill /home/agent", "fill /dev/shm", "old_shared_memory"] {
         let name = fills.replace(['_', ' ', '/'], "-");
@@ -114,8 +114,7 @@ async fn what_fills_the_memory_ends_commands_and_never_the_sandbox() {
                 assert!([0, 137].contains(&ended.code), "{ended:?}");
             }
         }
-        let limit_event = tokio::time::timeout(WAIT, limit_events.recv()).await.expect("told");
-        let limit_event = limit_event.expect("the provider is there");
+        let limit_event = limit_event(&mut limit_events).await;
         assert_eq!(limit_event.reason, "memory limit 64 MB reached", "{fills}");
         assert_eq!(limit_event.labels.sandbox.as_str(), name);
         assert_eq!(hostile.sandbox.read(b"note").await.expect("readable"), "kept\n", "{fills}");

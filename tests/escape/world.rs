@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use issuebox::sandbox::{
-    ExecRequest, ObjectKey, SandboxProvider, TerminalEvent, TerminalRequest, TerminalSize,
-    WorkError, WorkspacePath,
+    ExecRequest, Lifecycle, ObjectKey, Processes, TerminalEvent, TerminalRequest, TerminalSize,
+    WorkError, Workspace, WorkspacePath,
 };
 use issuebox::types::Resources;
 use tokio::sync::mpsc;
@@ -114,8 +114,9 @@ impl World {
 
     /// How a limit holds here, as the provider says.
     pub async fn holds(&self, limit: &str) -> &'static str {
-        let limits = self.local.provider.health().await.isolation.limits;
-        limits.into_iter().find(|(name, _)| *name == limit).expect("a known limit").1
+        let limits = self.local.provider.health().await.limits;
+        let held = limits.into_iter().find(|(kind, _)| kind.as_str() == limit);
+        held.expect("a known limit").1.as_str()
     }
 
     /// Ends the server: nothing of any sandbox is left.

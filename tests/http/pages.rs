@@ -277,7 +277,7 @@ async fn the_first_run_ticks_itself_off() {
 }
 
 #[tokio::test]
-async fn whatever_came_shows_that_github_reaches_us() {
+async fn any_delivery_shows_that_github_reaches_the_server() {
     let server = TestServer::start().await;
     let person = Person::at(&server).await;
     server.deliver("issues", "d-1", &opened(5, "A title")).await;
@@ -295,7 +295,7 @@ async fn a_link_logs_in_once_and_looking_at_it_does_not_use_it_up() {
         let page = send(server.client.get(&url)).await;
         assert!(page.status == 200 && page.text.contains("This link logs you in once."));
         assert!(page.header("set-cookie").is_empty());
-        // The key in its address is not told on with what the page loads.
+        // The page must not pass on the key in its URL with the files it loads.
         assert_eq!(page.header("referrer-policy"), "strict-origin");
     }
     let key = url.rsplit("key=").next().expect("a key");

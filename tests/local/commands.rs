@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use issuebox::sandbox::{ExecEvent, ExecRequest, SandboxProvider, WorkError};
+use issuebox::sandbox::{ExecEvent, ExecRequest, Lifecycle, WorkError};
 
 use crate::common::{Ended, Local, call, collect, marker, processes_with, request, until};
 

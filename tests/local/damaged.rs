@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use issuebox::sandbox::{ProviderError, SandboxProvider};
+use issuebox::sandbox::{Lifecycle, ProviderError};
 use issuebox::types::Resources;
 
 use crate::common::{Local, Sandbox, attached, call, spec, target};

@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use issuebox::clock::{SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalProvider};
-use issuebox::sandbox::{ProviderError, SandboxProvider};
+use issuebox::sandbox::{Enforcement, Lifecycle, LimitKind, ProviderError};
 use issuebox::types::Resources;
 
-use crate::common::{Local, Sandbox, WAIT, attached, call, config, request, spec, target, until};
+use crate::common::{
+    Local, Sandbox, attached, call, config, limit_event, request, spec, target, until,
+};
 
 /// The size of the small disks here, in MiB.
 const DISK_MB: u64 = 16;
@@ -20,12 +22,12 @@ const DISK_MB: u64 = 16;
 /// A provider that limits disks. None waits, which would have one too.
 async fn limiting() -> Option<Local> {
     let local = Local::with(|config| config.warm_pool = 0).await?;
-    let limits = local.provider.health().await.isolation.limits;
-    let holds = limits.iter().find(|(limit, _)| *limit == "disk").map(|(_, how)| *how);
-    if holds == Some("enforced") {
+    let limits = local.provider.health().await.limits;
+    let holds = limits[&LimitKind::Disk];
+    if holds == Enforcement::Enforced {
         return Some(local);
     }
-    assert_eq!(holds, Some("watched"));
+    assert_eq!(holds, Enforcement::Watched);
     let why = local.provider.limits_not_enforced().expect("the disk is not");
     assert!(why.contains("disk is only watched ("), "with the reason: {why}");
     let required = std::env::var("ISSUEBOX_REQUIRE_LOCAL").is_ok_and(|v| v == "1");
@@ -43,7 +45,7 @@ async fn small<'a>(local: &'a Local, name: &str) -> Sandbox<'a> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_is_full_is_told_and_is_nobody_else_s_trouble() {
     let Some(local) = limiting().await else { return };
-    let mut limit_events = local.provider.limit_events().expect("nobody else has asked");
+    let mut limit_events = local.provider.subscribe();
     let (full, names, other) =
         tokio::join!(small(&local, "full"), small(&local, "names"), small(&local, "other"));
     // Each file is shorter than the longest that is allowed.
@@ -52,7 +54,7 @@ async fn a_disk_that_is_full_is_told_and_is_nobody_else_s_trouble() {
     let written: u64 = ended.stdout.trim().parse().expect("a number");
     assert!((10..=16).contains(&written), "MB of {DISK_MB}: {ended:?}");
     assert!(ended.stderr.contains("No space left"), "{ended:?}");
-    let told = tokio::time::timeout(WAIT, limit_events.recv()).await.expect("told").expect("told");
+    let told = limit_event(&mut limit_events).await;
     assert_eq!(told.reason, "disk limit 16 MB reached");
     assert_eq!(told.labels.sandbox, full.target.expected);
 
@@ -61,7 +63,7 @@ async fn a_disk_that_is_full_is_told_and_is_nobody_else_s_trouble() {
                 | tail -1";
     let made: u64 = names.sh(name).await.trim().parse().expect("a number");
     assert!((500..20_000).contains(&made), "{made}");
-    let told = tokio::time::timeout(WAIT, limit_events.recv()).await.expect("told").expect("told");
+    let told = limit_event(&mut limit_events).await;
     assert_eq!(told.labels.sandbox, names.target.expected);
 
     other.sh("head -c 8000000 /dev/zero > f; sync f").await;
@@ -146,12 +148,11 @@ async fn a_workspace_from_before_there_were_images_goes_on_as_it_is() {
     assert_eq!(sandbox.sh("cat file; echo more > file").await, "kept");
     let in_force = async |sandbox: &Sandbox<'_>| {
         let limits = local.provider.limits(sandbox.target.clone()).await.expect("there");
-        let disk = limits.holds.into_iter().find(|(limit, _)| *limit == "disk");
-        (limits.resources.disk_mb, disk.expect("a limit").1)
+        (limits.resources.disk_mb, limits.holds[&LimitKind::Disk])
     };
-    assert_eq!(in_force(&sandbox).await, (DISK_MB, "watched"), "of this one");
+    assert_eq!(in_force(&sandbox).await, (DISK_MB, Enforcement::Watched), "of this one");
     let new = small(&local, "new").await;
-    assert_eq!(in_force(&new).await, (DISK_MB, "enforced"));
+    assert_eq!(in_force(&new).await, (DISK_MB, Enforcement::Enforced));
     local.provider.stop(call(&new.target)).await.expect("stopped");
     local.provider.stop(call(&sandbox.target)).await.expect("stopped");
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use issuebox::sandbox::{
-    FileKind, FilePart, LIST_ENTRIES_MAX, SandboxProvider, WorkError, WorkspacePath, Written,
+    FileKind, FilePart, LIST_ENTRIES_MAX, WorkError, Workspace, WorkspacePath, Written,
 };
 use tokio::sync::mpsc;
 

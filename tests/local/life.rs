@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalProvider, OpenError};
-use issuebox::sandbox::{Object, ObjectKey, ProviderError, SandboxProvider, TargetCall, WorkError};
+use issuebox::sandbox::{Lifecycle, Object, ObjectKey, ProviderError, TargetCall, WorkError};
 use issuebox::types::{HomeId, InstanceId, ObjectName, ObjectState};
 
 use crate::common::{

@@ -3,7 +3,6 @@
 //! Where this machine can't enforce one (as for an ordinary user), the provider says so, and what is
 //! left is tried instead.
 
-use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,13 +10,13 @@ use std::sync::Arc;
 use issuebox::clock::{SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalProvider};
 use issuebox::sandbox::{
-    CreateSpec, LimitEvent, ProviderError, SandboxProvider, WorkError, WorkspacePath,
+    CreateSpec, Enforcement, Enforcements, Lifecycle, LimitKind, ProviderError, WorkError,
+    Workspace, WorkspacePath,
 };
 use issuebox::types::Resources;
-use tokio::sync::mpsc::Receiver;
 
 use crate::common::{
-    Local, Sandbox, WAIT, call, config, groups, open, request, spec, target, until,
+    Local, Sandbox, call, config, groups, limit_event, open, request, spec, target, until,
 };
 
 const SMALL: Resources = Resources { cpu: 0.5, memory_mb: 96, processes: 24, disk_mb: 16 };
@@ -33,28 +32,23 @@ async fn with<'a>(local: &'a Local, name: &str, resources: Resources) -> Sandbox
     Sandbox { provider: &local.provider, target: target(&object) }
 }
 
-async fn holds(local: &Local) -> HashMap<&'static str, &'static str> {
-    local.provider.health().await.isolation.limits.into_iter().collect()
-}
-
-async fn limit_event(limit_events: &mut Receiver<LimitEvent>) -> LimitEvent {
-    let told = tokio::time::timeout(WAIT, limit_events.recv()).await.expect("must be told");
-    told.expect("the provider is there")
+async fn holds(local: &Local) -> Enforcements {
+    local.provider.health().await.limits
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_of_every_kind_counts_and_what_strikes_is_told() {
     let Some(local) = Local::new().await else { return };
-    let how = holds(&local).await["memory"];
-    let mut limit_events = local.provider.limit_events().expect("nobody else has asked");
+    let how = holds(&local).await[&LimitKind::Memory];
+    let mut limit_events = local.provider.subscribe();
     let sandbox = small(&local, "memory").await;
     // Private memory: a shell that holds a long text.
     let hog = "x=$(head -c 200000000 /dev/zero | tr '\\0' a); echo ${#x}";
     let ended = sandbox.run(request(&["bash", "-c", hog])).await;
     assert!(!ended.stdout.contains("200000000"), "{ended:?}");
     assert_eq!(sandbox.sh("echo still here").await, "still here\n");
-    if how != "enforced" {
-        assert_eq!(how, "per process");
+    if how != Enforcement::Enforced {
+        assert_eq!(how, Enforcement::PerProcess);
         return;
     }
     let told = limit_event(&mut limit_events).await;
@@ -75,7 +69,7 @@ async fn memory_of_every_kind_counts_and_what_strikes_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_bomb_meets_its_limit_and_what_strikes_is_told() {
     let Some(local) = Local::new().await else { return };
-    let mut limit_events = local.provider.limit_events().expect("nobody else has asked");
+    let mut limit_events = local.provider.subscribe();
     let sandbox = small(&local, "bomb").await;
     // This shell gives up at the first fork that fails; others try again for seconds.
     let bomb = "n=0; while [ $n -lt 60 ]; do n=$((n+1)); sleep 1000 & echo $n; done";
@@ -124,8 +118,9 @@ async fn groups_hold_what_the_template_says_and_go_with_the_sandbox() {
     let how = holds(&local).await;
     let sandbox = small(&local, "group").await;
     let made = groups(local.dir.path());
-    if how["cpu"] != "enforced" {
-        assert!(how["memory"] != "enforced" || !made.is_empty());
+    let is_enforced = |limit| how[&limit] == Enforcement::Enforced;
+    if !is_enforced(LimitKind::Cpu) {
+        assert!(!is_enforced(LimitKind::Memory) || !made.is_empty());
         return;
     }
     let read = |files: &[&str]| {
@@ -192,10 +187,11 @@ async fn groups_hold_what_the_template_says_and_go_with_the_sandbox() {
 async fn where_limits_are_required_and_can_not_be_enforced_nothing_is_made() {
     let Some(local) = Local::new().await else { return };
     let how = holds(&local).await;
-    let missing: Vec<&str> = ["cpu", "memory", "processes", "disk"]
-        .into_iter()
-        .filter(|limit| how[limit] != "enforced")
-        .collect();
+    let missing: Vec<LimitKind> =
+        [LimitKind::Cpu, LimitKind::Memory, LimitKind::Processes, LimitKind::Disk]
+            .into_iter()
+            .filter(|limit| how[limit] != Enforcement::Enforced)
+            .collect();
     let dir = tempfile::tempdir().expect("a directory");
     let config = LocalConfig { require_limits: true, ..config(dir.path()) };
     let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds));
@@ -209,7 +205,10 @@ async fn where_limits_are_required_and_can_not_be_enforced_nothing_is_made() {
     let Err(ProviderError::Refused(why)) = made else { panic!("{made:?}") };
     for limit in missing {
         assert!(why.contains(&format!("{limit} is")), "{limit} in {why}");
-        assert!(trouble.as_deref().is_some_and(|t| t.contains(limit)), "{limit} in {trouble:?}");
+        assert!(
+            trouble.as_deref().is_some_and(|t| t.contains(limit.as_str())),
+            "{limit} in {trouble:?}"
+        );
     }
     assert!(why.contains("require_limits"), "{why}");
 }

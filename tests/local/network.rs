@@ -8,7 +8,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use issuebox::egress::Resolve;
 use issuebox::sandbox::{
-    EgressResult, ExecRequest, SandboxProvider, TerminalEvent, TerminalRequest, TerminalSize,
+    EgressResult, ExecRequest, Lifecycle, Processes, ProviderEvent, TerminalEvent, TerminalRequest,
+    TerminalSize,
 };
 use issuebox::types::{AllowedHost, Network};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -137,7 +138,7 @@ async fn full_reaches_no_private_address_and_never_the_server() {
     let sandbox = sandbox(&local, "full", Network::Full { private: vec![server, near] }).await;
     let ok = ask(&sandbox, &format!("GET http://site.test:{}/", near.port())).await;
     assert!(ok.ends_with("hello\n"), "{ok}");
-    let mut notices = local.provider.notices().expect("nobody has asked");
+    let mut events = local.provider.subscribe();
     for (target, why, notice) in [
         (format!("GET http://site.test:{}/", server.port()), "not public", "(the server itself)"),
         (
@@ -155,7 +156,8 @@ async fn full_reaches_no_private_address_and_never_the_server() {
         for address in ["127.0.0.1", "10.1.2.3", "169.254"] {
             assert!(!refused.contains(address), "{refused}");
         }
-        let told = notices.try_recv().expect("it was told before it was answered");
+        let event = events.try_next().expect("it was published before it was answered");
+        let ProviderEvent::Notice(told) = event else { panic!("{event:?}") };
         assert_eq!(told.sandbox, sandbox.target.expected);
         assert!(told.text.contains(notice), "{told:?}");
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use issuebox::sandbox::{SandboxProvider, WorkError};
+use issuebox::sandbox::{Lifecycle, PortAccess, Processes, WorkError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -12,7 +12,10 @@ async fn connect(
     sandbox: &Sandbox<'_>,
     port: u16,
 ) -> Result<impl issuebox::sandbox::Stream, WorkError> {
-    sandbox.provider.connect(sandbox.target.clone(), port).await
+    match sandbox.provider.port(sandbox.target.clone(), port).await? {
+        PortAccess::Stream(stream) => Ok(stream),
+        PortAccess::Http(access) => panic!("{access:?}"),
+    }
 }
 
 #[tokio::test]

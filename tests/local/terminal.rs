@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use issuebox::sandbox::{
-    SandboxProvider, Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal,
-    TerminalSize, WorkError,
+    Lifecycle, Processes, Terminal, TerminalControl, TerminalEvent, TerminalRequest,
+    TerminalSignal, TerminalSize, WorkError,
 };
 
 use crate::common::{Local, Sandbox, WAIT, call, marker, processes_with, until};

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use issuebox::egress::Resolve;
-use issuebox::sandbox::{ExecRequest, SandboxProvider, WorkspacePath};
+use issuebox::sandbox::{ExecRequest, Lifecycle, Workspace, WorkspacePath};
 use issuebox::types::{AllowedHost, Network, Resources};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

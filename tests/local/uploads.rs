@@ -2,7 +2,7 @@
 //! nothing of its own behind.
 
 use bytes::Bytes;
-use issuebox::sandbox::{SandboxProvider, WorkError, WorkspacePath};
+use issuebox::sandbox::{Enforcement, Lifecycle, LimitKind, WorkError, Workspace, WorkspacePath};
 use issuebox::types::Resources;
 use tokio::sync::mpsc;
 
@@ -41,8 +41,8 @@ async fn a_file_is_no_longer_than_a_command_could_make_it() {
         panic!("must be refused");
     };
     // Where the disk as a whole is limited, that is met a little earlier.
-    let holds = local.provider.health().await.isolation.limits;
-    let is_whole = holds.contains(&("disk", "enforced"));
+    let holds = local.provider.health().await.limits;
+    let is_whole = holds[&LimitKind::Disk] == Enforcement::Enforced;
     let reason = if is_whole { "no space left on device" } else { named };
     assert!(why.contains(reason), "{why}");
     assert_eq!(sandbox.sh("ls -A; cat file").await, "file\nold", "nothing of either is left");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use issuebox::clock::{SystemClock, SystemIds};
 use issuebox::sandbox::local::LocalProvider;
-use issuebox::sandbox::{Object, ProviderError, SandboxProvider};
+use issuebox::sandbox::{Lifecycle, Object, ProviderError};
 use issuebox::types::{InstanceId, Network, ObjectState, Timestamp};
 
 use crate::common::{Local, Sandbox, config, groups, spec, target, until};

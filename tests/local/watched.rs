@@ -2,11 +2,10 @@
 //!
 //! That is so for an ordinary user, as whom all of this runs too (see `life.rs`).
 
-use issuebox::sandbox::{LimitEvent, SandboxProvider};
+use issuebox::sandbox::{Enforcement, Lifecycle, LimitKind, ProviderEvents};
 use issuebox::types::Resources;
-use tokio::sync::mpsc::Receiver;
 
-use crate::common::{Local, Sandbox, WAIT, call, request, spec, target};
+use crate::common::{Local, Sandbox, call, has_hit_a_limit, limit_event, request, spec, target};
 
 /// The size of the disks here, in MiB.
 const DISK_MB: u64 = 16;
@@ -15,12 +14,11 @@ const DISK_MB: u64 = 16;
 const FILL: &str = "n=0; while head -c 1000000 /dev/zero > f$n; do n=$((n+1)); done";
 
 /// A provider that watches disks, and who hears what it tells.
-async fn watching() -> Option<(Local, Receiver<LimitEvent>)> {
+async fn watching() -> Option<(Local, ProviderEvents)> {
     let local = Local::new().await?;
-    let limits = local.provider.health().await.isolation.limits;
-    let holds = limits.iter().find(|(limit, _)| *limit == "disk").map(|(_, how)| *how);
-    let limit_events = local.provider.limit_events().expect("nobody else has asked");
-    (holds == Some("watched")).then_some((local, limit_events))
+    let limits = local.provider.health().await.limits;
+    let limit_events = local.provider.subscribe();
+    (limits[&LimitKind::Disk] == Enforcement::Watched).then_some((local, limit_events))
 }
 
 async fn small<'a>(local: &'a Local, name: &str) -> Sandbox<'a> {
@@ -31,10 +29,10 @@ async fn small<'a>(local: &'a Local, name: &str) -> Sandbox<'a> {
 }
 
 /// Runs what is killed for it, and hears why.
-async fn is_killed(sandbox: &Sandbox<'_>, limit_events: &mut Receiver<LimitEvent>, script: &str) {
+async fn is_killed(sandbox: &Sandbox<'_>, limit_events: &mut ProviderEvents, script: &str) {
     let ended = sandbox.run(request(&["sh", "-c", script])).await;
     assert_eq!(ended.code, 137, "{script}: {ended:?}");
-    let told = tokio::time::timeout(WAIT, limit_events.recv()).await.expect("told").expect("told");
+    let told = limit_event(limit_events).await;
     assert_eq!(told.reason, "disk limit 16 MB reached");
     assert_eq!(told.labels.sandbox, sandbox.target.expected);
 }
@@ -59,7 +57,7 @@ async fn what_fills_a_disk_is_killed_and_the_sandbox_can_be_cleaned_up() {
         start_again(&local, &sandbox).await;
     }
     sandbox.sh("rm f*; head -c 8000000 /dev/zero > again; sleep 1.5").await;
-    assert!(limit_events.try_recv().is_err(), "nothing more has struck");
+    assert!(!has_hit_a_limit(&mut limit_events), "nothing more has struck");
     start_again(&local, &sandbox).await;
     is_killed(&sandbox, &mut limit_events, FILL).await;
 }
@@ -72,7 +70,7 @@ async fn who_deletes_in_time_goes_on() {
     let script = "for n in $(seq 25); do head -c 8000000 /dev/zero > f; ln f g; \
                   sleep 0.1; rm f g; done; echo done";
     assert_eq!(sandbox.sh(script).await, "done\n");
-    assert!(limit_events.try_recv().is_err(), "nothing has struck");
+    assert!(!has_hit_a_limit(&mut limit_events), "nothing has struck");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use tracing::Span;
 
 use crate::issue::event::EventMeta;
-use crate::issue::{Cleanup, Issue, ProviderCall, Reply};
-use crate::store::{DeliveryRow, DeliveryState};
-use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Timestamp};
+use crate::issue::{Cleanup, Commit, Issue, ProviderCall, Reply};
+use crate::store::{CommitError, DeliveryRow, DeliveryState};
+use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Sandbox, Timestamp};
 
+use crate::engine::admission::QuotaReservation;
 use crate::engine::api::Change;
 use crate::engine::mailbox::{Answered, ReplySender, Unanswered};
 
@@ -31,6 +32,8 @@ pub(super) struct StepOutput {
     pub is_fast_create: bool,
     /// It is what the hurried create led to.
     pub ends_fast_create: bool,
+    /// The slot under the quotas that its sandbox was given.
+    pub reservation: Option<QuotaReservation>,
     /// The event that it comes of, for logs and traces.
     pub span: Span,
 }
@@ -53,6 +56,7 @@ impl StepOutput {
             due: None,
             is_fast_create: false,
             ends_fast_create: false,
+            reservation: None,
             span: Span::current(),
         }
     }
@@ -81,9 +85,60 @@ pub(super) fn delivery_row(meta: &EventMeta<'_>, home: HomeId) -> Option<Deliver
     })
 }
 
-/// The names that outputs which never leave had claimed.
+/// The row with what the step answered.
+pub(super) fn with_result(row: DeliveryRow, reply: &Reply) -> DeliveryRow {
+    match reply {
+        Reply::Delivered(result) => {
+            DeliveryRow { applied: result.applied, reason: result.reason.clone(), ..row }
+        }
+        Reply::Nothing
+        | Reply::Ensured { .. }
+        | Reply::OtherPlace
+        | Reply::Accepted
+        | Reply::AlreadyAbsent
+        | Reply::Denied(_)
+        | Reply::Merged { .. }
+        | Reply::Refused(_) => row,
+    }
+}
+
+/// What a commit changes, as it is published.
+pub(super) fn change(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
+    let Commit { issue, aliases, ended, timeline, .. } = commit;
+    let new_ids = aliases.iter().filter_map(|alias| match alias {
+        Alias::Issue(id) => Some(id.clone()),
+        Alias::Numbered(..) => None,
+    });
+    Change {
+        home: issue.home,
+        account: issue.account.clone(),
+        version: issue.version,
+        aliases: new_ids.collect(),
+        names_go_to: issue.merged_into,
+        placed_as_of: issue.facts.placed_as_of,
+        sandbox,
+        ended: ended.clone().map(Arc::new),
+        timeline: timeline.clone(),
+    }
+}
+
+/// The names that outputs had claimed which never leave. Whether their commits landed is unknown,
+/// so that their slots are kept until the successor has loaded.
 pub(super) fn names_left(outbox: VecDeque<Box<StepOutput>>) -> Vec<(AccountName, Vec<Alias>)> {
-    outbox.into_iter().map(|output| (output.account, output.durable_aliases)).collect()
+    let left = |output: Box<StepOutput>| {
+        output.reservation.into_iter().for_each(QuotaReservation::keep);
+        (output.account, output.durable_aliases)
+    };
+    outbox.into_iter().map(left).collect()
+}
+
+/// Whether a commit that ended like this is certain not to be stored, and no other activation of
+/// the home can have stored one in between.
+pub(super) const fn is_not_stored(error: &CommitError) -> bool {
+    match error {
+        CommitError::DuplicateDelivery | CommitError::AliasTaken | CommitError::Overloaded => true,
+        CommitError::Fenced | CommitError::Failed(_) => false,
+    }
 }
 
 /// The name that an issue's repository had before a step, and the one it has since, where it is the

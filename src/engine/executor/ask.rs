@@ -4,13 +4,13 @@ use crate::issue::event::{CallError, Done, ObservedObject, Owner};
 use crate::issue::{ProviderCall, Record, Verb};
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{
-    CreateSpec, Labels, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall,
+    CreateSpec, Labels, Lifecycle, Object, ObjectKey, ProviderError, Target, TargetCall,
 };
 use crate::types::{AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode};
 
 /// Speaks one call to the provider, and translates its answer.
 pub(super) async fn ask(
-    provider: &dyn SandboxProvider,
+    provider: &dyn Lifecycle,
     instance: &InstanceId,
     home: HomeId,
     call: ProviderCall,
@@ -55,6 +55,9 @@ pub(super) async fn ask(
         ProviderError::Refused(message) => CallError::Refused(message),
         ProviderError::Unavailable { message, retry_after } => {
             CallError::Unavailable { message, retry_after }
+        }
+        ProviderError::Exhausted { what, retry_after } => {
+            CallError::Exhausted { what, retry_after }
         }
         ProviderError::Broken(message) => CallError::Broken(message),
     })

@@ -15,7 +15,7 @@ use crate::engine::identity::{Identities, NotConfirmed};
 use crate::engine::providers::Providers;
 use crate::issue::event::{CallError, Done, NotAsked};
 use crate::issue::{ProviderCall, Verb};
-use crate::sandbox::{ProviderError, SandboxProvider};
+use crate::sandbox::{Lifecycle, ProviderError};
 use crate::types::{HomeId, InstanceId, ProviderName, Timestamp};
 
 /// Creates under way at once for one provider, where nothing else is configured. More wait for
@@ -35,7 +35,7 @@ pub(in crate::engine) struct ProviderCalls {
 
 /// A provider, and what bounds the calls to it.
 pub(super) struct Bounded {
-    pub provider: Arc<dyn SandboxProvider>,
+    pub provider: Arc<dyn Lifecycle>,
     pub breaker: Arc<Breaker>,
     creates: Semaphore,
     pub others: Semaphore,
@@ -55,7 +55,7 @@ impl ProviderCalls {
             Ok(number) => number.min(Semaphore::MAX_PERMITS),
             Err(_) => Semaphore::MAX_PERMITS,
         };
-        let bounded = |provider: &Arc<dyn SandboxProvider>| Bounded {
+        let bounded = |provider: &Arc<dyn Lifecycle>| Bounded {
             provider: Arc::clone(provider),
             breaker: Arc::default(),
             creates: Semaphore::new(creates_max),
@@ -70,7 +70,7 @@ impl ProviderCalls {
     }
 
     /// The provider of that name.
-    pub fn provider(&self, name: &ProviderName) -> Option<&Arc<dyn SandboxProvider>> {
+    pub fn provider(&self, name: &ProviderName) -> Option<&Arc<dyn Lifecycle>> {
         self.bounded(name).map(|bounded| &bounded.provider)
     }
 

@@ -18,7 +18,7 @@ use futures_util::FutureExt;
 use crate::issue::ProviderCall;
 use crate::issue::event::{CallError, Done};
 use crate::sabotage::{Bug, on};
-use crate::sandbox::{Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall};
+use crate::sandbox::{Lifecycle, Object, ObjectKey, ProviderError, Target, TargetCall};
 use crate::types::{HomeId, InstanceId, Timestamp};
 
 use super::record::PendingRecord;
@@ -58,6 +58,7 @@ pub(in crate::engine) async fn fast_create(
             | CallError::Present(_)
             | CallError::Refused(_)
             | CallError::Unavailable { .. }
+            | CallError::Exhausted { .. }
             | CallError::Broken(_),
         ) => true,
     };
@@ -130,7 +131,7 @@ async fn unmake(calls: &ProviderCalls, home: HomeId, call: &ProviderCall) {
 /// Removes what is there of the sandbox. An error says that something is, or may be, left.
 async fn unmake_once(
     instance: &InstanceId,
-    provider: &dyn SandboxProvider,
+    provider: &dyn Lifecycle,
     home: HomeId,
     call: &ProviderCall,
     deadline: Timestamp,

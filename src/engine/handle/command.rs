@@ -109,11 +109,12 @@ impl Engine {
         }
         match (sandbox.phase, sandbox.external_id.clone()) {
             (Some(Phase::Running), Some(external_id)) => {
-                let provider = self.parts.providers.get(&sandbox.provider);
-                let provider = provider.ok_or(EngineError::ProviderUnknown)?;
+                if self.parts.providers.get(&sandbox.provider).is_none() {
+                    return Err(EngineError::ProviderUnknown);
+                }
                 let target = Target { external_id, expected: sandbox.id.clone() };
-                let at_work = Arc::new(self.parts.busy.begin(meant.home));
-                Ok(Work { provider, target, sandbox, at_work })
+                let at_work = Arc::new(self.parts.registry.parts().busy.begin(meant.home));
+                Ok(Work { target, sandbox, at_work })
             }
             _ => Err(EngineError::NotRunning(Box::new(sandbox))),
         }

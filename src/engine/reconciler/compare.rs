@@ -124,7 +124,7 @@ impl Ours {
         ObservedObject {
             external_id: self.external_id.clone(),
             owner: Some(owner),
-            state: self.state,
+            state: self.state.clone(),
         }
     }
 }
@@ -185,7 +185,7 @@ pub(in crate::engine) fn compare(
         let is_named = recorded.external_id.as_ref().is_none_or(|id| *id == object.external_id);
         is_named && object.labels.sandbox == recorded.id
     });
-    let state = own.and_then(|at| objects.get(at)).map(|object| object.state);
+    let state = own.and_then(|at| objects.get(at)).map(|object| object.state.clone());
     let about_own = match (recorded.phase, state) {
         // A call is under way: its answer is nearer to the truth.
         (Phase::Creating | Phase::Stopping | Phase::Starting | Phase::Deleting, _) => {
@@ -198,6 +198,9 @@ pub(in crate::engine) fn compare(
         }
         (Phase::Stopped, Some(ObjectState::Running)) => Some(Finding::Up),
         (Phase::Stopped, Some(ObjectState::Stopped | ObjectState::Partial)) => None,
+        (Phase::Running | Phase::Stopped, Some(state @ ObjectState::Error { .. })) => {
+            Some(Finding::Down(state))
+        }
         // It counts as present until it is gone.
         (Phase::Running | Phase::Stopped, Some(ObjectState::Destroying)) => None,
         // It says itself what may be left, and waits for a person.

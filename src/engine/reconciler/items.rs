@@ -5,7 +5,8 @@ use crate::types::{ObjectState, ProviderName, Timestamp};
 
 use super::super::identity::{ChangedIdentity, NotConfirmed};
 use super::compare::{Dated, Finding, OrphanKind, Ours, SweepTally, TooMuch};
-use super::drift::{DriftItem, DriftKind, Drifted, ObjectSide, RecordSide, Remedy, Subject};
+use super::drift::{Drifted, Subject};
+use super::view::{DriftItem, DriftKind, ObjectSide, RecordSide, Remedy};
 
 /// How far a finding came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +128,7 @@ fn of_orphan(
         && object.labels.generation > known.generation
         && match object.state {
             ObjectState::Running | ObjectState::Stopped => true,
-            ObjectState::Partial | ObjectState::Destroying => false,
+            ObjectState::Partial | ObjectState::Destroying | ObjectState::Error { .. } => false,
         };
     let adopt = may_be_adopted.then_some(Remedy::Adopt);
     let item = DriftItem {

@@ -3,15 +3,17 @@
 use crate::issue::commit::CommandRefusal;
 use crate::issue::event::AdoptAsk;
 use crate::issue::{IssueEvent, Reply};
-use crate::types::{Alias, Cause, ProviderName, Template};
+use crate::types::{Cause, ProviderName, Template};
 
 use super::super::actors::unfitting;
 use super::super::api::EngineError;
 use super::super::mailbox::Answered;
 use super::Reconciler;
 use super::compare::{Dated, Ours};
-use super::drift::{DriftItem, Drifted, Remedy, Subject};
-use super::sweep::{self, SweepParts};
+use super::drift::{Drifted, Subject};
+use super::second_look::{LOOK_TIME_MAX, find};
+use super::sides::SweepParts;
+use super::view::{DriftItem, Remedy};
 
 impl Reconciler {
     /// Carries out a remedy of the drift item with this id, and returns the item. Durable when it
@@ -78,14 +80,8 @@ impl Reconciler {
         let object = self.look_again(provider, shown).await?;
         let template = self.template_for(provider);
         let labels = &object.labels;
-        let alias = Alias::Issue(labels.issue.clone());
-        let owner = self.parts.env.store.resolve(&labels.account, &alias).await?;
-        let claims = match owner {
-            None => vec![alias],
-            Some(home) if home == labels.home => Vec::new(),
-            // It would be a second sandbox of that issue.
-            Some(_) => return Err(EngineError::IssueElsewhere(labels.issue.clone())),
-        };
+        // If it were another home's, it would be a second sandbox of that issue.
+        let claims = self.directory.claims_for(&labels.account, &labels.issue, labels.home).await?;
         let seed = Some((labels.account.clone(), labels.issue.clone()));
         let event = || {
             IssueEvent::Adopt(AdoptAsk {
@@ -125,8 +121,8 @@ impl Reconciler {
         let _slot = executor.lease(shown.labels.home).ok_or_else(busy)?;
         let known = Dated::unheard_of(&shown.labels);
         let shown_alone = std::slice::from_ref(shown);
-        let found = sweep::find(&self.parts, provider.as_ref(), name, &known, shown_alone);
-        let late = env.clock.sleep_until(env.now().after(sweep::LOOK_TIME_MAX));
+        let found = find(&self.parts, provider.as_ref(), name, &known, shown_alone);
+        let late = env.clock.sleep_until(env.now().after(LOOK_TIME_MAX));
         let found = tokio::select! {
             biased;
             found = found => found,

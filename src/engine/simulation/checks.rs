@@ -240,6 +240,7 @@ impl WorldState {
             FailureCode::ProviderUnavailable
             | FailureCode::ProviderRefused
             | FailureCode::ProviderBroken
+            | FailureCode::ProviderExhausted
             | FailureCode::NameTaken
             | FailureCode::ProviderUnknown
             | FailureCode::DeadlineExceeded => true,

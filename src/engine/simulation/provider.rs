@@ -14,9 +14,8 @@ use super::weather::ProviderWeather;
 use super::world::ServerLife;
 use crate::issue::event::ProviderRules;
 use crate::sandbox::{
-    ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, FilePart, Health,
-    Isolation, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall, Traits,
-    Uniqueness, WorkError, WorkspacePath, Written,
+    CreateSpec, Descriptor, Enforcements, Health, Lifecycle, Object, ObjectKey, ProviderError,
+    Target, TargetCall, Uniqueness,
 };
 use crate::types::{InstanceId, ProviderName, SandboxId, Timestamp};
 
@@ -138,14 +137,14 @@ impl SimProvider {
 }
 
 #[async_trait]
-impl SandboxProvider for SimProvider {
-    fn traits(&self) -> Traits {
+impl Lifecycle for SimProvider {
+    fn descriptor(&self) -> Descriptor {
         let rules = self.life.world().with(|inner| inner.clouds[self.cloud].rules);
         let uniqueness =
             if rules.names_enforced { Uniqueness::EnforcedNames } else { Uniqueness::None };
         let (late_effect_window, dies_with_server) =
             (rules.late_effect_window, rules.dies_with_server);
-        Traits { uniqueness, late_effect_window, dies_with_server }
+        Descriptor { uniqueness, late_effect_window, dies_with_server, ..Descriptor::plain() }
     }
 
     async fn health(&self) -> Health {
@@ -153,10 +152,8 @@ impl SandboxProvider for SimProvider {
             return std::future::pending().await;
         }
         self.life.pause().await;
-        let kind = "simulation";
-        let isolation = Isolation { kind, limits: vec![], seccomp: "none", network: "none" };
         let identity = self.life.world().with(|inner| inner.identity(self.cloud));
-        Health { identity, trouble: None, isolation }
+        Health { identity, trouble: None, limits: Enforcements::new() }
     }
 
     async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
@@ -198,41 +195,6 @@ impl SandboxProvider for SimProvider {
             Reply::Accepted => Ok(()),
             Reply::Object(_) | Reply::Objects(_) => unreachable!("the answer fits its call"),
         }
-    }
-
-    async fn exec(&self, _: Target, _: ExecRequest) -> Result<Execution, WorkError> {
-        Err(WorkError::Unsupported("exec"))
-    }
-
-    async fn list_files(
-        &self,
-        _: Target,
-        _: WorkspacePath,
-        _: u32,
-    ) -> Result<FileListing, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn read_file(
-        &self,
-        _: Target,
-        _: WorkspacePath,
-        _: FilePart,
-    ) -> Result<FileContent, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn write_file(
-        &self,
-        _: Target,
-        _: WorkspacePath,
-        _: ChunkReceiver,
-    ) -> Result<Written, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn delete_file(&self, _: Target, _: WorkspacePath) -> Result<(), WorkError> {
-        Err(WorkError::Unsupported("files"))
     }
 }
 

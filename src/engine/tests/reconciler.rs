@@ -77,7 +77,7 @@ fn object(external_id: &str, home: i64, generation: u32, mode: Mode) -> Object {
 
 fn state_of(bench: &EngineBench, external_id: &str) -> Option<ObjectState> {
     let all = bench.provider.all();
-    all.iter().find(|o| o.external_id.as_str() == external_id).map(|o| o.state)
+    all.iter().find(|o| o.external_id.as_str() == external_id).map(|o| o.state.clone())
 }
 
 /// As if a sweep had first seen this object so long ago.

@@ -17,7 +17,6 @@ use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::engine::{EngineError, Work};
 use crate::http::Shared;
 use crate::http::answers;
 use crate::http::auth::Caller;
@@ -28,10 +27,10 @@ use crate::http::ending::Ending;
 use crate::http::error::{ApiError, only};
 use crate::http::fields::Fields;
 use crate::http::query::Query;
-use crate::http::shared::{closed, sandbox_ref};
 use crate::http::sse;
 use crate::http::wire::Success;
-use crate::sandbox::{ExecRequest, Execution};
+use crate::http::work::OpenSandbox;
+use crate::sandbox::{Capability, ExecRequest, Execution};
 
 pub use output::Encoding;
 pub use output::went_away;
@@ -125,11 +124,11 @@ pub async fn exec(
 pub async fn start(
     shared: &Shared,
     caller: &Caller,
-    work: &Work,
+    work: &OpenSandbox,
     call: ExecRequest,
 ) -> Result<Execution, ApiError> {
     let argv = call.command.clone();
-    let execution = work.provider.exec(work.target.clone(), call).await?;
+    let execution = work.provider.processes.exec(work.target.clone(), call).await?;
     Ok(shared.edge.logs.keep(&work.sandbox.id, &caller.request_id, &argv, execution))
 }
 
@@ -139,8 +138,19 @@ pub async fn work(
     caller: &Caller,
     id: &str,
     at_most: Duration,
-) -> Result<Work, ApiError> {
-    begin(shared, caller, id, true, at_most).await
+) -> Result<OpenSandbox, ApiError> {
+    OpenSandbox::open(shared, caller, id, true, at_most, None).await
+}
+
+/// Begins work that needs a capability of the provider.
+pub async fn work_with(
+    shared: &Shared,
+    caller: &Caller,
+    id: &str,
+    at_most: Duration,
+    needs: Capability,
+) -> Result<OpenSandbox, ApiError> {
+    OpenSandbox::open(shared, caller, id, true, at_most, Some(needs)).await
 }
 
 /// Begins reading work. A session does not start the sandbox, because a browser follows any link
@@ -150,30 +160,9 @@ pub async fn work_to_read(
     caller: &Caller,
     id: &str,
     at_most: Duration,
-) -> Result<Work, ApiError> {
-    begin(shared, caller, id, caller.session.is_none(), at_most).await
-}
-
-/// Begins work in a sandbox that already runs.
-pub async fn work_if_running(shared: &Shared, caller: &Caller, id: &str) -> Result<Work, ApiError> {
-    begin(shared, caller, id, false, Duration::ZERO).await
-}
-
-async fn begin(
-    shared: &Shared,
-    caller: &Caller,
-    id: &str,
-    start: bool,
-    at_most: Duration,
-) -> Result<Work, ApiError> {
-    let (engine, of) = (&shared.edge.engine, sandbox_ref(id));
-    tokio::select! {
-        biased;
-        work = engine.work(&caller.account, &of, start, caller.cause(), at_most) => Ok(work?),
-        () = closed(shared.edge.closing.clone()) => {
-            Err(EngineError::ShuttingDown.into())
-        }
-    }
+) -> Result<OpenSandbox, ApiError> {
+    let start = caller.session.is_none();
+    OpenSandbox::open(shared, caller, id, start, at_most, None).await
 }
 
 impl ExecCall {

@@ -131,7 +131,7 @@ pub async fn list(
     let depth = u32::try_from(depth).expect("at most 32");
     let (path, at_most) = read_query(query)?;
     let work = work_to_read(&shared, &caller, &id, at_most).await?;
-    let found = work.provider.list_files(work.target, path, depth).await?;
+    let found = work.provider.workspace.list_files(work.target, path, depth).await?;
     let entries = found.entries.into_iter().map(FileBody::from).collect();
     let list = FileList { entries, truncated: found.truncated };
     Ok(HttpResponse::Ok().json(Success::about(&work.sandbox, list)))
@@ -165,7 +165,7 @@ pub async fn read(
     let (path, at_most) = read_file_query(&request)?;
     let work = work_to_read(&shared, &caller, &id, at_most).await?;
     let part = range::asked(request.headers());
-    let content = work.provider.read_file(work.target, path, part).await?;
+    let content = work.provider.workspace.read_file(work.target, path, part).await?;
     let ending = Ending::new(&shared, &caller);
     let (len, range) = (content.range.end - content.range.start, content.range.clone());
     let mut answer = HttpResponse::Ok();
@@ -211,7 +211,7 @@ pub async fn write(
     let (upload, chunks) = Upload::begin();
     let ending = Ending::new(&shared, &caller);
     let feeding = upload.feed(payload, limits.upload_len_max, limits.upload_silence_max, ending);
-    let writing = work.provider.write_file(work.target, path, chunks);
+    let writing = work.provider.workspace.write_file(work.target, path, chunks);
     let (fed, written) = futures_util::future::join(feeding, writing).await;
     // An error of the body is the cause of the provider's error, not the reverse.
     fed?;
@@ -239,7 +239,7 @@ pub async fn delete(
 ) -> Result<HttpResponse, ApiError> {
     let (path, at_most) = read_file_query(&request)?;
     let work = work(&shared, &caller, &id, at_most).await?;
-    work.provider.delete_file(work.target, path).await?;
+    work.provider.workspace.delete_file(work.target, path).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 

@@ -14,6 +14,7 @@ use crate::http::limits::{Allowed, SandboxLimits};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::wire::Success;
+use crate::sandbox::{Enforcement, LimitKind};
 
 /// One limit of a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
@@ -31,9 +32,10 @@ pub struct LimitBody {
     pub holds: &'static str,
 }
 
-impl From<(&'static str, Option<Allowed>, &'static str)> for LimitBody {
-    fn from((name, allowed, holds): (&'static str, Option<Allowed>, &'static str)) -> Self {
+impl From<(LimitKind, Option<Allowed>, Enforcement)> for LimitBody {
+    fn from((limit, allowed, how): (LimitKind, Option<Allowed>, Enforcement)) -> Self {
         let unit = allowed.as_ref().map(|allowed| allowed.unit).filter(|unit| !unit.is_empty());
+        let (name, holds) = (limit.as_str(), how.as_str());
         Self { name, allowed: allowed.map(|allowed| allowed.value), unit, holds }
     }
 }

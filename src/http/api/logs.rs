@@ -24,7 +24,7 @@ use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::sse;
 use crate::http::wire::{self, Success};
-use crate::logs::{Entry, Follower};
+use crate::logs::{LogEntry, Follower};
 use crate::store::StoreError;
 
 /// Default of `?tail=`.
@@ -53,9 +53,9 @@ pub struct LogBody {
     pub partial: bool,
 }
 
-impl From<Entry> for LogBody {
-    fn from(entry: Entry) -> Self {
-        let Entry { n, at, exec, stream, text, is_partial } = entry;
+impl From<LogEntry> for LogBody {
+    fn from(entry: LogEntry) -> Self {
+        let LogEntry { n, at, exec, stream, text, is_partial } = entry;
         let (at, stream) = (at.to_string(), stream.as_str());
         Self { n, at, exec, stream, text, partial: is_partial }
     }
@@ -126,7 +126,7 @@ pub async fn read<T: Send + 'static>(
 
 /// The existing entries, then new ones, until the end of the server or the session.
 fn follow(
-    tail: Vec<Entry>,
+    tail: Vec<LogEntry>,
     follower: Follower,
     ending: Ending,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
@@ -159,8 +159,8 @@ async fn next(mut follower: Follower, ending: &mut Ending) -> Option<(Bytes, Fol
     }
 }
 
-fn events(entries: Vec<Entry>) -> Bytes {
-    let one = |entry: Entry| {
+fn events(entries: Vec<LogEntry>) -> Bytes {
+    let one = |entry: LogEntry| {
         let n = entry.n.to_string();
         sse::event("log", Some(&n), &wire::to_json(&LogBody::from(entry)))
     };

@@ -14,6 +14,7 @@
 
 mod forward;
 mod headers;
+mod http_way;
 mod tunnel;
 
 use std::time::Duration;
@@ -23,7 +24,6 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::engine::Work;
 use crate::http::Shared;
 use crate::http::answers;
 use crate::http::auth::{self, Caller};
@@ -35,13 +35,14 @@ use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::websocket;
 use crate::http::wire::{EndpointBody, Success};
-use crate::sandbox::{Stream, Target, WorkError};
+use crate::http::work::OpenSandbox;
+use crate::sandbox::{Capability, PortAccess, Target, WorkError};
 use crate::types::{Phase, Sandbox};
 
-use super::exec::work_if_running;
 use super::sandboxes::load;
 use forward::AnswerLifetime;
 use headers::Head;
+use http_way::HttpWay;
 
 /// The sub-protocol of a tunnel: the meaning of the messages, and its version.
 pub const TUNNEL: &str = "issuebox.tunnel.v1";
@@ -101,11 +102,15 @@ async fn is_listening(shared: &Shared, sandbox: &Sandbox, port: u16) -> Option<b
     let (Some(Phase::Running), Some(external_id)) = (sandbox.phase, &sandbox.external_id) else {
         return Some(false);
     };
-    let providers = shared.edge.engine.providers();
-    let (_, provider) = providers.iter().find(|(name, _)| *name == sandbox.provider)?;
+    let provider = shared.edge.providers.get(&sandbox.provider)?;
+    if !provider.descriptor.offers(Capability::Ports) {
+        return None;
+    }
     let target = Target { external_id: external_id.clone(), expected: sandbox.id.clone() };
-    match tokio::time::timeout(LOOK_WAIT, provider.connect(target, port)).await {
-        Ok(Ok(_closed_again)) => Some(true),
+    match tokio::time::timeout(LOOK_WAIT, provider.processes.port(target, port)).await {
+        Ok(Ok(PortAccess::Stream(_closed_again))) => Some(true),
+        // Only a request would show whether a server answers there.
+        Ok(Ok(PortAccess::Http(_))) => None,
         Ok(Err(WorkError::NotListening | WorkError::NotRunning)) => Some(false),
         Ok(Err(_)) | Err(_) => None,
     }
@@ -151,8 +156,16 @@ pub async fn any(
     if headers::opens_websocket(request.headers()) {
         check_origin(&shared, &caller, &request)?;
     }
-    let (stream, port, work) = connected(&shared, &caller, &id, &port).await?;
-    let head = Head::of(&shared, &caller, &request, port);
+    let (access, port, work) = reach(&shared, &caller, &id, &port, Capability::Ports).await?;
+    let mut head = Head::of(&shared, &caller, &request, port);
+    let stream = match access {
+        PortAccess::Stream(stream) => stream,
+        PortAccess::Http(access) => {
+            let way = HttpWay::new(&access)?;
+            head.aim(&way);
+            way.connect().await?
+        }
+    };
     let ending = Ending::new(&shared, &caller);
     forward::forward(head, payload, stream, AnswerLifetime { at_work: work.at_work, ending }).await
 }
@@ -180,7 +193,11 @@ pub async fn open(
     Query::parse(request.query_string()).finish()?;
     check_origin(&shared, &caller, &request)?;
     let (id, port) = place.into_inner();
-    let (stream, _, work) = connected(&shared, &caller, &id, &port).await?;
+    let (access, _, work) = reach(&shared, &caller, &id, &port, Capability::Tunnels).await?;
+    let PortAccess::Stream(stream) = access else {
+        // It declares tunnels and answers an HTTP address.
+        return Err(WorkError::Unsupported(Capability::Tunnels).into());
+    };
     let (answer, socket, messages) = websocket::open(&request, body, TUNNEL)?;
     let under = AnswerLifetime { at_work: work.at_work, ending: Ending::new(&shared, &caller) };
     let ping_every = shared.edge.limits.ping_every;
@@ -188,21 +205,22 @@ pub async fn open(
     Ok(answer)
 }
 
-/// Connects to a listed port. The sandbox is not started, since no server would listen in it yet.
-async fn connected(
+/// The access to a listed port. The sandbox is not started, since no server would listen in it yet.
+async fn reach(
     shared: &Shared,
     caller: &Caller,
     id: &str,
     port: &str,
-) -> Result<(Box<dyn Stream>, u16, Work), ApiError> {
-    let work = work_if_running(shared, caller, id).await?;
+    needs: Capability,
+) -> Result<(PortAccess, u16, OpenSandbox), ApiError> {
+    let work = OpenSandbox::open(shared, caller, id, false, Duration::ZERO, Some(needs)).await?;
     let port = port.parse().ok().filter(|port| work.sandbox.ports.contains(port));
     let port = port.ok_or_else(|| {
         ApiError::new(Code::PortNotListed, "the sandbox's template does not list that port")
             .hint("add it to `ports` of the template; new sandboxes have it then")
     })?;
-    let stream = work.provider.connect(work.target.clone(), port).await?;
-    Ok((stream, port, work))
+    let access = work.provider.processes.port(work.target.clone(), port).await?;
+    Ok((access, port, work))
 }
 
 /// Browsers send a session's cookie with WebSockets that any page of the same site opens, and let

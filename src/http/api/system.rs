@@ -15,7 +15,7 @@ use crate::http::doc::words::{BreakerWord, UniquenessWord};
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::wire::Success;
-use crate::sandbox::{Capacity, Health, SandboxProvider};
+use crate::sandbox::{Capacity, Health, Provider};
 use crate::store::Store;
 use crate::types::{AccountName, Phase, ProviderName, Timestamp};
 
@@ -153,18 +153,19 @@ pub async fn system(
 pub async fn look(shared: &Shared, account: &AccountName) -> Result<SystemBody, ApiError> {
     let edge = &shared.edge;
     let health = shared.provider_health().await;
-    let known: BTreeMap<_, _> = edge.engine.providers().into_iter().collect();
     let breakers: BTreeMap<_, _> = edge.engine.figures().breakers.into_iter().collect();
     let now = edge.clock.now();
     let templates = edge.engine.templates();
-    let network = |name: &ProviderName, health: &Health| {
-        health.isolation.network_of(templates.iter().filter(|of| of.provider == *name))
+    let network = |name: &ProviderName, provider: &Provider| {
+        let of_it = templates.iter().filter(|template| template.provider == *name);
+        provider.descriptor.network_of(of_it).as_str()
     };
     let providers = health
         .iter()
         .filter_map(|(name, health)| {
-            let (provider, network) = (known.get(name)?, network(name, health));
-            Some(provider_body(name, health, breakers.get(name)?, provider.as_ref(), network, now))
+            let provider = edge.providers.get(name)?;
+            let network = network(name, provider);
+            Some(provider_body(name, health, breakers.get(name)?, provider, network, now))
         })
         .collect();
     let mut sandboxes: BTreeMap<_, _> = Phase::ALL.iter().map(|p| (p.as_str(), 0)).collect();
@@ -187,7 +188,7 @@ fn provider_body(
     name: &ProviderName,
     health: &Health,
     breaker: &BreakerView,
-    provider: &dyn SandboxProvider,
+    provider: &Provider,
     network: &'static str,
     now: Timestamp,
 ) -> ProviderBody {
@@ -197,12 +198,16 @@ fn provider_body(
         healthy: trouble.is_none(),
         trouble,
         breaker: breaker.into(),
-        uniqueness: provider.traits().uniqueness.as_str(),
-        capacity: provider.capacity().into(),
+        uniqueness: provider.descriptor.uniqueness.as_str(),
+        capacity: provider.lifecycle.capacity().into(),
         isolation: IsolationBody {
-            kind: health.isolation.kind,
-            limits: health.isolation.limits.iter().copied().collect(),
-            seccomp: health.isolation.seccomp,
+            kind: provider.descriptor.isolation.kind,
+            limits: health
+                .limits
+                .iter()
+                .map(|(limit, how)| (limit.as_str(), how.as_str()))
+                .collect(),
+            seccomp: provider.descriptor.isolation.seccomp.as_str(),
             network,
         },
     }

@@ -22,6 +22,7 @@ use crate::http::ending::Ending;
 use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
 use crate::http::websocket;
+use crate::sandbox::Capability;
 
 use bridge::{Bridge, TerminalLog};
 
@@ -63,7 +64,8 @@ pub async fn terminal(
     if caller.session.is_some() {
         auth::check_origin(&shared, &request)?;
     }
-    let work = super::exec::work(&shared, &caller, &path, at_most).await?;
+    let work =
+        super::exec::work_with(&shared, &caller, &path, at_most, Capability::Terminal).await?;
     let (answer, socket, messages) = websocket::open(&request, body, PROTOCOL)?;
     let ending = Ending::new(&shared, &caller);
     let ping_every = shared.edge.limits.ping_every;

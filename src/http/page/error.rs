@@ -132,6 +132,8 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         | Code::IssueIdConflict
         | Code::BodyTooLarge
         | Code::UnsupportedMediaType
+        | Code::ProcessNotFound
+        | Code::StdinClosed
         | Code::IssueUnknown
         | Code::TemplateUnknown
         | Code::RangeNotSatisfiable

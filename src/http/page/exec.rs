@@ -11,13 +11,13 @@ use futures_util::{StreamExt, stream};
 use maud::{Markup, html};
 use tokio::time::{Instant, sleep_until};
 
-use crate::engine::Work;
 use crate::http::Shared;
 use crate::http::api::exec::{start, work};
 use crate::http::api::sandboxes::bounded;
 use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::http::sse::HEARTBEAT;
+use crate::http::work::OpenSandbox;
 use crate::sandbox::{ExecEvent, ExecRequest, Execution};
 use crate::types::{Sandbox, inert};
 
@@ -65,7 +65,7 @@ async fn begin(
     request: &HttpRequest,
     id: &str,
     payload: web::Payload,
-) -> Result<(Work, Execution), ApiError> {
+) -> Result<(OpenSandbox, Execution), ApiError> {
     let mut form = form::read_change(shared, request, visitor, payload).await?;
     let line = bounded("line", form.text("line")?)?.unwrap_or_default();
     form.finish()?;
@@ -89,7 +89,7 @@ struct ShownExec {
     execution: Execution,
     ending: Ending,
     /// Held until the command ends, so that the sandbox counts as active.
-    _work: Work,
+    _work: OpenSandbox,
     began: Instant,
     stdout: Painter,
     stderr: Painter,
@@ -98,7 +98,7 @@ struct ShownExec {
 }
 
 fn output(
-    work: Work,
+    work: OpenSandbox,
     execution: Execution,
     ending: Ending,
 ) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {

@@ -10,13 +10,13 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
-use crate::engine::Work;
 use crate::http::Shared;
 use crate::http::api::exec::work_to_read;
 use crate::http::api::sandboxes::load;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
+use crate::http::work::OpenSandbox;
 use crate::sandbox::{FileEntry, FileKind, FileListing, FilePart, WorkspacePath};
 use crate::types::{Phase, Sandbox, Timestamp, inert};
 
@@ -121,7 +121,7 @@ async fn look(
     path: &WorkspacePath,
 ) -> Result<FoundPath, ApiError> {
     let work = running(shared, visitor, sandbox).await?;
-    let provider = &work.provider;
+    let provider = &work.provider.workspace;
     let mut listing = provider.list_files(work.target.clone(), path.clone(), 1).await?;
     let is_entry = listing.entries.first().is_some_and(|one| one.path == path.as_bytes());
     if !is_entry || path.is_root() {
@@ -138,7 +138,11 @@ async fn look(
 }
 
 /// The sandbox to look into, which is not started for that.
-async fn running(shared: &Shared, visitor: &Visitor, sandbox: &Sandbox) -> Result<Work, ApiError> {
+async fn running(
+    shared: &Shared,
+    visitor: &Visitor,
+    sandbox: &Sandbox,
+) -> Result<OpenSandbox, ApiError> {
     if sandbox.phase != Some(Phase::Running) {
         let phase = sandbox.phase.map_or("deleted", Phase::as_str);
         let message = format!("cannot show files: the sandbox is {phase}, not running");
@@ -147,7 +151,7 @@ async fn running(shared: &Shared, visitor: &Visitor, sandbox: &Sandbox) -> Resul
     work_to_read(shared, &visitor.caller, sandbox.id.as_str(), WAIT_MAX).await
 }
 
-async fn preview(work: &Work, path: WorkspacePath, size: u64) -> Result<Preview, ApiError> {
+async fn preview(work: &OpenSandbox, path: WorkspacePath, size: u64) -> Result<Preview, ApiError> {
     let begin = read_up_to(work, path, TEXT_LEN_MAX).await?;
     if picture_type(&begin).is_some() {
         let is_small = size <= PICTURE_LEN_MAX;
@@ -166,8 +170,13 @@ async fn preview(work: &Work, path: WorkspacePath, size: u64) -> Result<Preview,
 }
 
 /// Reads the beginning of a file, at most `max` bytes.
-async fn read_up_to(work: &Work, path: WorkspacePath, max: usize) -> Result<Vec<u8>, ApiError> {
-    let mut content = work.provider.read_file(work.target.clone(), path, FilePart::Whole).await?;
+async fn read_up_to(
+    work: &OpenSandbox,
+    path: WorkspacePath,
+    max: usize,
+) -> Result<Vec<u8>, ApiError> {
+    let mut content =
+        work.provider.workspace.read_file(work.target.clone(), path, FilePart::Whole).await?;
     let mut bytes = Vec::new();
     while bytes.len() < max {
         match content.chunks.recv().await {

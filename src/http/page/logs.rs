@@ -12,7 +12,7 @@ use crate::http::api::sandboxes::load;
 use crate::http::ending::Ending;
 use crate::http::shared::sandbox_ref;
 use crate::http::sse::HEARTBEAT;
-use crate::logs::{Entry, Follower, Stream};
+use crate::logs::{Follower, LogEntry, LogStream};
 
 use super::ansi::Painter;
 use super::console::{self, END, NOTHING, OUTPUT_LEN_MAX, mark_error};
@@ -69,9 +69,9 @@ pub async fn stream_output(
 }
 
 /// How many of the newest lines are shown first, so that there is room for new ones.
-fn newest(tail: &[Entry]) -> usize {
+fn newest(tail: &[LogEntry]) -> usize {
     let mut len = 0;
-    let fits = |entry: &&Entry| {
+    let fits = |entry: &&LogEntry| {
         len += entry.text.len();
         len <= OUTPUT_LEN_MAX / 4
     };
@@ -126,7 +126,7 @@ struct PaintedLog {
 
 impl PaintedLog {
     /// The first lines. They do not count towards the limit, since their HTML can be much longer.
-    fn begin(tail: &[Entry]) -> (String, Self) {
+    fn begin(tail: &[LogEntry]) -> (String, Self) {
         let mut shown = Self::default();
         let begun = match tail {
             [] => "<span class=\"cut\">No command has run yet.</span>\n".to_owned(),
@@ -136,7 +136,7 @@ impl PaintedLog {
     }
 
     /// Never returns an empty text, which would end the page.
-    fn paint(&mut self, entries: &[Entry]) -> String {
+    fn paint(&mut self, entries: &[LogEntry]) -> String {
         let mut text: String = entries.iter().map(|entry| self.line(entry)).collect();
         if text.is_empty() {
             text.push_str(NOTHING);
@@ -145,19 +145,19 @@ impl PaintedLog {
         text
     }
 
-    fn line(&mut self, entry: &Entry) -> String {
+    fn line(&mut self, entry: &LogEntry) -> String {
         let end = if entry.is_partial { "" } else { "\n" };
         let line = format!("{}{end}", entry.text);
         let text = shown(&entry.text);
         match entry.stream {
-            Stream::Stdout => self.stdout.paint(line.as_bytes()),
-            Stream::Stderr => mark_error(self.stderr.paint(line.as_bytes())),
-            Stream::Command => {
+            LogStream::Stdout => self.stdout.paint(line.as_bytes()),
+            LogStream::Stderr => mark_error(self.stderr.paint(line.as_bytes())),
+            LogStream::Command => {
                 // The colours of one command must not reach the next one.
                 (self.stdout, self.stderr) = (Painter::default(), Painter::default());
                 html! { span .cut { (entry.at) } " " span .bo { "$ " (text) } "\n" }.0
             }
-            Stream::Exit | Stream::Note => html! { span .cut { (text) } "\n" }.0,
+            LogStream::Exit | LogStream::Note => html! { span .cut { (text) } "\n" }.0,
         }
     }
 }
@@ -167,8 +167,8 @@ mod tests {
     use super::*;
     use crate::types::Timestamp;
 
-    fn entry(stream: Stream, text: &str) -> Entry {
-        Entry {
+    fn entry(stream: LogStream, text: &str) -> LogEntry {
+        LogEntry {
             n: 1,
             at: Timestamp::from_unix_ms(0),
             exec: "r".into(),
@@ -181,10 +181,10 @@ mod tests {
     #[test]
     fn a_long_log_is_shown_from_where_it_leaves_room_for_what_comes() {
         let line = "x".repeat(OUTPUT_LEN_MAX / 10);
-        let log = vec![entry(Stream::Stdout, &line); 10];
+        let log = vec![entry(LogStream::Stdout, &line); 10];
         assert_eq!((newest(&log), newest(&log[..1]), newest(&[])), (2, 1, 0));
         let painted_long = "<".repeat(1_000);
-        let (begun, shown) = PaintedLog::begin(&[entry(Stream::Stdout, &painted_long)]);
+        let (begun, shown) = PaintedLog::begin(&[entry(LogStream::Stdout, &painted_long)]);
         assert!(begun.len() > 2_000 && shown.len == 0, "{}", begun.len());
     }
 
@@ -192,12 +192,12 @@ mod tests {
     fn what_commands_wrote_is_shown_in_its_colours_and_does_nothing() {
         let mut log = PaintedLog::default();
         let html = log.paint(&[
-            entry(Stream::Command, "sh -c <b>"),
-            entry(Stream::Stdout, "\u{1b}[31mred<img src=x>"),
-            entry(Stream::Stderr, "\u{1b}]52;c;x\u{7}err"),
-            entry(Stream::Exit, "exit code 0"),
-            entry(Stream::Command, "next"),
-            entry(Stream::Stdout, "plain"),
+            entry(LogStream::Command, "sh -c <b>"),
+            entry(LogStream::Stdout, "\u{1b}[31mred<img src=x>"),
+            entry(LogStream::Stderr, "\u{1b}]52;c;x\u{7}err"),
+            entry(LogStream::Exit, "exit code 0"),
+            entry(LogStream::Command, "next"),
+            entry(LogStream::Stdout, "plain"),
         ]);
         assert!(html.contains("$ sh -c &lt;b&gt;</span>\n<span class=\"f1\">red&lt;img src=x&gt;"));
         assert!(

@@ -1,11 +1,13 @@
 //! Providers: the health, breaker, identity and isolation of each.
 
+use std::sync::Arc;
+
 use actix_web::{HttpResponse, get, web};
 use maud::{Markup, html};
 
 use crate::engine::{BreakerState, BreakerView, ProviderSweeps};
 use crate::http::Shared;
-use crate::sandbox::{Capacity, Health, Isolation, Traits, Uniqueness};
+use crate::sandbox::{Capacity, Descriptor, Enforcement, Health, Uniqueness};
 use crate::types::{ProviderName, Template, Timestamp};
 
 use super::error::PageError;
@@ -27,18 +29,19 @@ pub async fn show(shared: web::Data<Shared>, visitor: Visitor) -> Result<HttpRes
     let figures = engine.figures();
     let templates = engine.templates();
     let survey = &frame.attention().survey;
-    let all: Vec<ProviderView> = engine
-        .providers()
-        .into_iter()
+    let all: Vec<ProviderView> = (shared.edge.providers.iter())
         .filter_map(|(name, provider)| {
+            let name = name.clone();
             let breaker = figures.breakers.iter().find(|(of, _)| *of == name)?.1.clone();
             let health = health.iter().find(|(of, _)| *of == name)?.1.clone();
+            let descriptor = Arc::clone(&provider.descriptor);
+            let of_it = templates.iter().filter(|template| template.provider == name);
             Some(ProviderView {
-                network: network(&health, templates.iter().filter(|of| of.provider == name)),
+                network: network(&descriptor, of_it),
                 health,
                 breaker,
-                traits: provider.traits(),
-                capacity: provider.capacity(),
+                descriptor,
+                capacity: provider.lifecycle.capacity(),
                 sweeps: figures.sweeps.iter().find(|sweeps| sweeps.provider == name).cloned(),
                 live: survey.providers.get(&name).copied().unwrap_or(0),
                 templates: templates
@@ -64,7 +67,7 @@ struct ProviderView {
     name: ProviderName,
     health: Health,
     breaker: BreakerView,
-    traits: Traits,
+    descriptor: Arc<Descriptor>,
     capacity: Capacity,
     sweeps: Option<ProviderSweeps>,
     live: u64,
@@ -74,9 +77,9 @@ struct ProviderView {
 }
 
 /// What a provider's sandboxes can reach: one word, or one for each template.
-fn network<'a>(health: &Health, templates: impl Iterator<Item = &'a Template>) -> String {
-    if health.isolation.network != Isolation::BY_TEMPLATE {
-        return health.isolation.network.to_owned();
+fn network<'a>(descriptor: &Descriptor, templates: impl Iterator<Item = &'a Template>) -> String {
+    if let [only] = descriptor.networks.as_slice() {
+        return only.to_string();
     }
     let of = |template: &Template| format!("{} {}", template.name, template.network.kind());
     let all: Vec<String> = templates.map(of).collect();
@@ -84,8 +87,10 @@ fn network<'a>(health: &Health, templates: impl Iterator<Item = &'a Template>) -
 }
 
 fn card(view: &ProviderView, now: Timestamp) -> Markup {
-    let ProviderView { name, health, breaker, traits, capacity, sweeps, live, templates, network } =
+    let ProviderView { name, health, breaker, capacity, sweeps, live, templates, network, .. } =
         view;
+    let Descriptor { uniqueness, late_effect_window, dies_with_server, isolation, .. } =
+        &*view.descriptor;
     let trouble = breaker.trouble(name, now).or_else(|| health.trouble.clone());
     html! {
         article .card .facts data-key={ "provider-" (shown(name.as_str())) } {
@@ -101,8 +106,8 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                     Some(identity) => html! { code { (shown(identity)) } },
                     None => html! { span .soft { "unknown" } },
                 }))
-                (fact("Uniqueness", uniqueness(traits.uniqueness)))
-                (fact("Late effects", html! { "end within " (traits.late_effect_window.as_secs()) " s of a deadline" }))
+                (fact("Uniqueness", uniqueness_words(*uniqueness)))
+                (fact("Late effects", html! { "end within " (late_effect_window.as_secs()) " s of a deadline" }))
                 (fact("Capacity", html! { (live) @if *live == 1 { " live sandbox" } @else { " live sandboxes" } }))
                 @if let Some(disk) = capacity.disk {
                     (fact("Disk", html! {
@@ -114,18 +119,18 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                     @else { (shown(&templates.join(", "))) }
                 }))
                 @if let Some(sweeps) = sweeps { (fact("Last sweep", sweep_words(sweeps, now))) }
-                @if traits.dies_with_server {
+                @if *dies_with_server {
                     (fact("At a restart", html! { "its sandboxes stop and keep their workspace" }))
                 }
             }
             h3 { "Isolation" }
             dl {
-                (fact("Kind", html! { (health.isolation.kind) }))
-                @for (limit, holds) in &health.isolation.limits {
-                    (fact(limit_name(limit), html! { (if *holds == "none" { "not enforced" } else { holds }) }))
+                (fact("Kind", html! { (isolation.kind) }))
+                @for (limit, how) in &health.limits {
+                    (fact(limit.label(), html! { (how_it_holds(*how)) }))
                 }
                 (fact("System calls", html! {
-                    (if health.isolation.seccomp == "none" { "not filtered" } else { "filtered" })
+                    (if isolation.seccomp == Enforcement::None { "not filtered" } else { "filtered" })
                 }))
                 (fact("Network", html! { (shown(network)) }))
             }
@@ -133,13 +138,11 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
     }
 }
 
-/// The name of a limit, for people.
-pub(super) fn limit_name(limit: &'static str) -> &'static str {
-    match limit {
-        "cpu" => "CPU",
-        "openFiles" => "open files",
-        "fileSize" => "file size",
-        limit => limit,
+/// How a limit holds, for people.
+pub(super) const fn how_it_holds(how: Enforcement) -> &'static str {
+    match how {
+        Enforcement::None => "not enforced",
+        Enforcement::Enforced | Enforcement::PerProcess | Enforcement::Watched => how.as_str(),
     }
 }
 
@@ -157,7 +160,7 @@ fn breaker_words(breaker: &BreakerView, now: Timestamp) -> Markup {
     }
 }
 
-fn uniqueness(uniqueness: Uniqueness) -> Markup {
+fn uniqueness_words(uniqueness: Uniqueness) -> Markup {
     html! {
         @match uniqueness {
             Uniqueness::EnforcedNames => "the provider refuses a second object with the same name",

@@ -214,6 +214,9 @@ const fn what_to_do(code: FailureCode, phase: Option<Phase>) -> &'static str {
             "The provider refused the call. Change the template or the provider's limits, then \
              retry."
         }
+        FailureCode::ProviderExhausted => {
+            "Make room at the provider, or raise its quota, then retry."
+        }
         FailureCode::ProviderBroken => "Retry it. If it fails again, check the provider's log.",
         FailureCode::NameTaken => {
             "A foreign object has this name at the provider. Rename or remove that object, then \

@@ -13,19 +13,12 @@ use rustix::io::Errno;
 use super::image;
 use super::inside::HOST_ROOT;
 use super::launching::LaunchError;
-use crate::sandbox::Isolation;
 
 /// How long a good answer is believed.
 pub const GOOD_FOR: Duration = Duration::from_secs(600);
 
 /// How long a bad answer is believed: somebody may be repairing what it named.
 pub const BAD_FOR: Duration = Duration::from_secs(10);
-
-/// What is in force in every sandbox, with these limits.
-pub fn isolation(limits: Vec<(&'static str, &'static str)>) -> Isolation {
-    let network = Isolation::BY_TEMPLATE;
-    Isolation { kind: "namespaces", limits, seccomp: "enforced", network }
-}
 
 /// A sentence for people: which step failed, why, and what to do.
 pub fn explain(error: &LaunchError) -> String {

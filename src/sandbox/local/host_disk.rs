@@ -46,12 +46,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
-use tokio::sync::mpsc as channel;
 
 use self::marks::{Grown, Marks};
 use super::cgroup::Group;
 use super::link::Link;
-use crate::sandbox::{Capacity, DiskRoom, Labels, LimitEffect, LimitEvent};
+use crate::sandbox::{
+    Capacity, DiskRoom, EventSender, Labels, LimitEffect, LimitEvent, ProviderEvent,
+};
 use crate::types::Reserve;
 
 /// The pause between two looks while nothing runs, while something does, and while room is [`NEAR`]
@@ -106,15 +107,11 @@ impl WatchedSandbox {
 }
 
 impl HostDisk {
-    /// Begins to watch the disk that `dir` is on. Sandboxes that are ended are told to `limit_events`.
+    /// Begins to watch the disk that `dir` is on. Each sandbox that it ends is an event.
     ///
     /// # Errors
     /// Where the room can't be looked at, or there is no thread left.
-    pub fn open(
-        dir: &Path,
-        reserve: Reserve,
-        limit_events: channel::Sender<LimitEvent>,
-    ) -> io::Result<Self> {
+    pub fn open(dir: &Path, reserve: Reserve, events: EventSender) -> io::Result<Self> {
         let shared = Arc::new(DiskShared {
             dir: dir.to_owned(),
             reserve,
@@ -126,7 +123,7 @@ impl HostDisk {
         });
         shared.look()?;
         let (wakes, woken) = mpsc::channel();
-        let mut watch = DiskWatch::new(Arc::clone(&shared), limit_events);
+        let mut watch = DiskWatch::new(Arc::clone(&shared), events);
         thread::Builder::new().name("local-disk".into()).spawn(move || {
             loop {
                 match woken.recv_timeout(watch.look()) {
@@ -229,34 +226,30 @@ impl RoomLevel {
 /// What the watching thread remembers from look to look.
 struct DiskWatch {
     shared: Arc<DiskShared>,
-    limit_events: channel::Sender<LimitEvent>,
+    events: EventSender,
     marks: Marks,
     sizes: HashMap<u64, VecDeque<(Instant, u64)>>,
     /// Those that were ended, for as long as something of them is there.
     ended: HashSet<u64>,
     level: RoomLevel,
-    /// Ended, and not told yet.
-    untold: Vec<LimitEvent>,
     is_blind: bool,
 }
 
 impl DiskWatch {
-    fn new(shared: Arc<DiskShared>, limit_events: channel::Sender<LimitEvent>) -> Self {
+    fn new(shared: Arc<DiskShared>, events: EventSender) -> Self {
         Self {
             shared,
-            limit_events,
+            events,
             marks: Marks::default(),
             sizes: HashMap::new(),
             ended: HashSet::new(),
             level: RoomLevel::Roomy,
-            untold: Vec::new(),
             is_blind: false,
         }
     }
 
     /// Looks, and does what is to be done; says when to look again.
     fn look(&mut self) -> Duration {
-        self.tell();
         let disk = match self.shared.look() {
             Ok(disk) => disk,
             Err(error) => {
@@ -287,7 +280,6 @@ impl DiskWatch {
         for key in self.marks.pass(disk, room, &running) {
             self.end(key, room);
         }
-        self.tell();
         LOOK_EVERY_NEAR
     }
 
@@ -342,20 +334,11 @@ impl DiskWatch {
         );
         link.cut();
         self.ended.insert(key);
-        self.untold.push(LimitEvent {
+        self.events.publish(ProviderEvent::LimitHit(LimitEvent {
             labels: watched.labels.clone(),
             reason: format!("the host's disk is nearly full: {left_mb} MB left"),
             effect: LimitEffect::Ended,
-        });
-    }
-
-    /// Tells what was not told; what can't be now is at the next look.
-    fn tell(&mut self) {
-        let limit_events = &self.limit_events;
-        self.untold.retain(|limit_event| {
-            let told = limit_events.try_send(limit_event.clone());
-            matches!(told, Err(channel::error::TrySendError::Full(_)))
-        });
+        }));
     }
 
     fn log(&mut self, disk: DiskRoom) {

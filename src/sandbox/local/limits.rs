@@ -22,6 +22,7 @@
 
 use super::cgroup::{Cgroups, Controller};
 use super::frame::Setup;
+use crate::sandbox::{Enforcement, Enforcements, LimitKind};
 use crate::types::Resources;
 
 /// How much the number of processes may exceed the control group's before the sandbox's own user
@@ -34,42 +35,44 @@ const RESERVE_MB_MIN: u64 = 16;
 /// Why the disk of a sandbox is only watched that was made where images could not be mounted.
 pub const MADE_WITHOUT: &str = "it was made without an image: delete it and make it again";
 
-/// The limits, and how each holds: `enforced`, `per process`, `watched` or `none`.
-pub fn holds(cgroups: &Cgroups, why_no_image: Option<&str>) -> Vec<(&'static str, &'static str)> {
-    let with = |controller, without| if cgroups.has(controller) { "enforced" } else { without };
-    vec![
-        ("cpu", with(Controller::Cpu, "none")),
-        ("memory", with(Controller::Memory, "per process")),
-        ("processes", "enforced"),
-        ("disk", if why_no_image.is_none() { "enforced" } else { "watched" }),
-        ("openFiles", "per process"),
-        ("fileSize", "per process"),
-    ]
+/// The limits, and how each holds.
+pub fn holds(cgroups: &Cgroups, why_no_image: Option<&str>) -> Enforcements {
+    use Enforcement::{Enforced, PerProcess, Watched};
+    let with = |controller, without| if cgroups.has(controller) { Enforced } else { without };
+    Enforcements::from([
+        (LimitKind::Cpu, with(Controller::Cpu, Enforcement::None)),
+        (LimitKind::Memory, with(Controller::Memory, PerProcess)),
+        (LimitKind::Processes, Enforced),
+        (LimitKind::Disk, if why_no_image.is_none() { Enforced } else { Watched }),
+        (LimitKind::OpenFiles, PerProcess),
+        (LimitKind::FileSize, PerProcess),
+    ])
 }
 
 /// The limits of a template that are not enforced for a sandbox as a whole, in words with the
 /// reason of each; `None` where all are.
 pub fn not_enforced(cgroups: &Cgroups, why_no_image: Option<&str>) -> Option<String> {
-    let why = |limit: &str| match limit {
-        "cpu" => cgroups.why_not(Controller::Cpu),
-        "memory" => cgroups.why_not(Controller::Memory),
-        "disk" => why_no_image,
-        _ => None,
+    let why = |limit| match limit {
+        LimitKind::Cpu => cgroups.why_not(Controller::Cpu),
+        LimitKind::Memory => cgroups.why_not(Controller::Memory),
+        LimitKind::Disk => why_no_image,
+        LimitKind::Processes | LimitKind::OpenFiles | LimitKind::FileSize => None,
     };
-    let is_asked = |limit: &str| ["cpu", "memory", "processes", "disk"].contains(&limit);
+    let is_asked = |limit| !matches!(limit, LimitKind::OpenFiles | LimitKind::FileSize);
     let missing: Vec<String> = holds(cgroups, why_no_image)
         .into_iter()
-        .filter(|(limit, how)| *how != "enforced" && is_asked(limit))
-        .map(|(limit, how)| {
-            let told = match how {
-                "none" => format!("{limit} is not limited"),
-                "watched" => format!("{limit} is only watched"),
-                how => format!("{limit} is limited {how}"),
+        .filter(|(limit, _)| is_asked(*limit))
+        .filter_map(|(limit, how)| {
+            let how = match how {
+                Enforcement::Enforced => return None,
+                Enforcement::None => format!("{limit} is not limited"),
+                Enforcement::Watched => format!("{limit} is only watched"),
+                Enforcement::PerProcess => format!("{limit} is limited {how}"),
             };
-            match why(limit) {
-                Some(why) => format!("{told} ({why})"),
-                None => told,
-            }
+            Some(match why(limit) {
+                Some(why) => format!("{how} ({why})"),
+                None => how,
+            })
         })
         .collect();
     (!missing.is_empty()).then(|| missing.join("; "))

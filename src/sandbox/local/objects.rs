@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedMutexGuard, mpsc, watch};
+use tokio::sync::{OwnedMutexGuard, watch};
 
 pub use self::starting::Make;
 
@@ -36,7 +36,7 @@ use super::spawner::Spawner;
 use super::{LocalConfig, OpenError};
 use crate::clock::{Clock, IdSource};
 use crate::egress::Proxies;
-use crate::sandbox::{CreateSpec, LimitEvent, Object, ProviderError, Target, WorkError};
+use crate::sandbox::{CreateSpec, EventSender, Object, ProviderError, Target, WorkError};
 use crate::types::{ExternalId, ObjectName, ObjectState, Timestamp};
 
 /// How long a delete waits for the removal that it has begun. Most trees are gone by then, and
@@ -71,8 +71,7 @@ pub struct Objects {
     last_look: tokio::sync::Mutex<LastLook>,
     proxies: Proxies,
     host_disk: Arc<HostDisk>,
-    /// What is told, and who hears it, until somebody does.
-    limit_events: (mpsc::Sender<LimitEvent>, Mutex<Option<mpsc::Receiver<LimitEvent>>>),
+    events: EventSender,
     itself: Weak<Self>,
 }
 
@@ -103,11 +102,11 @@ impl Objects {
         recovery::wait_for_orphans(&disk).map_err(failed)?;
         let cgroups = Cgroups::open(disk.identity());
         cgroups.clear();
-        let (sender, limit_events) = mpsc::channel(limit_events::LIMIT_EVENTS_LEN);
-        let host_disk = HostDisk::open(&config.dir, config.disk_reserve, sender.clone());
+        let events = EventSender::default();
+        let host_disk = HostDisk::open(&config.dir, config.disk_reserve, events.clone());
         let host_disk = Arc::new(host_disk.map_err(failed)?);
         let trashed = disk.trashed().map_err(failed)?;
-        let proxies = Proxies::new(Arc::clone(&config.resolver), config.server);
+        let proxies = Proxies::new(Arc::clone(&config.resolver), config.server, events.clone());
         let runtime = Handle::current();
         let starter = Starter::new(config.clone(), cgroups, spawner, Arc::clone(&ids));
         let starter = Arc::new(starter);
@@ -130,7 +129,7 @@ impl Objects {
             last_look: tokio::sync::Mutex::new(None),
             proxies,
             host_disk,
-            limit_events: (sender, Mutex::new(Some(limit_events))),
+            events,
             itself: Weak::clone(itself),
         });
         for stored in trashed {
@@ -265,9 +264,9 @@ impl Objects {
         &self.proxies
     }
 
-    /// The limits that strike in sandboxes, for whoever asks first.
-    pub fn limit_events(&self) -> Option<mpsc::Receiver<LimitEvent>> {
-        locked(&self.limit_events.1).take()
+    /// Where what happens by itself is published.
+    pub const fn events(&self) -> &EventSender {
+        &self.events
     }
 
     /// Takes the turn for a target's name and looks the object up, which must carry its sandbox.
@@ -426,7 +425,7 @@ impl Objects {
             labels,
             resources,
         };
-        self.runtime.spawn(limit_events::watch(watched, self.limit_events.0.clone()));
+        self.runtime.spawn(limit_events::watch(watched, self.events.clone()));
         Ok(())
     }
 

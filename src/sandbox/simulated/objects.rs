@@ -198,6 +198,7 @@ impl Objects {
         state: ObjectState,
     ) -> Result<Object, ProviderError> {
         let Some(before) = self.by_id.get(id) else { return Err(ProviderError::Absent) };
+        let word = state.as_str();
         let object = Object { state, ..before.clone() };
         if object == *before {
             return Ok(object);
@@ -211,7 +212,7 @@ impl Objects {
                 }
                 Err(error) => return Err(broken(&error)),
             };
-        file.insert("state".into(), state.as_str().into());
+        file.insert("state".into(), word.into());
         let file = serde_json::to_vec(&file).expect("what was JSON is JSON");
         self.put(id, &file)?;
         self.index(object.clone());

@@ -7,10 +7,9 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::read_query;
 use super::transfer::{Upload, under};
-use crate::engine::Work;
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::api::exec::{work, work_to_read};
+use crate::http::api::exec::work_with;
 use crate::http::auth::Caller;
 use crate::http::body;
 use crate::http::doc::params;
@@ -18,6 +17,8 @@ use crate::http::doc::words::AnyBytes;
 use crate::http::ending::Ending;
 use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
+use crate::http::work::OpenSandbox;
+use crate::sandbox::Capability;
 
 /// Packs a directory of the workspace into a tar archive. Links are packed as links; sockets, FIFOs
 /// and devices are left out. The answer ends early if the directory cannot be read to its end.
@@ -38,9 +39,10 @@ pub async fn pack(
     id: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     let (path, at_most) = read_query(Query::parse(request.query_string()))?;
-    let work = work_to_read(&shared, &caller, &id, at_most).await?;
-    let Work { provider, target, at_work, .. } = work;
-    let chunks = provider.pack_directory(target, path).await?;
+    let (start, needs) = (caller.session.is_none(), Some(Capability::Archives));
+    let work = OpenSandbox::open(&shared, &caller, &id, start, at_most, needs).await?;
+    let OpenSandbox { provider, target, at_work, .. } = work;
+    let chunks = provider.workspace.pack_directory(target, path).await?;
     let chunks = ReceiverStream::new(chunks).map(|chunk| {
         chunk.map_err(|why| {
             tracing::warn!(error = %why, "failed to pack a directory of a workspace");
@@ -80,11 +82,11 @@ pub async fn unpack(
     if body::declared_len(&request).is_some_and(|len| len > limits.upload_len_max) {
         return Err(body::too_large(limits.upload_len_max));
     }
-    let work = work(&shared, &caller, &id, at_most).await?;
+    let work = work_with(&shared, &caller, &id, at_most, Capability::Archives).await?;
     let (upload, chunks) = Upload::begin();
     let ending = Ending::new(&shared, &caller);
     let feeding = upload.feed(payload, limits.upload_len_max, limits.upload_silence_max, ending);
-    let unpacking = work.provider.unpack_directory(work.target, path, chunks);
+    let unpacking = work.provider.workspace.unpack_directory(work.target, path, chunks);
     let (fed, unpacked) = futures_util::future::join(feeding, unpacking).await;
     // An error of the body is the cause of the truncated archive, not the reverse.
     fed?;

@@ -33,7 +33,7 @@ pub async fn make_directory(
 ) -> Result<HttpResponse, ApiError> {
     let (path, at_most) = read_file_query(&request)?;
     let work = work(&shared, &caller, &id, at_most).await?;
-    Ok(written(work.provider.make_directory(work.target, path).await?))
+    Ok(written(work.provider.workspace.make_directory(work.target, path).await?))
 }
 
 /// Moves a file, a link or a directory atomically. Missing parent directories are created.
@@ -66,7 +66,7 @@ pub async fn relocate(
     let overwrite = query.flag("overwrite")?;
     query.finish()?;
     let work = work(&shared, &caller, &id, at_most).await?;
-    Ok(written(work.provider.move_file(work.target, from, to, overwrite).await?))
+    Ok(written(work.provider.workspace.move_file(work.target, from, to, overwrite).await?))
 }
 
 /// Sets the permission bits of a file or directory.
@@ -98,7 +98,7 @@ pub async fn set_mode(
     let mode = mode.ok_or_else(wrong)?;
     query.finish()?;
     let work = work(&shared, &caller, &id, at_most).await?;
-    work.provider.set_file_mode(work.target, path, mode).await?;
+    work.provider.workspace.set_file_mode(work.target, path, mode).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 

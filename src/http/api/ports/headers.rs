@@ -4,6 +4,7 @@ use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderMap};
 use hyper::header::{HeaderName, HeaderValue};
 
+use super::http_way::HttpWay;
 use crate::http::Shared;
 use crate::http::auth::{self, Caller, FORM_TOKEN_HEADER};
 use crate::http::sessions::SESSION_COOKIE;
@@ -42,7 +43,8 @@ pub struct Head {
     pub opens_websocket: bool,
     /// The path of the server's root.
     prefix: String,
-    port: u16,
+    /// The server's own addresses; a redirect to one of them stays at this port.
+    own: Vec<String>,
     /// Whether cookies are the caller's own, not a browser's for our address.
     with_cookies: bool,
 }
@@ -112,7 +114,15 @@ impl Head {
             append(on.headers_mut(), "upgrade", WEBSOCKET.as_bytes());
             append(on.headers_mut(), "connection", b"upgrade");
         }
-        Self { request: on, opens_websocket, prefix, port, with_cookies }
+        let own = vec![format!("http://localhost:{port}"), format!("http://127.0.0.1:{port}")];
+        Self { request: on, opens_websocket, prefix, own, with_cookies }
+    }
+
+    /// Sends the request by the provider's address for the port.
+    pub fn aim(&mut self, way: &HttpWay) {
+        way.aim(&mut self.request);
+        // Before the shorter ones: a path prefix of the address is none of the server's.
+        self.own.insert(0, way.base());
     }
 
     /// The forwarded headers of an answer, in order.
@@ -145,9 +155,7 @@ impl Head {
 
     /// The target of a redirect, seen from outside: the server's own address is translated.
     fn location(&self, to: &str) -> String {
-        let own =
-            [format!("http://localhost:{}", self.port), format!("http://127.0.0.1:{}", self.port)];
-        let rest = own.iter().find_map(|own| {
+        let rest = self.own.iter().find_map(|own| {
             to.strip_prefix(own.as_str()).filter(|rest| rest.is_empty() || rest.starts_with('/'))
         });
         match rest {
@@ -188,7 +196,7 @@ mod tests {
             request: hyper::Request::new(()),
             opens_websocket: false,
             prefix,
-            port: 3000,
+            own: ["http://localhost:3000", "http://127.0.0.1:3000"].map(str::to_owned).to_vec(),
             with_cookies,
         }
     }

@@ -19,11 +19,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::frames::{self, FromClient};
-use crate::engine::Work;
 use crate::http::api::exec;
 use crate::http::ending::{Ended, Ending};
 use crate::http::error::{ApiError, Code};
 use crate::http::websocket::{ClientLiveness, LAST_WORDS_WAIT, MESSAGE_LEN_MAX};
+use crate::http::work::OpenSandbox;
 use crate::logs::Logs;
 use crate::sandbox::{Terminal, TerminalControl, TerminalEvent, TerminalRequest};
 
@@ -40,7 +40,7 @@ pub struct TerminalLog {
 
 /// One terminal and its client.
 pub struct Bridge {
-    work: Work,
+    work: OpenSandbox,
     keeper: TerminalLog,
     socket: Session,
     messages: AggregatedMessageStream,
@@ -63,7 +63,7 @@ enum BridgeEnd {
 impl Bridge {
     /// Begins with a new WebSocket.
     pub fn new(
-        work: Work,
+        work: OpenSandbox,
         keeper: TerminalLog,
         (socket, messages): (Session, MessageStream),
         ending: Ending,
@@ -106,7 +106,7 @@ async fn send_end(mut socket: Session, end: BridgeEnd) {
 }
 
 async fn serve(
-    work: &Work,
+    work: &OpenSandbox,
     keeper: &TerminalLog,
     socket: &Session,
     messages: &mut AggregatedMessageStream,
@@ -125,7 +125,7 @@ async fn serve(
         }
     };
     let argv = request.command.clone();
-    let terminal = match work.provider.terminal(work.target.clone(), request).await {
+    let terminal = match work.provider.processes.terminal(work.target.clone(), request).await {
         Ok(terminal) => terminal,
         Err(error) => return BridgeEnd::Wrong(error.into()),
     };

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::http::api::ports::EndpointState;
 use crate::http::limits::{Allowed, SandboxLimits};
-use crate::http::page::providers::limit_name;
+use crate::http::page::providers::how_it_holds;
 use crate::http::page::time::since;
 use crate::types::{NetworkKind, Sandbox, Timestamp, inert};
 
@@ -69,22 +69,17 @@ fn limits_list(limits: &SandboxLimits, network: NetworkKind) -> Markup {
         dl {
             (fact("Isolation", html! { (isolation.kind) }))
             @for (limit, allowed, holds) in limits.each() {
-                (fact(limit_name(limit), html! {
+                (fact(limit.label(), html! {
                     @if let Some(Allowed { value, unit }) = allowed {
                         (value) @if !unit.is_empty() { " " (unit) } ", "
                     }
-                    (how(holds))
+                    (how_it_holds(holds))
                 }))
             }
-            (fact("System calls", html! { (how(isolation.seccomp)) }))
+            (fact("System calls", html! { (how_it_holds(isolation.seccomp)) }))
             (fact("Network", html! { (network_words(network)) }))
         }
     }
-}
-
-/// How a limit is enforced.
-fn how(holds: &'static str) -> &'static str {
-    if holds == "none" { "not enforced" } else { holds }
 }
 
 /// What a sandbox can reach.

@@ -192,6 +192,6 @@ fn seen(object: &ModelObject) -> ObservedObject {
             generation: object.generation,
             mode: Mode::Strong,
         }),
-        state: object.state,
+        state: object.state.clone(),
     }
 }

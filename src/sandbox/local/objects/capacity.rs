@@ -18,11 +18,10 @@ impl Objects {
     /// Whether there is room to bring something up, as of a moment ago.
     ///
     /// # Errors
-    /// `Broken` where there is not: it may be back soon, and nothing is wrong with the provider that
-    /// would have to keep deletes from it.
+    /// `Exhausted` if there is none.
     pub(super) fn has_room(&self) -> Result<(), ProviderError> {
         let shortage = self.capacity().shortage;
-        shortage.map_or(Ok(()), |shortage| Err(ProviderError::Broken(shortage)))
+        shortage.map_or(Ok(()), |shortage| Err(ProviderError::exhausted(shortage)))
     }
 
     /// Watches a sandbox that has just come up, for as long as it runs.

@@ -3,11 +3,11 @@
 use super::Objects;
 use crate::sandbox::local::disk::{Disk, Workspace};
 use crate::sandbox::local::limits;
-use crate::sandbox::{LimitsInForce, Target};
+use crate::sandbox::{Enforcements, LimitsInForce, Target};
 
 impl Objects {
     /// How each limit holds.
-    pub fn limits(&self) -> Vec<(&'static str, &'static str)> {
+    pub fn limits(&self) -> Enforcements {
         limits::holds(&self.starter.cgroups, self.disk.why_no_images().as_deref())
     }
 
