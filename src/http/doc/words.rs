@@ -12,7 +12,7 @@ use crate::engine::{BreakerState, DriftKind, Remedy};
 use crate::http::api::deliveries::Status;
 use crate::http::api::exec::Encoding;
 use crate::http::error::Code;
-use crate::logs::Stream;
+use crate::logs::LogStream;
 use crate::sandbox::Uniqueness;
 use crate::types::{
     FailureCode, Mode, NetworkKind, ObjectState, Outcome, Phase, ProviderStep, Wanted,
@@ -90,7 +90,7 @@ words! {
         [Plain("server"), Plain("account"), Plain("repository"), Plain("issue")];
     /// What a log entry is. `command`: a command began. `stdout` and `stderr`: a line of its
     /// output. `exit`: it ended. `note`: a message about the log or the sandbox.
-    StreamWord as "LogStream" = Stream::ALL;
+    StreamWord as "LogStream" = LogStream::ALL;
     /// How bytes are written as text.
     EncodingWord as "Encoding" = [Encoding::Utf8, Encoding::Base64];
     /// What to wait for: a phase, `settled` (no step is under way) or `deleted`.
