@@ -182,7 +182,7 @@ fn an_api_error_is_printed_with_its_hint() {
         let stub = Stub::start(move |_| refusal(status, code, "no \u{1b}[2J", "do\nthis"));
         let ended = stub.run(&["ensure", "a"]);
         let err = "error: no \\u{1b}[2J\n  hint: do\\nthis\n";
-        assert_eq!(ended, ran(expected, "", err));
+        assert_eq!(ended, ran(exit_code, "", err));
     }
 }
 
