@@ -1,12 +1,12 @@
 //! Provider calls: one slot for a home, held until the call really ended.
 //!
-//! The slot outlives the actor that asked. An actor that ended is built again by the answer, and
-//! sees by [`Executor::in_flight`] that a call is still held, so that it waits instead of asking
-//! twice. Each call has a deadline; at it the provider's future is dropped, which by the provider's
-//! contract gives up, and the answer says that the outcome is unknown. A provider that panics has
-//! answered nothing, and is looked at.
+//! The slot outlives the actor that asked. An actor that ended is built again by the answer, and sees
+//! by [`Executor::in_flight`] that a call still holds the slot, so that it waits instead of asking
+//! twice. Each call has a deadline. At the deadline the provider's future is dropped, which by the
+//! provider's contract gives up, and the answer says that the outcome is unknown. A provider that
+//! panics has answered nothing, so the lifecycle looks.
 //!
-//! A newer call of a home waits until the held one has ended (`slots`). Cleanups of orphans
+//! A newer call of a home waits until the current one has ended (`slots`). Clean-ups of orphans
 //! (`clean_up`) and the looks of sweeps take the same slot by [`Executor::lease`].
 
 mod ask;
@@ -44,8 +44,8 @@ pub(super) struct Executor {
     pub tasks: TaskTracker,
 }
 
-/// A home's slot, taken beside the lifecycle. What the lifecycle asks meanwhile waits, and leaves
-/// when this is dropped.
+/// The lease of a home's slot beside the lifecycle. A call of the lifecycle waits meanwhile, and is
+/// made when this is dropped.
 pub(super) struct Lease {
     executor: Arc<Executor>,
     home: HomeId,
@@ -83,7 +83,7 @@ impl Executor {
         self.slots.in_flight(home, sandbox)
     }
 
-    /// Frees a home's slot whatever holds it: a bug that tests switch on.
+    /// Frees a home's slot, whatever holds it: a bug that tests switch on.
     #[cfg(test)]
     pub fn free(&self, home: HomeId) {
         self.slots.free(home);
@@ -107,7 +107,7 @@ impl Executor {
 
     fn hand_in(self: &Arc<Self>, home: HomeId, asked: QueuedCall) {
         if self.calls.env.is_stopping() {
-            // It is recorded as asked: the next start looks.
+            // It is recorded as asked: after the next start the home looks.
             return;
         }
         if let Some(asked) = self.slots.enter(home, asked) {
@@ -120,8 +120,8 @@ impl Executor {
         self.calls.env.spawner.call(Box::pin(self.tasks.track_future(task)));
     }
 
-    /// Takes a home's slot for a look that the lifecycle did not ask for; `None` where a call is
-    /// under way, whose answer is nearer to the truth.
+    /// Takes a home's slot for a look that the lifecycle did not ask for; `None` if a call is under
+    /// way, whose answer is newer.
     pub fn lease(self: &Arc<Self>, home: HomeId) -> Option<Lease> {
         let is_free = !self.calls.env.is_stopping() && self.slots.lease(home);
         is_free.then(|| Lease { executor: Arc::clone(self), home })
