@@ -40,7 +40,7 @@ pub(super) const CHUNKS_LEN: usize = 4;
 /// Longest piece of a file, in bytes.
 pub(super) const CHUNK_LEN_MAX: usize = 64 * 1024;
 
-/// Lists what is at a path. See [`Workspace::list_files`](crate::sandbox::Workspace).
+/// Lists a path. See [`Workspace::list_files`](crate::sandbox::Workspace).
 ///
 /// # Errors
 /// [`WorkError`].
