@@ -263,7 +263,7 @@ impl Objects {
         &self.proxies
     }
 
-    /// Where what happens by itself is published.
+    /// Publishes events that no call caused.
     pub const fn events(&self) -> &EventSender {
         &self.events
     }
