@@ -16,7 +16,7 @@ use super::sides::{Home, Sides, SweepParts};
 use crate::issue::IssueEvent;
 use crate::issue::event::SweptObject;
 use crate::sabotage::{Bug, on};
-use crate::sandbox::{ObjectKey, Lifecycle};
+use crate::sandbox::{Lifecycle, ObjectKey};
 use crate::types::{ProviderName, SandboxId};
 
 /// How long a second look at a home may take, and how long its actor may take to answer.

@@ -146,7 +146,7 @@ async fn a_panic_in_a_provider_is_a_failed_call() {
 }
 
 #[actix::test]
-async fn a_caller_that_goes_away_leaves_its_wish() {
+async fn what_a_caller_that_goes_away_asked_for_is_done() {
     let bench = EngineBench::new().await;
     bench.store.hold();
     let engine = bench.engine.clone();
