@@ -15,7 +15,7 @@ use crate::clock::{Clock, IdSource};
 use crate::config::{Config, ConfigError, Loaded, Overrides, ProviderSchema};
 use crate::sandbox::local::LocalKind;
 use crate::sandbox::simulated::SimulatedKind;
-use crate::sandbox::{OpenContext, OpenedProvider, ProviderKind, Provider, ReloadSettings};
+use crate::sandbox::{OpenContext, OpenedProvider, Provider, ProviderKind, ReloadSettings};
 use crate::types::{Check, ProviderName, TemplateName};
 
 /// All kinds of providers. A template without `provider` uses the first; `issuebox demo` tries them

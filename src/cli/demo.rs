@@ -76,7 +76,9 @@ impl Demo {
     }
 
     /// A server with the first provider that works on this system.
-    async fn start(&mut self) -> anyhow::Result<(RunningServer, ApiClient, &'static dyn ProviderKind)> {
+    async fn start(
+        &mut self,
+    ) -> anyhow::Result<(RunningServer, ApiClient, &'static dyn ProviderKind)> {
         let mut left = KINDS.into_iter();
         let mut kind = left.next().context("there is a provider")?;
         loop {

@@ -13,8 +13,8 @@ use super::provider::{ProviderSchema, ProviderSettings, Section};
 use super::reader::{ConfigReader, list_of, text_of};
 use super::source::{Sources, Value};
 use super::{
-    Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Quota, RepositoryPattern, RetentionConfig,
-    SandboxLogs, Server, StepBounds, Triggers,
+    Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Quota, RepositoryPattern,
+    RetentionConfig, SandboxLogs, Server, StepBounds, Triggers,
 };
 
 /// Reads all sections.
@@ -295,7 +295,10 @@ fn logs(r: &mut ConfigReader) -> SandboxLogs {
     }
 }
 
-fn templates(r: &mut ConfigReader, schemas: &[&dyn ProviderSchema]) -> BTreeMap<TemplateName, Template> {
+fn templates(
+    r: &mut ConfigReader,
+    schemas: &[&dyn ProviderSchema],
+) -> BTreeMap<TemplateName, Template> {
     let mut names = r.names_below("templates");
     names.insert("default".to_owned());
     names.into_iter().map(|name| template(r, schemas, &name)).map(|t| (t.name.clone(), t)).collect()

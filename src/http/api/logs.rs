@@ -24,7 +24,7 @@ use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::sse;
 use crate::http::wire::{self, Success};
-use crate::logs::{LogEntry, Follower};
+use crate::logs::{Follower, LogEntry};
 use crate::store::StoreError;
 
 /// Default of `?tail=`.
