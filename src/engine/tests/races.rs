@@ -239,7 +239,7 @@ async fn an_issue_that_cannot_be_stored_is_taken_up_more_and_more_seldom() {
     bench.store.break_home(Some(home));
     bench.provider.release();
     let parts = &bench.engine.parts;
-    let restart_backoff = &parts.registry.parts().restart_backoff;
+    let restart_backoff = &parts.registry.actor_parts().restart_backoff;
     eventually("its actors end", async || restart_backoff.len() == 1).await;
     bench.store.break_home(None);
     bench.until_running("1").await;
