@@ -1,4 +1,4 @@
-//! The slot of a home: what waits behind a call, and what is put away beside the lifecycle.
+//! The slot of a home: what waits behind a call, and the clean-up of orphans beside the lifecycle.
 
 use std::time::Duration;
 
@@ -112,10 +112,10 @@ async fn a_call_that_waited_too_long_is_not_made() {
 async fn what_no_record_knows_is_put_away_and_never_beside_a_call() {
     let bench = EngineBench::new().await;
     let parts = &bench.engine.parts;
-    let orphan = bench.provider.put("stray", "unknown");
+    let orphan = bench.provider.put("orphan", "unknown");
     let cleanup = |action| Cleanup {
         provider: ProviderName::trusted("held"),
-        external_id: ExternalId::trusted("stray"),
+        external_id: ExternalId::trusted("orphan"),
         expected: SandboxId::trusted("unknown"),
         action,
     };
