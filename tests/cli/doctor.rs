@@ -33,7 +33,7 @@ impl Findings {
         let ended = command.output().await.expect("it runs");
         let findings =
             serde_json::from_slice(&ended.stdout).unwrap_or_else(|_| panic!("{ended:?}"));
-        Self(ended.status.code().expect("not killed"), text)
+        Self(ended.status.code().expect("not killed"), findings)
     }
 
     fn of(&self, what: &str) -> (&str, String) {

@@ -8,6 +8,8 @@
 
 mod upload;
 
+pub(super) use upload::fill;
+
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::fd::OwnedFd;
@@ -40,7 +42,7 @@ pub(super) const CHUNKS_LEN: usize = 4;
 /// Longest piece of a file, in bytes.
 pub(super) const CHUNK_LEN_MAX: usize = 64 * 1024;
 
-/// Lists what is at a path. See [`Workspace::list_files`](crate::sandbox::Workspace).
+/// Lists a path. See [`Workspace::list_files`](crate::sandbox::Workspace::list_files).
 ///
 /// # Errors
 /// [`WorkError`].
@@ -65,7 +67,11 @@ pub async fn list(
     }
 }
 
-async fn receive(mut pipe: Receiver, path: &WorkspacePath) -> Result<FileListing, WorkError> {
+/// Reads a listing from a pipe until its end.
+pub(super) async fn receive(
+    mut pipe: Receiver,
+    path: &WorkspacePath,
+) -> Result<FileListing, WorkError> {
     let mut listing = FileListing { entries: Vec::new(), truncated: false };
     let (mut buffer, mut total) = (BytesMut::new(), 0);
     loop {
@@ -140,7 +146,10 @@ pub async fn read(
 }
 
 /// Copies until the end, an error, or the receiver is gone.
-async fn pass_on(mut file: impl AsyncRead + Unpin, reader: &mpsc::Sender<Result<Bytes, String>>) {
+pub(super) async fn pass_on(
+    mut file: impl AsyncRead + Unpin,
+    reader: &mpsc::Sender<Result<Bytes, String>>,
+) {
     loop {
         let mut chunk = BytesMut::with_capacity(CHUNK_LEN_MAX);
         let piece = match file.read_buf(&mut chunk).await {

@@ -13,12 +13,12 @@
 //! `/proc`, since PID 1 is not dumpable.
 //!
 //! Everything here is synchronous and has one thread, as `fork` and namespaces want it. Nothing
-//! here may be called in the server.
+//! here may be called in the server, except for [`files`] on a thread that may block.
 
 mod check;
 mod confine;
 mod connect;
-mod files;
+pub mod files;
 mod init;
 mod launch;
 mod network;

@@ -63,7 +63,7 @@ pub async fn terminal(link: &Arc<Link>, request: TerminalRequest) -> Result<Term
     check(&command, cwd.as_deref(), &env)?;
     let order = |id| Request::Terminal {
         id,
-        argv: command.into_iter().map(String::into_bytes).collect(),
+        argv: command.into_iter().map(Bytes::from).collect(),
         cwd: cwd.unwrap_or_default().into_bytes(),
         env: variables(&env),
         columns: size.columns,

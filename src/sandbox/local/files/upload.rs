@@ -18,7 +18,7 @@ use crate::sandbox::{ChunkReceiver, WorkError};
 const UNSYNCED_LEN_MAX: u64 = 16 << 20;
 
 /// The destination of an upload.
-pub(super) trait UploadSink {
+pub(in super::super) trait UploadSink {
     /// Writes all of it, at least to memory.
     async fn write(&mut self, chunk: &[u8]) -> io::Result<()>;
 
@@ -41,7 +41,7 @@ impl UploadSink for File {
 /// # Errors
 /// [`WorkError::Refused`] if it is too long or there is no room; other errors if it is
 /// interrupted.
-pub(super) async fn fill(
+pub(in super::super) async fn fill(
     mut target: impl UploadSink,
     mut content: ChunkReceiver,
     mb_max: u64,

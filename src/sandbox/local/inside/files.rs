@@ -136,8 +136,12 @@ impl Files {
     /// Opens the workspace.
     pub fn open() -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::openat(CWD, WORKSPACE, flags, Mode::empty())?;
-        Ok(Self { root, writes: VecDeque::new() })
+        Ok(Self::below(rustix::fs::openat(CWD, WORKSPACE, flags, Mode::empty())?))
+    }
+
+    /// The files below an open directory.
+    pub fn below(root: OwnedFd) -> Self {
+        Self { root, writes: VecDeque::new() }
     }
 
     /// The workspace's descriptor.

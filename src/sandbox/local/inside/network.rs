@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
 
 use super::super::frame::{PROXY_PORT, Reach};
@@ -50,12 +51,10 @@ pub fn namespace() -> Result<PathBuf, SetupError> {
 }
 
 /// A command's own variables after the network's, which they override.
-pub fn environment(reach: Reach, own: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+pub fn environment(reach: Reach, own: Vec<Bytes>) -> Vec<Bytes> {
     match reach {
         Reach::Loopback | Reach::Host => own,
-        Reach::Proxy => {
-            ENVIRONMENT.map(|entry| entry.as_bytes().to_vec()).into_iter().chain(own).collect()
-        }
+        Reach::Proxy => ENVIRONMENT.map(Bytes::from).into_iter().chain(own).collect(),
     }
 }
 
@@ -83,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_command_s_own_variables_come_last_and_only_a_proxy_adds_any() {
-        let own = vec![b"HTTPS_PROXY=mine".to_vec()];
+        let own = vec![Bytes::from("HTTPS_PROXY=mine")];
         for reach in [Reach::Loopback, Reach::Host] {
             assert_eq!(environment(reach, own.clone()), own);
         }
@@ -91,7 +90,7 @@ mod tests {
         assert_eq!(all.last(), own.last());
         let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
         for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
-            assert!(all.contains(&format!("{name}={proxy}").into_bytes()), "{name}");
+            assert!(all.contains(&Bytes::from(format!("{name}={proxy}"))), "{name}");
         }
     }
 }
