@@ -1,15 +1,16 @@
 //! One actor for one issue: a queue, the state, and the call to `step`.
 //!
-//! Handlers never await. Each message is stepped through the lifecycle at once; what the step led
-//! to waits in the outbox, in order, until its commit is durable. Only then does the reply, the
-//! published change or the provider call leave. No SQL, no HTTP, no shell in here.
+//! Handlers never await. Each message is stepped through the lifecycle at once (`step`). What the step
+//! led to waits in the outbox, in order, until its commit is durable (`outbox`). Only then does the
+//! reply, the published change or the provider call leave. No SQL, no HTTP, no shell in here.
 //!
 //! # The race that had to be closed
 //! An actor may end (a panic, a refused commit) while commits of its own are still on their way. A
-//! successor that read the state before they land would hold something old for true: it would not
-//! know of what they began, and since a version is only a number, its second commit would name just
-//! the version that theirs had made, and overwrite it. So whoever ends like that leaves the home
-//! *unsettled*, and its successor loads only behind everything that was handed in before.
+//! successor that read the state before they land would work with an old state: it would not know what
+//! they began. A version is only a number, so its second commit would name just the version that
+//! theirs had made, and overwrite it. So an actor that ends like that records the home in
+//! [`ActorParts::unfinished_commits`], and its successor loads only behind everything that was handed
+//! in before.
 
 mod outbox;
 mod output;
@@ -87,11 +88,11 @@ pub(super) struct IssueActor {
     recent: VecDeque<(DeliveryId, DeliveryResult)>,
     /// What is in memory is not what is stored: nothing is handled any more.
     ended: bool,
-    /// It ended because nobody needed it: nothing is left unfinished.
+    /// It ended because it was idle: nothing is left unfinished.
     passivated: bool,
 }
 
-/// Starts an actor where actors live.
+/// Starts an actor on the actors' thread.
 pub(super) fn start(
     parts: &Arc<ActorParts>,
     home: HomeId,
@@ -144,7 +145,7 @@ impl Actor for IssueActor {
             }
             parts.env.store.load(home).await
         };
-        // Nothing is handled before the state is there.
+        // No message is handled before the state is loaded.
         ctx.wait(load.into_actor(self).map(move |loaded, actor, ctx| match loaded {
             Ok(Some(issue)) => {
                 actor.issue = Some(issue);
@@ -159,8 +160,8 @@ impl Actor for IssueActor {
                         actor.issue = Some(Issue::new(actor.home, account, id));
                         actor.listen(ctx);
                     }
-                    // Nothing of it was ever stored: its first commit was refused. Whoever speaks
-                    // next begins it anew.
+                    // Nothing of it was ever stored: its first commit was refused. The next message
+                    // starts a new actor.
                     None => {
                         actor.ended = true;
                         actor.passivated = true;
@@ -170,7 +171,7 @@ impl Actor for IssueActor {
                 }
             }
             Err(error) => {
-                tracing::error!(home = actor.home.0, %error, "an issue could not be loaded");
+                tracing::error!(home = actor.home.0, %error, "failed to load an issue");
                 actor.ended = true;
                 ctx.stop();
             }
@@ -181,7 +182,7 @@ impl Actor for IssueActor {
 impl StreamHandler<Envelope> for IssueActor {
     fn handle(&mut self, envelope: Envelope, ctx: &mut Self::Context) {
         if self.ended {
-            // Dropped unanswered: the sender tries once more, with a successor.
+            // Dropped without an answer: the sender retries once, with a successor.
             return;
         }
         let Envelope { message, pending, span } = envelope;
@@ -191,21 +192,21 @@ impl StreamHandler<Envelope> for IssueActor {
                 self.event(*event, reply, ctx);
                 drop(held);
             }
-            // What was due may have been done by a step that is not durable yet, so the store still
-            // says so. It comes again; outputs that change nothing must not pile up behind a store
-            // that is slow.
+            // What was due may have been done by a step that is not durable yet, which the store
+            // does not show. It becomes due again; outputs that change nothing must not pile up
+            // behind a slow store.
             ActorMessage::Due if !self.outbox.is_empty() => {}
             ActorMessage::Due => {
                 let in_flight = self.in_flight();
                 let busy = self.parts.busy.is_busy(self.home);
                 self.event(IssueEvent::Due { in_flight, busy }, None, ctx);
             }
-            // Being there is all that was asked.
+            // The actor is started, which is all that a wake asks.
             ActorMessage::Wake => {}
             ActorMessage::Flush(reply) => match &self.issue {
                 None => answer(Some(reply), Err(Unanswered::Again)),
                 Some(issue) => {
-                    let output = StepOutput::of_nothing(issue, Some(reply));
+                    let output = StepOutput::of_no_step(issue, Some(reply));
                     self.push(output);
                 }
             },
@@ -229,7 +230,7 @@ impl IssueActor {
     }
 
     /// Publishes what is durable, so that no look-up stays behind a commit whose actor ended, and
-    /// takes up what is unfinished.
+    /// resumes what is unfinished.
     fn activated(&mut self, ctx: &mut Context<Self>) {
         let Some(issue) = &self.issue else { return };
         self.parts.publication.publish(Change::as_it_is(issue));

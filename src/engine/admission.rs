@@ -49,7 +49,7 @@ struct Inner {
 }
 
 impl Admission {
-    /// With no holds, and nobody counted yet.
+    /// With no holds, and no sandbox counted yet.
     pub fn new(quotas: Quotas) -> Self {
         Self { quotas, inner: Mutex::default(), wake: Notify::new() }
     }
@@ -128,8 +128,7 @@ impl Admission {
         self.wake.notify_one();
     }
 
-    /// A home has these ids now; and where it turned out to be the same issue as another one, that
-    /// one has all that it had.
+    /// A home has these ids now. If it was merged into another one, that one has all its ids.
     pub fn named(&self, home: HomeId, ids: &[IssueId], goes_to: Option<HomeId>) {
         self.lock().held.named(home, ids, goes_to);
     }
@@ -152,7 +151,7 @@ impl Admission {
         self.wake.notified().await;
     }
 
-    /// Which of these wishes can be granted now, in their order.
+    /// Which of these pending starts can be granted now, in their order.
     fn grantable(&self, pending_starts: Vec<PendingStartRow>) -> Vec<HomeId> {
         let inner = self.lock();
         let mut slots = inner.slots.clone();

@@ -6,18 +6,18 @@
 //! decides by them which home an event is for.
 //!
 //! # The race that is accepted
-//! Somebody may ask the store just before an alias becomes durable and look here just after it was
+//! A caller may ask the store just before an alias becomes durable and look here just after it was
 //! taken out. That gives the issue a second number, whose first commit the store refuses, since the
 //! alias is taken; the caller's one retry then finds the first. For this *every* event claims each
 //! alias that it did not find durable, not only the one that brought it here: the one that brought
-//! it may be refused for a reason of its own (a repeated delivery), and whoever came behind it
-//! would then be the second number's first commit.
+//! it may be refused for a reason of its own (a repeated delivery), and the one behind it would
+//! then be the second number's first commit.
 //!
 //! # Names are not identities
 //! A repository can be made again under the name of one that is gone. So a repository and number
-//! come with GitHub's numeric id of the repository, where it is known: another id means another
-//! issue, whatever it is called. Where an id and a number of one issue lead to two homes, this
-//! only says so; `merge` makes one of them.
+//! come with GitHub's numeric id of the repository, if known: another id means another issue,
+//! whatever it is called. If an id and a number of one issue lead to two homes, this only says so;
+//! `merge` makes one of them.
 
 pub(super) mod route;
 
@@ -44,7 +44,7 @@ pub(super) struct Directory {
 #[derive(Clone, Copy)]
 struct FreshAlias {
     home: HomeId,
-    /// Of a repository and number: GitHub's numeric id of the repository, where known.
+    /// Of a repository and number: GitHub's numeric id of the repository, if known.
     repository_id: Option<u64>,
     /// A create in fast mode is under way for it: it stays, whatever becomes of other claims.
     held: bool,
@@ -56,7 +56,7 @@ impl FreshAlias {
     }
 }
 
-/// Where an alias stands.
+/// To which home an alias leads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AliasState {
     Durable(HomeId),
@@ -73,11 +73,11 @@ impl AliasState {
     }
 }
 
-/// Where the names of an issue stand.
+/// To which homes the names of an issue lead.
 pub(super) struct Names {
     by_id: AliasState,
     by_number: AliasState,
-    /// The numeric id of the repository that `by_number` was found for, where known.
+    /// The numeric id of the repository that `by_number` was found for, if known.
     repository_id: Option<u64>,
     /// The repository and number as an alias, which the store and this compare by.
     numbered: Option<Alias>,
@@ -91,8 +91,8 @@ impl Directory {
         Self { env, fresh: DashMap::new(), certainty: Certainty::default() }
     }
 
-    /// Looks where the names of an issue stand and, in the same read, whether a delivery was
-    /// processed before. A name that is not durable yet is found here, and the store is not asked
+    /// Looks up the names of an issue and, in the same read, whether a delivery was processed
+    /// before. A name that is not durable yet is found here, and the store is not asked
     /// for it.
     pub async fn look(
         &self,
@@ -138,7 +138,7 @@ impl Directory {
         Ok((names, found.delivery))
     }
 
-    /// The home of an alias, durable or not; `None` where it has none.
+    /// The home of an alias, durable or not; `None` if it has none.
     pub async fn find(
         &self,
         account: &AccountName,
@@ -151,8 +151,8 @@ impl Directory {
     }
 
     /// A create in fast mode is about to be asked for under these names: until
-    /// [`Self::let_go`] they stay, unless they become durable. Also where a later claim of the same
-    /// home comes to nothing, by an actor that knows nothing of the create.
+    /// [`Self::let_go`] they stay, unless they become durable. Also if a later claim of the same
+    /// home is abandoned, by an actor that knows nothing of the create.
     pub fn hold(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) {
         for alias in aliases {
             let entry = self.fresh.entry((account.clone(), as_kept(alias)));
@@ -171,8 +171,7 @@ impl Directory {
         }
     }
 
-    /// These aliases were claimed for this home, and that came to nothing. Those that are held for
-    /// it stay.
+    /// The claims of these aliases for this home are abandoned. Those that are held for it stay.
     pub fn abandon(&self, now: Timestamp, account: &AccountName, home: HomeId, aliases: &[Alias]) {
         if !aliases.is_empty() {
             self.certainty.claim_abandoned(now);

@@ -1,25 +1,25 @@
-//! One issue of two homes: transfers, and names of one issue that were given apart.
+//! Merges the homes of one issue: after a transfer, or when an issue was known by two names.
 //!
-//! A transfer gives an issue another id and another number. Both repositories tell of it, in either
-//! order, at once, or only one of them; and under its new names the issue may have got a home, and
-//! a sandbox, before. The same where callers knew an issue by its number and by an id of their own,
-//! until a delivery says that both are one. Here all of its names become one home's:
-//! the one with the older live sandbox stays, the sandboxes of the others are deleted.
+//! A transfer gives an issue another id and another number. Both repositories report it, in either
+//! order, at once, or only one of them does. Under its new names the issue may have got a home, and a
+//! sandbox, before. The same happens if callers knew an issue by its number and by an id of their own,
+//! until a delivery says that both are one. Here all of its names become one home's: the home with the
+//! older live sandbox stays, the sandboxes of the others are deleted.
 //!
 //! # Guarantees
-//! - One at a time, under one lock for all accounts: this is rare, and two who did it at once could
-//!   each choose another home to stay.
-//! - What is chosen from is durable: everything that a home was told before is flushed first.
-//! - What a home that gives way knows of the issue, the one that stays knows before: the news of
-//!   one name may be newer than those of the other. The same for that it was asked for a sandbox.
-//! - Who found a home that then gave way is told to look again, by the actor, once the names are
-//!   durably the other one's. So nothing is made in a home that gave way.
+//! - One merge at a time, under one lock for all accounts: merges are rare, and two at once could each
+//!   choose another home to stay.
+//! - The choice is made from durable states: everything that was sent to a home before is flushed first.
+//! - The home that stays learns what the other one knows *before* that one gives way: the news under
+//!   one name may be newer than the news under the other. The same holds for a requested sandbox.
+//! - A caller that found a home which then gave way gets the answer to look again, once the names are
+//!   durably the other home's. So nothing is created in a home that gave way.
 //!
 //! # Races that are accepted
-//! - The names go over before the delivery itself is applied. A crash in between is mended by its
-//!   redelivery, but for what the home that gave way was told in the very moment between its being
-//!   handed over and its giving way.
-//! - Two homes each have a sandbox until somebody says that they are one issue.
+//! - The names move before the delivery itself is applied. After a crash in between, its redelivery
+//!   finishes the merge. Lost is only what the home that gave way was sent between its hand-over and
+//!   its giving way.
+//! - Two homes each have a sandbox until a delivery says that they are one issue.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use super::directory::route::{Homes, NamedPlace, Route};
 use super::environment::Environment;
 use super::mailbox::{Activation, Answered};
 
-/// How often names are looked for again, where others claim them meanwhile.
+/// How often names are looked up again if other homes claim them meanwhile.
 const TRIES: u32 = 8;
 
 /// Makes one home of several.
@@ -94,7 +94,7 @@ impl Merger {
     }
 
     /// Lets all homes but one give way. Returns whether one of them had been asked for a running
-    /// sandbox that the one that stays was not.
+    /// sandbox and the one that stays had not.
     async fn merge_sides(
         &self,
         account: &AccountName,
@@ -109,7 +109,7 @@ impl Merger {
         for home in homes {
             match self.durable(account, issue_delivery, home).await? {
                 Some(issue) if issue.merged_into.is_none() => known.push(issue),
-                // It gave way before, or nothing came of it: who still finds it looks again.
+                // It gave way before, or was never stored: callers that still find it look again.
                 Some(_) | None => {
                     directory.abandon(self.env.now(), account, home, &aliases);
                 }
@@ -128,13 +128,13 @@ impl Merger {
             match self.actors.ask_home(other.home, Activation::default(), event).await {
                 Ok(answered) => {
                     let (into, home) = (stays.home.0, other.home.0);
-                    tracing::info!(home, into, "two homes turned out to be one issue");
+                    tracing::info!(home, into, "merged two homes of one issue");
                     directory.abandon(self.env.now(), account, other.home, &aliases);
-                    // As it was when it gave way, not when it was read: somebody may have asked
-                    // for it in between.
+                    // As it was when it gave way, not when it was read: a sandbox may have been
+                    // requested in between.
                     let wanted = matches!(answered.reply, Reply::Merged { wanted: true });
                     asked_for |= wanted && !stays.is_asked_for();
-                    // And what it was told since it was read.
+                    // And what it learned since it was read.
                     let left = self.env.store.load(other.home).await?;
                     let since = left.filter(|left| left.facts != other.facts);
                     if let Some(since) = since
@@ -151,8 +151,8 @@ impl Merger {
         Ok(asked_for)
     }
 
-    /// Tells the home that stays what another one knows, durably; false where its names are
-    /// another's by now, or its actor had to end: the caller looks again.
+    /// Gives the home that stays what another one knows, durably. Returns false if its names are
+    /// another home's by now, or its actor had to end: the caller looks again.
     async fn hand_over(
         &self,
         issue_delivery: &IssueDelivery,
@@ -174,7 +174,7 @@ impl Merger {
         }
     }
 
-    /// What is durable of a home, with everything that it was told before.
+    /// The durable state of a home, with everything that was sent to it before.
     async fn durable(
         &self,
         account: &AccountName,
@@ -184,7 +184,7 @@ impl Merger {
         // For one whose first commit is still to come.
         let seed = Some((account.clone(), issue_delivery.news.issue_id.clone()));
         match self.actors.flush(home, Activation { seed, ..Activation::default() }).await {
-            // Where the actor had to end, what it left is as durable as it gets.
+            // If the actor had to end, what it left is as durable as it gets.
             Ok(()) | Err(EventFailure::Again) => {}
             Err(EventFailure::For(error)) => return Err(error),
         }
@@ -192,7 +192,7 @@ impl Merger {
     }
 }
 
-/// Where the issue is, and where it was.
+/// The issue's names now, and its former names.
 fn sides(issue_delivery: &IssueDelivery) -> Vec<NamedPlace> {
     let news = &issue_delivery.news;
     let now = NamedPlace {
@@ -213,7 +213,7 @@ fn sides(issue_delivery: &IssueDelivery) -> Vec<NamedPlace> {
 }
 
 /// Which home stays: the least. The older of live sandboxes, one that is not being deleted first;
-/// then one with a wish; then the home of the issue id; then the older home.
+/// then one with a pending start; then the home of the issue id; then the older home.
 fn rank(issue: &Issue, by_id: Option<HomeId>) -> (u8, i64, bool, HomeId) {
     let created = issue.state.record().map_or(0, |record| record.created_at.unix_ms());
     let class = match &issue.state {
@@ -242,8 +242,8 @@ const fn is_ending(issue_delivery: &IssueDelivery) -> bool {
     }
 }
 
-/// The delivery as the home that stays is told it: where one that gave way had been asked for a
-/// sandbox, what would only be knowledge is the trigger that brought it.
+/// The delivery as the home that stays gets it. If a home that gave way had been asked for a
+/// sandbox, a delivery that would only update facts becomes a trigger.
 fn asking_for(issue_delivery: &IssueDelivery, asked_for: bool) -> IssueDelivery {
     let effect = match issue_delivery.effect {
         DeliveryEffect::Update | DeliveryEffect::Activity if asked_for => {

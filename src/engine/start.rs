@@ -1,5 +1,5 @@
-//! How an engine begins and ends: what is live is published, what is unfinished is taken up, and
-//! at the end provider calls in flight have their time.
+//! How an engine begins and ends: live sandboxes are published, unfinished work is resumed, and at the
+//! end provider calls in flight get time to finish.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -47,11 +47,11 @@ const START_PAGE: usize = 1_000;
 
 /// What the engine is made of.
 pub struct EngineParts {
-    /// What is durable.
+    /// The database.
     pub store: Arc<dyn Store>,
-    /// Time.
+    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Ids and chance.
+    /// Ids and randomness.
     pub ids: Arc<dyn IdSource>,
     /// What is configured of the lifecycle.
     pub rules: Rules,
@@ -63,9 +63,9 @@ pub struct EngineParts {
     pub creates_in_flight: u64,
     /// How many live sandboxes there may be.
     pub quotas: Quotas,
-    /// Who is told what became durable.
+    /// Takes what became durable.
     pub publisher: Arc<dyn Publisher>,
-    /// Where all work runs.
+    /// Runs all work.
     pub spawner: Arc<dyn Spawner>,
     /// The pause between two sweeps of a provider; `None` sweeps only when asked.
     pub reconcile: Option<Duration>,
@@ -74,8 +74,8 @@ pub struct EngineParts {
 }
 
 impl Engine {
-    /// Builds the engine, publishes every live sandbox, and takes up what is unfinished: each
-    /// issue in a transitional phase looks at its provider first.
+    /// Builds the engine, publishes every live sandbox, and resumes unfinished work: each issue in a
+    /// transitional phase looks at its provider first.
     ///
     /// # Errors
     /// [`EngineError::StoreFailed`] when the store cannot be read.
@@ -118,7 +118,7 @@ impl Engine {
                     unfinished += 1;
                     restarting.insert(issue.home);
                 }
-                // What is configured of the life over time may be other than when it was stored.
+                // The configured idle time or lifetime may have changed since it was stored.
                 let is_due_otherwise = issue.life_due != life_due(&issue, &env.rules);
                 if is_unfinished || is_due_otherwise {
                     let (activation, wake) = (Activation::default(), ActorMessage::Wake);
@@ -133,8 +133,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Stops taking anything in, and waits up to `at_most` for provider calls in flight. What is
-    /// left is looked for at the next start. Returns how many calls were left.
+    /// Accepts nothing more, and waits up to `at_most` for provider calls in flight. The next start
+    /// looks at what is left. Returns how many calls were left.
     pub async fn stop(&self, at_most: Duration) -> usize {
         self.parts.env.begin_stop();
         self.parts.registry.parts().publication.wake_all();
@@ -147,7 +147,7 @@ impl Engine {
 }
 
 impl Parts {
-    /// Builds the parts from the bottom up. `identities` is who each provider was known to be.
+    /// Builds the parts from the bottom up. `identities` are those in the store.
     fn new(
         setup: EngineParts,
         identities: Vec<(ProviderName, String)>,

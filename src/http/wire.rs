@@ -163,7 +163,7 @@ pub struct AgentBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Meta {}
 
-/// Why a sandbox is *failed*, or why its delete does not succeed.
+/// Why a sandbox failed, or why its delete does not succeed.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SandboxFailure)]
 pub struct FailureBody<'a> {

@@ -29,6 +29,7 @@
 mod archive;
 mod cgroup;
 mod connect;
+mod directory;
 mod disk;
 mod doctor;
 mod exec;
@@ -77,6 +78,7 @@ use crate::egress::{Resolve, SystemResolver};
 use crate::types::{InstanceId, NetworkKind, Reserve, Template};
 use objects::{Make, Objects};
 
+pub(super) use directory::DirectoryFiles;
 pub use inside::run_hidden_command;
 pub use kind::LocalKind;
 pub use settings::LocalSettings;

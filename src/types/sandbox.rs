@@ -155,13 +155,13 @@ worded! {
 /// The state of an object at its provider.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ObjectState {
-    /// Half made: a create with the same sandbox id completes it, a delete removes it.
+    /// Partly created: a create with the same sandbox id completes it, a delete removes it.
     Partial,
-    /// Up and ready.
+    /// Running and ready.
     Running,
-    /// Down, workspace kept.
+    /// Stopped; the workspace is kept.
     Stopped,
-    /// Being removed; counts as present.
+    /// Being deleted; counts as present.
     Destroying,
     /// The provider has it and says that it cannot come up. Only a delete leads on.
     Error {

@@ -178,11 +178,11 @@ fn an_ensure_that_ends_failed_or_does_not_settle_fails() {
 
 #[test]
 fn an_api_error_is_printed_with_its_hint() {
-    for (status, code, expected) in [(423, "held", 1), (429, "quota", 1), (400, "invalid", 2)] {
+    for (status, code, exit_code) in [(423, "held", 1), (429, "quota", 1), (400, "invalid", 2)] {
         let stub = Stub::start(move |_| refusal(status, code, "no \u{1b}[2J", "do\nthis"));
         let ended = stub.run(&["ensure", "a"]);
         let err = "error: no \\u{1b}[2J\n  hint: do\\nthis\n";
-        assert_eq!(ended, ran(expected, "", err));
+        assert_eq!(ended, ran(exit_code, "", err));
     }
 }
 

@@ -35,7 +35,7 @@ impl IssueActor {
                     output.durable = true;
                 }
                 self.identity_known = true;
-                self.parts.restart_backoff.rests(self.home);
+                self.parts.restart_backoff.reset(self.home);
                 self.flush();
             }
             Err(error) => self.refused(number, error, ctx),
@@ -101,7 +101,7 @@ impl IssueActor {
     /// answered and the actor ends; the next message builds it again from the store.
     fn refused(&mut self, number: u64, error: CommitError, ctx: &mut Context<Self>) {
         self.ended = true;
-        // Before a caller is told to retry.
+        // Before a caller hears that it may retry.
         self.parts.unfinished_commits.insert(self.home);
         self.ticket.leave();
         if let Some(fast_create) = self.fast_create.take() {
@@ -156,7 +156,7 @@ impl Drop for IssueActor {
         let (parts, home) = (Arc::clone(&self.parts), self.home);
         let claimed = names_left(std::mem::take(&mut self.outbox));
         if self.passivated || parts.env.is_stopping() {
-            parts.restart_backoff.rests(home);
+            parts.restart_backoff.reset(home);
             return;
         }
         let pause = parts.restart_backoff.pause(home);

@@ -30,17 +30,17 @@ pub(super) struct StepOutput {
     pub due: Option<Timestamp>,
     /// Its create was asked for beside the commit.
     pub is_fast_create: bool,
-    /// It is what the hurried create led to.
+    /// It is what the answer to the fast create led to.
     pub ends_fast_create: bool,
     /// The slot under the quotas that its sandbox was given.
     pub reservation: Option<QuotaReservation>,
-    /// The event that it comes of, for logs and traces.
+    /// The event that led to it, for logs and traces.
     pub span: Span,
 }
 
 impl StepOutput {
-    /// What leads to nothing: an answer that leaves once everything before it is durable.
-    pub fn of_nothing(issue: &Issue, reply: Option<ReplySender>) -> Self {
+    /// An answer alone, which leaves once everything before it is durable.
+    pub fn of_no_step(issue: &Issue, reply: Option<ReplySender>) -> Self {
         let sandbox = issue.sandbox().map(Arc::new);
         Self {
             number: 0,
@@ -62,10 +62,10 @@ impl StepOutput {
     }
 }
 
-/// Answers whoever waits, where somebody does.
+/// Sends an answer if a caller waits for it.
 pub(super) fn answer(reply: Option<ReplySender>, answer: Result<Answered, Unanswered>) {
     if let Some(reply) = reply {
-        // A caller that went away: what it asked for is done all the same.
+        // If the caller went away, what it asked for is done all the same.
         drop(reply.send(answer));
     }
 }
@@ -141,7 +141,7 @@ pub(super) const fn is_not_stored(error: &CommitError) -> bool {
     }
 }
 
-/// The name that an issue's repository had before a step, and the one it has since, where it is the
+/// The name that an issue's repository had before a step, and the one it has since, if it is the
 /// same repository.
 pub(super) fn renamed<'a>(
     before: &'a Issue,

@@ -50,9 +50,9 @@ impl IssueActor {
         if issue.merged_into.is_some() && meta.follows_names {
             // The caller found this home before its names went to the other one. The answer leaves
             // once that is durable, so that the next look finds the other one.
-            let nothing = StepOutput::of_nothing(issue, reply);
-            let answered = Answered { moved: true, ..nothing.answered };
-            self.push(StepOutput { durable_aliases: claims, answered, ..nothing });
+            let empty = StepOutput::of_no_step(issue, reply);
+            let answered = Answered { moved: true, ..empty.answered };
+            self.push(StepOutput { durable_aliases: claims, answered, ..empty });
             return;
         }
         // Answers and due times are few and must not be lost; callers can come again.
@@ -206,9 +206,9 @@ impl IssueActor {
                 (Reply::Delivered(result.clone()), true)
             }
         };
-        let nothing = StepOutput::of_nothing(issue, None);
-        let answered = Answered { reply, duplicate, ..nothing.answered };
-        Some(StepOutput { answered, ..nothing })
+        let empty = StepOutput::of_no_step(issue, None);
+        let answered = Answered { reply, duplicate, ..empty.answered };
+        Some(StepOutput { answered, ..empty })
     }
 }
 

@@ -103,7 +103,7 @@ fn the_last_place_is_given_once_and_comes_back() {
     admission.leave(HomeId(3));
     admission.count(&running(issue(1, "o/r")));
     assert_eq!(kind(denial(&admission, &issue(2, "o/s"))), None, "another repository");
-    // What comes late may tell of where the issue was before.
+    // What comes late may name the repository where the issue was before.
     let before = (Repository::trusted("o/before"), IssueNumber(4));
     let late = IssueEvent::Ensure(crate::issue::event::EnsureAsk {
         template: None,
@@ -147,9 +147,13 @@ fn a_hold_covers_what_it_names_and_nothing_else() {
     ] {
         let admission = Arc::new(Admission::new(Quotas::default()));
         admission.put(hold(scope.clone()), None);
-        let told = denial(&admission, &issue(1, "octo/hello")).expect("held");
-        assert_eq!(told.kind, DenialKind::Held);
-        assert!(told.reason.contains("repairs") && told.reason.contains("me"), "{}", told.reason);
+        let denied = denial(&admission, &issue(1, "octo/hello")).expect("held");
+        assert_eq!(denied.kind, DenialKind::Held);
+        assert!(
+            denied.reason.contains("repairs") && denied.reason.contains("me"),
+            "{}",
+            denied.reason
+        );
         assert_eq!(denial(&admission, &other).is_some(), covers_other, "{scope}");
         admission.release(&scope);
         assert_eq!(denial(&admission, &issue(1, "octo/hello")), None, "{scope}");
@@ -228,7 +232,10 @@ fn an_issue_is_held_by_every_id_that_it_turns_out_to_have() {
     assert_eq!(admission.grantable(vec![pending_start(1, "o/r"), pending_start(2, "o/r")]), []);
     for id in ids {
         assert!(denial(&admission, &issue(1, "o/r")).is_some(), "by its new id");
-        assert!(denial(&admission, &issue(2, "o/r")).is_some(), "and whoever it is the same as");
+        assert!(
+            denial(&admission, &issue(2, "o/r")).is_some(),
+            "and the home that it was merged into"
+        );
         admission.release(&HoldScope::Issue(id));
     }
     assert_eq!(denial(&admission, &issue(1, "o/r")), None);

@@ -1,6 +1,6 @@
-//! What our records and the providers disagree on, as of each provider's last sweep.
+//! The drift that the last sweep of each provider found.
 //!
-//! Kept in memory only, since the next sweep finds it again; at most [`ITEMS_MAX`] for a provider
+//! Kept in memory only, since the next sweep finds it again. At most [`ITEMS_MAX`] items of a provider
 //! are shown, and all are counted. An item vanishes when a sweep no longer finds it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -47,13 +47,13 @@ pub(in crate::engine) enum SweepResult {
     NotMade,
 }
 
-/// What a sweep came to.
+/// The result of a sweep.
 pub(in crate::engine) struct Swept {
     pub result: SweepResult,
     pub at: Timestamp,
-    /// Records and objects that were compared; `None` where it could not look.
+    /// Records and objects that were compared; `None` if it could not look.
     pub compared: Option<(usize, usize)>,
-    /// What it found. Where it could not look, why: what was found before about objects stays.
+    /// What it found. If it could not look, why: what was found before about objects stays.
     pub found: Vec<Drifted>,
 }
 
@@ -86,12 +86,12 @@ struct OfProvider {
     done: u64,
     held_back: u64,
     not_made: u64,
-    /// A person said that the next sweep is to be believed, as far as this is concerned.
+    /// A person said that the next sweep is to be believed about this.
     believed: Vec<TooMuch>,
 }
 
 impl Drift {
-    /// Takes in what a sweep came to. Returns what is new, for the log.
+    /// Takes in the result of a sweep. Returns what is new, for the log.
     pub fn take(&self, provider: &ProviderName, swept: Swept) -> Vec<DriftItem> {
         let Swept { result, at, compared, mut found } = swept;
         let mut all = self.locked();
@@ -191,7 +191,7 @@ impl Drift {
     }
 
     fn locked(&self) -> MutexGuard<'_, BTreeMap<ProviderName, OfProvider>> {
-        // Whole between statements, also where a thread panicked under it.
+        // Whole between statements, also if a thread panicked while it held the lock.
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

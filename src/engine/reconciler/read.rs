@@ -24,7 +24,7 @@ pub(super) async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Side
     let provider = provider.ok_or_else(|| NotMade::Unreachable("it is not configured".into()))?;
     let mut homes = records(parts, name).await?;
     let records = homes.len();
-    // Somebody may have found out meanwhile that it is somebody else.
+    // A call may have found out meanwhile that it has another identity.
     parts.identities.confirm(name).await?;
     let listed = list(parts, provider.as_ref()).await?;
     let at = parts.env.now();
@@ -35,8 +35,7 @@ pub(super) async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Side
         if let Some(there) = homes.get_mut(&home) {
             there.objects.push(object);
         } else {
-            let known =
-                read(parts, home).await?.unwrap_or_else(|| Dated::unheard_of(&object.labels));
+            let known = read(parts, home).await?.unwrap_or_else(|| Dated::unknown(&object.labels));
             homes.insert(home, Home { known, objects: vec![object], findings: Vec::new() });
         }
     }
@@ -47,7 +46,7 @@ pub(super) async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Side
     }
     let is_deleted = |id: &SandboxId| deleted.contains(id);
     for (home, there) in &mut homes {
-        // Not taken up yet after the start: what its objects are like is no news to it.
+        // Not resumed yet after the start: it looks at its objects by itself.
         if !parts.restarting.contains(home) {
             there.findings = compare(name, &there.known, &there.objects, is_deleted);
         }
@@ -97,7 +96,7 @@ async fn list(parts: &SweepParts, provider: &dyn Lifecycle) -> Result<Vec<Ours>,
     let listed = tokio::select! {
         biased;
         listed = provider.list(instance.clone()) => listed,
-        () = late => return Err(NotMade::Unreachable("its list did not come in time".into())),
+        () = late => return Err(NotMade::Unreachable("its list did not arrive in time".into())),
     };
     let listed = listed.map_err(|error| NotMade::Unreachable(error.to_string()))?;
     Ok(listed.into_iter().filter_map(|object| Ours::of(object, &instance)).collect())
@@ -113,11 +112,11 @@ pub(super) async fn read(parts: &SweepParts, home: HomeId) -> Result<Option<Date
 /// another issue.
 async fn reserve(parts: &SweepParts, homes: &BTreeMap<HomeId, Home>) {
     // A stored home that an object names has had a generation.
-    let unheard_of = homes.values().filter(|home| home.known.generation.0 == 0);
-    let Some(highest) = unheard_of.map(|home| home.known.home).max() else { return };
+    let unknown = homes.values().filter(|home| home.known.generation.0 == 0);
+    let Some(highest) = unknown.map(|home| home.known.home).max() else { return };
     if let Err(error) = parts.env.store.reserve_homes(highest).await {
         // An object may carry any number, also one that no home can have.
-        tracing::warn!(home = highest.0, %error, "the number that an object carries is not reserved");
+        tracing::warn!(home = highest.0, %error, "failed to reserve the home number on an object's labels");
     }
 }
 
@@ -183,6 +182,6 @@ fn orphan(name: &ProviderName, object: &Ours, at: Timestamp) -> Orphan {
 }
 
 fn unread(error: impl std::fmt::Display) -> NotMade {
-    tracing::error!(%error, "a sweep could not use the store");
-    NotMade::Unreachable("our own store failed under the sweep; see the log".into())
+    tracing::error!(%error, "failed to use the store in a sweep");
+    NotMade::Unreachable("the server's own store failed during the sweep; see the log".into())
 }

@@ -1,4 +1,4 @@
-//! What people decide about drift where no rule can. The actor does it, as of a fresh look.
+//! Carries out what people decide about drift when no rule can. The actor does it, after a fresh look.
 
 use crate::issue::commit::CommandRefusal;
 use crate::issue::event::AdoptAsk;
@@ -20,8 +20,8 @@ impl Reconciler {
     /// returns; the removal of an object goes on after that.
     ///
     /// # Errors
-    /// [`EngineError`]; refused with [`CommandRefusal::ObservationOutdated`] where there is no such item, it
-    /// does not have this remedy, or it is not as it was shown any more.
+    /// [`EngineError`]; refused with [`CommandRefusal::ObservationOutdated`] if there is no such
+    /// item, it does not have this remedy, or it has changed since it was listed.
     pub async fn remedy(
         &self,
         id: &str,
@@ -33,9 +33,9 @@ impl Reconciler {
             return Err(EngineError::ShuttingDown);
         }
         let drift = &self.drift;
-        let Drifted { item, subject } = drift.find(id).ok_or_else(over)?;
+        let Drifted { item, subject } = drift.find(id).ok_or_else(outdated)?;
         if !item.remedies.contains(&remedy) {
-            return Err(over());
+            return Err(outdated());
         }
         let provider = &item.provider;
         match (subject, remedy) {
@@ -56,17 +56,19 @@ impl Reconciler {
             }
             (Subject::Identity(seen), Remedy::Adopt) => {
                 let kept = identities.keep(provider, seen).await;
-                kept.map_err(|_| EngineError::StoreFailed("the identity was not kept".into()))?;
+                kept.map_err(|_| {
+                    EngineError::StoreFailed("the provider's identity could not be stored".into())
+                })?;
             }
             (Subject::Mass(too_much), Remedy::Adopt | Remedy::Remove) => {
                 drift.believe(provider, too_much);
             }
             (Subject::Record(..), Remedy::Adopt)
             | (Subject::Identity(_), Remedy::Remove)
-            | (Subject::Nothing, Remedy::Adopt | Remedy::Remove) => return Err(over()),
+            | (Subject::Nothing, Remedy::Adopt | Remedy::Remove) => return Err(outdated()),
         }
         drift.resolve(id);
-        tracing::info!(item = %id, remedy = remedy.as_str(), %cause, "drift was decided about");
+        tracing::info!(item = %id, remedy = remedy.as_str(), %cause, "carried out a remedy of drift");
         self.sweep_soon(provider);
         Ok(item)
     }
@@ -119,23 +121,23 @@ impl Reconciler {
         let provider = providers.get(name).ok_or(EngineError::ProviderUnknown)?;
         let busy = || EngineError::ProviderBusy(name.clone());
         let _slot = executor.lease(shown.labels.home).ok_or_else(busy)?;
-        let known = Dated::unheard_of(&shown.labels);
+        let known = Dated::unknown(&shown.labels);
         let shown_alone = std::slice::from_ref(shown);
         let found = find(&self.parts, provider.as_ref(), name, &known, shown_alone);
         let late = env.clock.sleep_until(env.now().after(LOOK_TIME_MAX));
         let found = tokio::select! {
             biased;
             found = found => found,
-            () = late => Err("it did not answer in time".to_owned()),
+            () = late => Err("the provider did not answer in time".to_owned()),
         };
         let found = found.map_err(|why| EngineError::ProviderFailed(name.clone(), why))?;
         let same = |object: &Ours| {
             object.external_id == shown.external_id && object.labels.sandbox == shown.labels.sandbox
         };
-        found.into_iter().find(same).ok_or_else(over)
+        found.into_iter().find(same).ok_or_else(outdated)
     }
 
-    /// What an adopted object counts as made from: nothing says what it really was.
+    /// The template that an adopted object counts as made from: the real one is unknown.
     fn template_for(&self, provider: &ProviderName) -> Template {
         let default = &self.parts.env.rules.default_template;
         let fitting = self.templates.values().filter(|template| template.provider == *provider);
@@ -147,7 +149,7 @@ impl Reconciler {
     }
 }
 
-fn over() -> EngineError {
+fn outdated() -> EngineError {
     EngineError::Refused(CommandRefusal::ObservationOutdated)
 }
 

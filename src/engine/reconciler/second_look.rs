@@ -27,7 +27,7 @@ const LOOKS_MAX: usize = 8;
 /// trouble is not asked for a thousand homes more.
 const FAILURES_MAX: usize = 16;
 
-/// Looks at the nominated homes a second time, a few at once, and tells their actors.
+/// Looks at the nominated homes a second time, a few at once, and sends their actors what it saw.
 pub(super) async fn confirm_all(
     parts: &SweepParts,
     name: &ProviderName,
@@ -51,7 +51,7 @@ pub(super) async fn confirm_all(
     }
 }
 
-/// Looks at one home a second time and tells its actor. Returns what disagrees after that.
+/// Looks at one home a second time and sends its actor what it saw. Returns what disagrees then.
 async fn confirm(
     parts: &SweepParts,
     name: &ProviderName,
@@ -59,9 +59,9 @@ async fn confirm(
     home: &Home,
     failures: &AtomicUsize,
 ) -> Vec<Drifted> {
-    let give_up = |why: &str| sides.items(name, home, &Outlook::NotTold(why.to_owned()));
+    let give_up = |why: &str| sides.items(name, home, &Outlook::Failed(why.to_owned()));
     if parts.env.is_stopping() {
-        return give_up("the server is ending");
+        return give_up("the server is shutting down");
     }
     if failures.load(Ordering::Relaxed) >= FAILURES_MAX {
         return give_up("too many second looks failed");
@@ -70,26 +70,26 @@ async fn confirm(
         return give_up("a call to the provider is under way");
     };
     let late = parts.env.clock.sleep_until(parts.env.now().after(LOOK_TIME_MAX));
-    let told = tokio::select! {
+    let looked = tokio::select! {
         biased;
-        told = look_and_tell(parts, name, sides, home, slot) => told,
+        looked = look_and_send(parts, name, sides, home, slot) => looked,
         () = late => Err("it took too long".to_owned()),
     };
     // The others have their turn.
     tokio::task::yield_now().await;
-    match told {
-        Ok(left) => sides.items(name, &left, &Outlook::Told),
+    match looked {
+        Ok(left) => sides.items(name, &left, &Outlook::Decided),
         Err(why) => {
             failures.fetch_add(1, Ordering::Relaxed);
             let home = home.known.home.0;
-            tracing::warn!(home, provider = %name, %why, "a sweep left an issue to the next one");
+            tracing::warn!(home, provider = %name, %why, "failed to look at an issue again; the next sweep retries");
             give_up(&why)
         }
     }
 }
 
-/// The second look and what comes of it: the home as it is after its actor was told.
-async fn look_and_tell(
+/// The second look, and the home as it is after its actor decided.
+async fn look_and_send(
     parts: &SweepParts,
     name: &ProviderName,
     sides: &Sides,
@@ -127,8 +127,9 @@ async fn look_and_tell(
         first_seen_at: sides.first_seen(object),
     };
     let observation = known.observation(name, objects.iter().map(swept).collect());
-    let told = parts.actors.apply(home, seed, || IssueEvent::Observed(observation.clone())).await;
-    told.map_err(|error| error.to_string())?;
+    let applied =
+        parts.actors.apply(home, seed, || IssueEvent::Observed(observation.clone())).await;
+    applied.map_err(|error| error.to_string())?;
     let known = read(parts, home).await.map_err(|_| "the store failed")?.unwrap_or(known);
     let findings = compare(name, &known, &objects, is_deleted);
     Ok(Home { known, objects, findings })

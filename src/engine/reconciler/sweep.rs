@@ -1,10 +1,10 @@
-//! One sweep of one provider: read the records, list the objects, compare, look a second time, tell
-//! the actors.
+//! One sweep of one provider: read the records, list the objects, compare, look a second time, send what
+//! was seen to the actors.
 //!
 //! The order is what makes it safe. Each home that the list nominates is read anew, and only *then*
-//! looked for; so what is told is newer than the state it is told about, and the actor takes it only
-//! where that state is still its own ([`Observation`](crate::issue::event::Observation)). A list that is stale,
-//! partial or wrong can nominate too many, never decide.
+//! looked at. So what an actor gets is newer than the state it was compared with, and the actor takes it
+//! only if that state is still its own ([`Observation`](crate::issue::event::Observation)). A list that
+//! is stale, partial or wrong can nominate too many homes, never decide.
 
 use super::drift::{Drift, SweepResult, Swept};
 use super::items::{self, Outlook};
@@ -16,7 +16,7 @@ use crate::types::{ProviderName, Timestamp};
 /// What a sweep led to.
 pub(super) struct Outcome {
     pub swept: Swept,
-    /// When something that was seen is due before the next sweep's time.
+    /// When something that was seen is due before the next sweep.
     pub again_at: Option<Timestamp>,
 }
 
@@ -34,7 +34,7 @@ pub(super) async fn sweep(parts: &SweepParts, drift: &Drift, name: &ProviderName
     Outcome { swept, again_at: None }
 }
 
-/// Tells the actors what was found, unless it is too much to be believed.
+/// Sends the actors what was found, unless it is too much to be believed.
 async fn act(parts: &SweepParts, drift: &Drift, name: &ProviderName, sides: Sides) -> Outcome {
     let doubted = drift.doubted(name, sides.tally.too_much());
     let compared = Some((sides.tally.records, sides.tally.objects));

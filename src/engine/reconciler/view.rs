@@ -18,19 +18,19 @@ pub struct DriftItem {
     pub provider: ProviderName,
     /// Of which kind it is.
     pub kind: DriftKind,
-    /// The issue it concerns, where it concerns one.
+    /// The issue it concerns, if it concerns one.
     pub issue: Option<IssueId>,
-    /// What the record says, where there is one.
+    /// What the record says, if there is one.
     pub record: Option<RecordSide>,
-    /// What the provider says, where it has an object.
+    /// What the provider says, if it has an object.
     pub object: Option<ObjectSide>,
     /// What disagrees, in words.
     pub reason: String,
-    /// Since when sweeps have found it.
+    /// When a sweep found it first.
     pub since: Timestamp,
-    /// What happens next without anybody doing anything, in words.
+    /// What happens next without a person, in words.
     pub next: String,
-    /// When that happens at the earliest, where it has a time.
+    /// When that happens at the earliest, if it has a time.
     pub next_at: Option<Timestamp>,
     /// What a person can do about it.
     pub remedies: Vec<Remedy>,
@@ -51,9 +51,9 @@ pub enum DriftKind {
     Quarantined,
     /// A second object for one issue.
     Duplicate,
-    /// The provider is not the one that it was.
+    /// The provider has another identity.
     IdentityChanged,
-    /// So many objects are missing that the list is not believed.
+    /// So many objects are missing that the list is not trusted.
     MassLoss,
     /// So many objects would be removed that none is.
     MassRemoval,
@@ -92,7 +92,7 @@ impl DriftKind {
         }
     }
 
-    /// Whether somebody should look at it soon: nothing that is done by itself makes it right.
+    /// Whether a person should look at it soon: nothing corrects it automatically.
     pub const fn is_alarm(self) -> bool {
         match self {
             Self::Duplicate
@@ -128,9 +128,9 @@ impl DriftKind {
 /// What a person can do about drift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// What the provider says is right.
+    /// The provider's state is accepted.
     Adopt,
-    /// What is there, or the record of what is not, is to go.
+    /// The object, or the record without an object, is deleted.
     Remove,
 }
 
@@ -220,7 +220,7 @@ pub struct ProviderSweeps {
     pub counts: BTreeMap<DriftKind, usize>,
 }
 
-/// All drift, as of the last sweeps.
+/// All drift that the last sweeps found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriftView {
     /// The items that are kept, by provider.

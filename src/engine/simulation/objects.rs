@@ -1,4 +1,4 @@
-//! What providers have and what calls do to it, also when nobody waits for the answer any more.
+//! What providers have and what calls do to it, also when the caller does not wait for the answer any more.
 //!
 //! The contract of `sandbox.rs` bounds the faults: an effect comes at the latest when the call's
 //! deadline and the provider's settle time are over; a name is never given twice where that is
@@ -151,6 +151,21 @@ impl WorldState {
             }
             self.after(applies, SimEffect::Apply(number));
         }
+        call.result = self.plan_answer(number, fate, waits_ms, usual);
+        let panics = fate == CallFate::Panics;
+        let panics_after = panics.then(|| self.chance.below(2_000));
+        self.calls.insert(number, call);
+        Began { number, answer, panics_after }
+    }
+
+    /// What a call of this fate answers, and when, unless its effect decides that.
+    fn plan_answer(
+        &mut self,
+        number: u64,
+        fate: CallFate,
+        waits_ms: u64,
+        usual: u64,
+    ) -> Option<Result<Reply, ProviderError>> {
         // A lost answer is an error at any time, or never comes.
         let error = match fate {
             CallFate::Lost => Some("the connection was lost"),
@@ -165,21 +180,15 @@ impl WorldState {
         if let Some(message) = error
             && self.chance.permille(700)
         {
-            call.result = Some(Err(ProviderError::unavailable(message)));
-            let told = self.chance.below(waits_ms + 1);
-            self.after(told, SimEffect::Answer(number));
+            let after = self.chance.below(waits_ms + 1);
+            self.after(after, SimEffect::Answer(number));
+            return Some(Err(ProviderError::unavailable(message)));
         }
-        let said = self.says(fate);
-        if let Some(said) = said {
-            call.result = Some(said);
-            // Behind what it may have done.
-            let pause = self.chance.between(0, 20);
-            self.after(usual + pause, SimEffect::Answer(number));
-        }
-        let panics = fate == CallFate::Panics;
-        let panics_after = panics.then(|| self.chance.below(2_000));
-        self.calls.insert(number, call);
-        Began { number, answer, panics_after }
+        let said = self.says(fate)?;
+        // Behind what it may have done.
+        let pause = self.chance.between(0, 20);
+        self.after(usual + pause, SimEffect::Answer(number));
+        Some(said)
     }
 
     /// After how long a call of this fate has its effect; `None` if it has none.
@@ -370,7 +379,7 @@ impl WorldState {
         }
     }
 
-    /// A crash: nobody waits any more, and what dies with the server dies.
+    /// A crash: no caller waits any more, and what dies with the server dies.
     pub fn crash_calls(&mut self) {
         self.ledger.close_all();
         self.leave_in_haste();
@@ -391,7 +400,7 @@ impl WorldState {
                 SimEffect::Apply(_)
                 | SimEffect::Begin
                 | SimEffect::Land
-                | SimEffect::Tell(_)
+                | SimEffect::Reply(_)
                 | SimEffect::Answer(_)
                 | SimEffect::Vanish(..)
                 | SimEffect::Taken(..)

@@ -73,7 +73,7 @@ pub struct Weather {
     pub transfers: bool,
     /// Many ask for fast mode at once, of a store that refuses much.
     pub hasty: bool,
-    /// Somebody else answers in place of a provider for a while.
+    /// Another provider answers in place of one for a while.
     pub impostors: bool,
     /// How many creates a provider is asked for at once; 0 is as many as come.
     pub creates_in_flight: u64,

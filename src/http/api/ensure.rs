@@ -19,7 +19,7 @@ use crate::http::query::Query;
 use crate::http::wire::SandboxBody;
 use crate::types::{IssueId, IssueNumber, Mode, Outcome, TemplateName};
 
-/// A call to *ensure*.
+/// The body of an ensure.
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub struct EnsureRequest {
@@ -39,7 +39,7 @@ pub struct EnsureRequest {
     pub issue_title: Option<String>,
 }
 
-/// The answer to *ensure*.
+/// The answer to an ensure.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = EnsureAnswer)]
@@ -50,14 +50,14 @@ pub struct EnsureBody<'a> {
     pub data: SandboxBody<'a>,
     /// Its id.
     pub sandbox_id: &'a str,
-    /// `created`, `existing`, `resumed`, `adopted`, `queued` or `failed`.
+    /// The result.
     #[schema(value_type = OutcomeWord)]
     pub outcome: &'static str,
-    /// The same in words.
+    /// The result in words.
     pub reason: String,
     /// Whether no step is under way; false if `wait` timed out first.
     pub settled: bool,
-    /// Which parts of what was asked differ from what is there: `template`.
+    /// Parts of the request that differ from the existing sandbox: `template`.
     pub mismatch: Vec<&'static str>,
 }
 

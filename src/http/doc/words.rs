@@ -50,7 +50,7 @@ words! {
     PhaseWord as "Phase" = Phase::ALL;
     /// The state that an issue's sandbox is to reach.
     WantedWord as "Wanted" = Wanted::ALL;
-    /// Why a call to *ensure* answered as it did.
+    /// The result of an ensure.
     OutcomeWord as "Outcome" = Outcome::ALL;
     /// How a create is recorded: `strong` before the provider is asked, `fast` at the same time.
     ModeWord as "Mode" = Mode::ALL;

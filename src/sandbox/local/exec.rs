@@ -52,7 +52,7 @@ pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, W
     }
     let order = |id| Request::Exec {
         id,
-        argv: request.command.iter().map(|text| text.clone().into_bytes()).collect(),
+        argv: request.command.iter().map(|text| text.clone().into()).collect(),
         cwd: request.cwd.clone().unwrap_or_default().into_bytes(),
         env: variables(&request.env),
     };
@@ -95,7 +95,7 @@ pub fn check(
 }
 
 /// An environment as a request has it.
-pub fn variables(env: &[(String, String)]) -> Vec<Vec<u8>> {
+pub fn variables(env: &[(String, String)]) -> Vec<Bytes> {
     env.iter().map(|(key, value)| format!("{key}={value}").into()).collect()
 }
 

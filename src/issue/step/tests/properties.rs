@@ -41,6 +41,8 @@ enum Act {
     Lose,
     /// Somebody takes the object down from outside.
     Kill,
+    /// The object cannot run any more.
+    Spoil,
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -51,6 +53,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
             1 => Just(ModelFate::Unreached),
             1 => Just(ModelFate::LandsLate),
             1 => Just(ModelFate::Breaks),
+            1 => Just(ModelFate::Dead),
+            1 => Just(ModelFate::NoRoom),
             1 => Just(ModelFate::NotAsked),
             1 => Just(ModelFate::Unreachable),
         ]
@@ -77,6 +81,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         1 => Just(Act::StaleSweep),
         1 => Just(Act::Lose),
         1 => Just(Act::Kill),
+        1 => Just(Act::Spoil),
     ];
     proptest::collection::vec(act, 1..60)
 }
@@ -242,6 +247,10 @@ impl ModelLife {
             }
             Act::Kill => {
                 self.world.kill();
+                self.observation = None;
+            }
+            Act::Spoil => {
+                self.world.spoil();
                 self.observation = None;
             }
             Act::Answer(fate) => self.answer(fate),
