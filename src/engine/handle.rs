@@ -20,6 +20,7 @@ use super::actors::Actors;
 use super::admission::Quotas;
 use super::api::{Delivered, EngineError, SandboxRef, WaitFor, Waited};
 use super::directory::Directory;
+use super::effects::EffectWorker;
 use super::environment::Environment;
 use super::executor::Executor;
 use super::fanout::FanOuts;
@@ -50,6 +51,7 @@ pub(super) struct Parts {
     pub merger: Merger,
     pub fan_outs: Arc<FanOuts>,
     pub waits: Waits,
+    pub effects: Arc<EffectWorker>,
 }
 
 impl Engine {
@@ -167,6 +169,7 @@ impl Engine {
         Figures {
             egress,
             cleanups: executor.cleanup_counts(),
+            effects: self.parts.effects.counts(),
             breakers: executor.calls.breakers(),
             sweeps: self.parts.reconciler.drift.sweeps(),
         }

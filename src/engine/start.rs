@@ -21,6 +21,7 @@ use super::admission::{Admission, Quotas, grant};
 use super::api::{Change, EngineError, Publisher};
 use super::busy::Busy;
 use super::directory::Directory;
+use super::effects::{self, EffectWorker};
 use super::environment::Environment;
 use super::executor::Executor;
 use super::executor::calls::ProviderCalls;
@@ -168,6 +169,8 @@ impl Parts {
         let actors = Actors::new(Arc::clone(&env), Arc::clone(&registry));
         let ActorParts { directory, executor, holds, publication, restarting, .. } =
             registry.actor_parts();
+        let recorded = Arc::clone(&registry.actor_parts().effects_recorded);
+        let effects = EffectWorker::new(Arc::clone(&env), Arc::clone(executor), recorded);
         let sweeps = SweepParts {
             env: Arc::clone(&env),
             providers: providers.clone(),
@@ -184,6 +187,7 @@ impl Parts {
             merger: Merger::new(Arc::clone(&env), Arc::clone(directory), actors.clone()),
             fan_outs: Arc::new(fan_outs),
             waits: Waits { env: waits_env, actors: actors.clone(), publication },
+            effects: Arc::new(effects),
             reconciler: Arc::new(reconciler),
             directory: Arc::clone(directory),
             executor: Arc::clone(executor),
@@ -206,6 +210,7 @@ impl Parts {
         let actors = Arc::<Registry>::clone(registry) as Arc<dyn ActorSender>;
         spawner.io(Box::pin(grant::run(Arc::clone(env), admission, actors)));
         spawner.io(Box::pin(retention::run(Arc::clone(env), retention)));
+        spawner.io(Box::pin(effects::run(Arc::clone(&self.effects))));
         self.reconciler.begin();
         for (name, provider) in self.providers.all() {
             spawner.io(Box::pin(provider_events::follow(
@@ -243,6 +248,7 @@ fn registry(
             publication: Arc::new(Publication::new(publisher, Arc::clone(&admission))),
             admission,
             alarm: Arc::default(),
+            effects_recorded: Arc::default(),
             busy: Busy::default(),
             restarting: Arc::default(),
             unfinished_commits: DashSet::new(),

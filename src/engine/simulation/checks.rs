@@ -6,8 +6,8 @@ use super::provider::{Op, is_ours};
 use super::world::{SimEffect, WorldState};
 use crate::engine::Change;
 use crate::engine::actors::ENDED_TWICE;
-use crate::issue::Issue;
 use crate::issue::state::{IssueState, Step, Verb};
+use crate::issue::{Effect, Issue};
 use crate::sandbox::Object;
 use crate::store::{CommitError, DeliveryState, Write};
 use crate::types::{
@@ -312,7 +312,7 @@ impl WorldState {
         let issue = home.and_then(|home| self.rows.issues.get(&home));
         let record = issue.and_then(|issue| issue.state.record());
         let own = record.map(|record| &record.id);
-        // A sweep looks, and puts away what no record names, without recording it.
+        // A sweep looks, and the outbox has what is done to orphans.
         let beside = match op {
             Op::Find(_) => true,
             Op::Stop(_) | Op::Delete(_) => op.sandbox() != own,
@@ -337,10 +337,32 @@ impl WorldState {
         let takes = takes.map(|record| (record.id.clone(), record.attempt));
         // It waited behind another call while its record was given up by force.
         let is_late = op.sandbox().is_some_and(|sandbox| self.is_given_up(sandbox));
-        if !asked && !beside && !is_late && !self.is_fast_create(issue, op) {
+        let is_known = asked || is_late;
+        let too_soon = !is_known && !beside && !self.is_fast_create(issue, op);
+        let is_unrecorded = !is_known && beside && !self.is_recorded(home, cloud, op);
+        if too_soon {
             self.violate(home, format!("asked before it was durable: {}", op.describe()));
         }
+        if is_unrecorded {
+            self.violate(home, format!("cleaned up before it was recorded: {}", op.describe()));
+        }
         takes
+    }
+
+    /// Whether a call that stops or removes an orphan is in the outbox. The object of a fast create
+    /// is removed without that when its record is refused.
+    fn is_recorded(&self, home: Option<HomeId>, cloud: usize, op: &Op) -> bool {
+        let (Op::Stop(target) | Op::Delete(target)) = op else { return true };
+        let objects = &self.clouds[cloud].objects;
+        let object = objects.iter().find(|o| o.object.external_id == target.external_id);
+        let labels = object.and_then(|object| object.object.labels.as_ref());
+        if labels.is_none_or(|labels| labels.mode == Mode::Fast) {
+            return true;
+        }
+        self.rows.outbox.iter().any(|row| {
+            let Effect::CleanUp(cleanup) = &row.effect;
+            Some(row.home) == home && cleanup.external_id == target.external_id
+        })
     }
 
     /// In fast mode a create is asked for while its record is being written, and undone if that

@@ -234,6 +234,7 @@ impl WorldState {
             comment: None,
             installation: self.weather.scope_events.then_some(INSTALLATION),
             effect,
+            instruction: None,
         };
         self.sends(DeliveryContent::Issue(Box::new(issue_delivery)))
     }

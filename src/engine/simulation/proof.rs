@@ -60,5 +60,6 @@ noticed! {
     a_fan_out_that_skips_an_issue_is_noticed: FanOutSkips near 0,
     a_fast_create_that_is_not_undone_is_noticed: FastNotUndone near 442,
     a_fast_create_of_an_uncertain_home_is_noticed: FastOnUncertainHome near 546,
+    an_effect_that_is_removed_before_it_is_carried_out_is_noticed: EffectRemovedFirst near 0,
     a_store_without_a_fence_of_versions_is_noticed: NoVersionFence near 0,
 }

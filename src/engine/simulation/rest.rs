@@ -117,6 +117,9 @@ impl WorldState {
         if let Some(home) = self.waits_for_nothing() {
             return Some((Some(home), "its pending start waits for nothing".into()));
         }
+        if let Some(row) = self.rows.outbox.first() {
+            return Some((Some(row.home), "an effect is still in the outbox".into()));
+        }
         let under_way = |issue: &&crate::issue::Issue| issue.state.step().is_some();
         if let Some(issue) = self.rows.issues.values().find(under_way) {
             let phase = issue.state.phase();

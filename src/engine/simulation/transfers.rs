@@ -52,6 +52,7 @@ impl WorldState {
                 comment: None,
                 installation: None,
                 effect: DeliveryEffect::Update,
+                instruction: None,
             };
             sent.push(self.sends(DeliveryContent::Issue(Box::new(issue_delivery))));
         }

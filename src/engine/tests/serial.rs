@@ -37,6 +37,7 @@ pub(in crate::engine) fn issue_delivery(guid: &str, issue: u64) -> IssueDelivery
         comment: None,
         installation: None,
         effect: DeliveryEffect::Trigger(TriggerKind::Label),
+        instruction: None,
     }
 }
 

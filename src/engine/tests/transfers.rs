@@ -58,6 +58,7 @@ pub(super) fn delivery(
         comment: None,
         installation: None,
         effect,
+        instruction: None,
     }
 }
 
