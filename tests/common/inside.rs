@@ -1,11 +1,11 @@
 //! A server such as could run in a sandbox: it says back what it was asked.
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Answers one request on this connection with the request, its body of a declared length included;
 /// after an upgrade, and to what is no request, it says back what comes. `/switch` is upgraded to what
 /// nobody asked for.
-pub async fn serve(mut stream: DuplexStream) {
+pub async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let mut got = Vec::new();
     let mut piece = [0; 4096];
     let head_len = loop {
@@ -57,7 +57,7 @@ pub async fn serve(mut stream: DuplexStream) {
     }
 }
 
-async fn say_back(stream: DuplexStream) {
+async fn say_back(stream: impl AsyncRead + AsyncWrite) {
     let (mut reader, mut writer) = tokio::io::split(stream);
     drop(tokio::io::copy(&mut reader, &mut writer).await);
 }
