@@ -377,7 +377,7 @@ fn request(command: &[&str]) -> ExecRequest {
         command: command.iter().map(ToString::to_string).collect(),
         cwd: None,
         env: Vec::new(),
-        stdin: Bytes::new(),
+        stdin: Bytes::new().into(),
         timeout: None,
     }
 }

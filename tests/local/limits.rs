@@ -205,7 +205,10 @@ async fn where_limits_are_required_and_can_not_be_enforced_nothing_is_made() {
     let Err(ProviderError::Refused(why)) = made else { panic!("{made:?}") };
     for limit in missing {
         assert!(why.contains(&format!("{limit} is")), "{limit} in {why}");
-        assert!(trouble.as_deref().is_some_and(|t| t.contains(limit.as_str())), "{limit} in {trouble:?}");
+        assert!(
+            trouble.as_deref().is_some_and(|t| t.contains(limit.as_str())),
+            "{limit} in {trouble:?}"
+        );
     }
     assert!(why.contains("require_limits"), "{why}");
 }

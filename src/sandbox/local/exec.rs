@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::frame::{Answer, Request};
 use super::link::{AnswerWithFd, Call, Link, broken, ends, nonsense, pipe};
-use crate::sandbox::{ExecEvent, ExecRequest, Execution, WorkError};
+use crate::sandbox::{ExecEvent, ExecInput, ExecRequest, Execution, WorkError};
 
 /// Pieces of output that wait for a listener; with [`PIECE_LEN_MAX`] that bounds what one command
 /// can make the server hold to half a MiB.
@@ -208,11 +208,13 @@ impl OutputPipe {
 struct Feeder(JoinHandle<()>);
 
 impl Feeder {
-    fn new(pipe: OwnedFd, input: Bytes) -> Result<Self, WorkError> {
+    fn new(pipe: OwnedFd, mut input: ExecInput) -> Result<Self, WorkError> {
         let mut pipe = Sender::from_owned_fd(pipe).map_err(broken)?;
         Ok(Self(tokio::spawn(async move {
-            // A command that does not read all of its input is its own affair.
-            let _ = pipe.write_all(&input).await;
+            // A command need not read all of its input.
+            while let Some(bytes) = input.next().await
+                && pipe.write_all(&bytes).await.is_ok()
+            {}
         })))
     }
 }

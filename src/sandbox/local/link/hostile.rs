@@ -184,7 +184,7 @@ async fn a_command_that_ended_before_it_started_is_not_believed() {
         command: vec!["true".into()],
         cwd: None,
         env: Vec::new(),
-        stdin: bytes::Bytes::new(),
+        stdin: bytes::Bytes::new().into(),
         timeout: None,
     };
     let asked = tokio::spawn(async move { exec::exec(&link, request).await.map(drop) });
