@@ -20,6 +20,7 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::frame::{Answer, Request};
 use super::link::{AnswerWithFd, Call, Link, broken, ends, nonsense, pipe};
@@ -36,11 +37,21 @@ const PIECE_LEN_MAX: usize = 32 * 1024;
 /// more, and the sandbox is ended.
 pub const KILL_WAIT: Duration = Duration::from_secs(10);
 
+/// A command that runs.
+pub struct Running {
+    /// The request to PID 1 that started it.
+    pub request: u64,
+    /// Its output. Dropping it ends the command.
+    pub execution: Execution,
+    /// Cancelled when the command has ended, also while its output is not read.
+    pub over: CancellationToken,
+}
+
 /// Starts a command.
 ///
 /// # Errors
 /// [`WorkError`].
-pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, WorkError> {
+pub async fn start(link: &Arc<Link>, request: ExecRequest) -> Result<Running, WorkError> {
     let ExecRequest { command, cwd, env, .. } = &request;
     check(command, cwd.as_deref(), env)?;
     let ((stdin, stdin_writer), (stdout_reader, stdout), (stderr_reader, stderr)) =
@@ -62,7 +73,9 @@ pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, W
     drop((stdin, stdout, stderr));
     command.started().await?;
     let (sender, events) = mpsc::channel(EVENTS_LEN);
+    let (request_id, over) = (command.call.id, CancellationToken::new());
     let pump = Pump {
+        over: over.clone(),
         command,
         events: sender,
         stdout: OutputPipe::new(stdout_reader, ExecEvent::Stdout)?,
@@ -71,7 +84,7 @@ pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, W
         time_up: request.timeout.map(|timeout| Instant::now() + timeout),
     };
     tokio::spawn(pump.run());
-    Ok(Execution { events })
+    Ok(Running { request: request_id, execution: Execution { events }, over })
 }
 
 /// Refuses what could not be told apart any more once it is a list of C strings.
@@ -243,6 +256,7 @@ struct Pump {
     stderr: OutputPipe,
     stdin: Feeder,
     time_up: Option<Instant>,
+    over: CancellationToken,
 }
 
 impl Pump {
@@ -277,6 +291,7 @@ impl Pump {
                 event = self.stderr.next(), if pending.is_none() => pending = Some(event),
             }
         };
+        self.over.cancel();
         match end {
             CommandEnd::Unheard => self.end_unheard().await,
             CommandEnd::Lost => self.drain(pending).await,
