@@ -1,18 +1,19 @@
-//! Assembly: from a configuration to a running server. The only place that names adapters.
+//! Assembly: builds a running server from a configuration. Only this module names adapters.
 //!
-//! # Order of a start
-//! The listener first, so that a taken port is told before anything is touched, and connections
-//! wait instead of being refused; then secrets, store, providers, engine (which takes up what is
-//! unfinished), and at last the edge.
+//! # Start
+//! The listener comes first, so that a port in use is reported before anything changes, and clients
+//! wait instead of being refused. Then come secrets, store, providers, the engine (which resumes
+//! unfinished work), and last the HTTP server.
 //!
-//! # Order of an end
-//! Streams and waits end, nothing new is accepted, requests in flight are answered, provider
-//! calls in flight end or are left for the next start, commits are flushed. Each has a bound.
+//! # Stop
+//! Streams and waits end, new connections are refused, requests in flight are answered. Provider calls
+//! in flight end or are left to the next start, and commits are flushed. Each step has a time limit.
 
 mod backup;
 mod build;
 pub mod doctor;
 mod notices;
+pub mod providers;
 mod reload;
 mod signals;
 
@@ -33,25 +34,25 @@ use crate::http::LoginLinks;
 use crate::http::login_links::path_of;
 use build::Parts;
 
-/// How long requests in flight may take once the server is to end.
+/// Time limit for requests in flight when the server stops.
 const REQUESTS_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long provider calls in flight may take once the server is to end. What takes longer is
-/// looked for at the next start.
+/// Time limit for provider calls in flight when the server stops. The next start checks the outcome of
+/// longer ones.
 const CALLS_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long the last threads may hold the store once everything has ended.
+/// Time limit for threads that still hold the store at the end.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
-/// How far provider calls stand back for everything else, see `nice(2)`. At 19 busy threads get a
-/// few hundredths of what usual ones get, which is still hundreds of calls a second.
+/// The niceness of provider calls, see `nice(2)`. At 19 a busy thread gets a few hundredths of a normal
+/// one's time, which is still hundreds of calls a second.
 const CALLS_NICENESS: i32 = 19;
-/// Connections that may wait to be accepted; the system's own bound may be lower.
+/// Most connections that wait to be accepted; the system may bound it lower.
 const BACKLOG: i32 = 4096;
 
-/// A server that is up, on threads of its own. Dropping it without [`Running::stop`] leaves it to
-/// the end of the process.
-pub struct Running {
+/// A running server, on its own threads. Dropping it without [`RunningServer::stop`] leaves it running until
+/// the process ends.
+pub struct RunningServer {
     /// Where it listens.
     pub address: SocketAddr,
-    /// What it runs with.
+    /// Its secrets.
     pub secrets: Secrets,
     login_links: Arc<LoginLinks>,
     public_url: Option<String>,
@@ -60,17 +61,17 @@ pub struct Running {
     thread: JoinHandle<anyhow::Result<()>>,
 }
 
-impl Running {
-    /// Ends it in bounded time and waits for that.
+impl RunningServer {
+    /// Stops the server within a time limit.
     ///
     /// # Errors
-    /// Where the server had failed.
+    /// If the server had failed.
     pub fn stop(self) -> anyhow::Result<()> {
         self.end.send_replace(true);
         self.thread.join().map_err(|_| anyhow::anyhow!("the server's thread panicked"))?
     }
 
-    /// A link that logs a person in to the dashboard, once.
+    /// A link that logs a person in to the dashboard once.
     pub fn login_link(&self) -> String {
         let (key, _) = self.login_links.make(&SystemIds, SystemClock.now());
         let base = self.public_url.as_deref().map(|url| url.trim_end_matches('/').to_owned());
@@ -78,7 +79,7 @@ impl Running {
         base + &path_of(&key)
     }
 
-    /// Whether it has ended by itself, because it failed.
+    /// Whether it has failed and ended by itself.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
@@ -87,8 +88,8 @@ impl Running {
 /// Starts a server and returns once it answers.
 ///
 /// # Errors
-/// What is in the way, and what to do about it.
-pub fn start(config: Config) -> anyhow::Result<Running> {
+/// Why it failed, and what to do.
+pub fn start(config: Config) -> anyhow::Result<RunningServer> {
     let listener = listen(config.server.listen)?;
     let address = listener.local_addr()?;
     let secrets = Secrets::ensure(&config)?;
@@ -108,10 +109,12 @@ pub fn start(config: Config) -> anyhow::Result<Running> {
     let thread = std::thread::Builder::new()
         .name("issuebox".into())
         .spawn(move || run(parts, ready))
-        .context("the server's thread could not be started")?;
+        .context("cannot start the server's thread")?;
     match is_ready.recv() {
-        Ok(()) => Ok(Running { address, secrets, login_links, public_url, end, reload, thread }),
-        // It ended before it was ready: its error says why.
+        Ok(()) => {
+            Ok(RunningServer { address, secrets, login_links, public_url, end, reload, thread })
+        }
+        // It ended before it was ready, and its error says why.
         Err(_) => match thread.join() {
             Ok(Err(error)) => Err(error),
             Ok(Ok(())) => anyhow::bail!("the server ended before it was ready"),
@@ -120,31 +123,31 @@ pub fn start(config: Config) -> anyhow::Result<Running> {
     }
 }
 
-/// Runs a server until a signal ends it. SIGHUP reads the configuration again by `load`: what can
-/// change while it runs does (the webhook secrets, the admin token, the simulated provider's faults),
-/// and what cannot is named in the log.
+/// Runs a server until a signal stops it. SIGHUP reloads the configuration with `load`: webhook secrets,
+/// the admin token and the simulated provider's faults take effect at once. The log names the other
+/// changes.
 ///
 /// # Errors
 /// As for [`start`].
 pub fn serve(config: Config, load: impl Fn() -> anyhow::Result<Loaded>) -> anyhow::Result<()> {
-    // Before any thread, so that every thread inherits it.
+    // Before any thread starts, so that all inherit it.
     let mut signals = signals::Signals::begin()?;
     let running = start(config)?;
     for made in &running.secrets.made {
-        tracing::info!(file = %made.path.display(), "a new {} was made and is kept there", made.what);
+        tracing::info!(file = %made.path.display(), "generated a new {}", made.what);
     }
     tracing::info!("ready on http://{}", running.address);
     if std::io::stderr().is_terminal() {
-        // For the person at the terminal alone: it is a key, so it stays out of logs.
+        // A secret, so it goes to the terminal and not to the log.
         eprintln!(
-            "\n  Dashboard: {}\n  (logs you in, once, within 10 minutes)\n",
+            "\n  Dashboard: {}\n  (this link logs you in once, within 10 minutes)\n",
             running.login_link()
         );
     }
     while !running.has_ended() {
         match signals.next()? {
             signals::SignalEvent::End(name) => {
-                tracing::info!("{name}: ending");
+                tracing::info!("{name}: stopping");
                 break;
             }
             signals::SignalEvent::Reload => reload(&running, &load),
@@ -154,25 +157,25 @@ pub fn serve(config: Config, load: impl Fn() -> anyhow::Result<Loaded>) -> anyho
     running.stop()
 }
 
-fn reload(running: &Running, load: &impl Fn() -> anyhow::Result<Loaded>) {
+fn reload(running: &RunningServer, load: &impl Fn() -> anyhow::Result<Loaded>) {
     match load() {
-        // Closed only while it ends anyway.
+        // The channel closes only when the server ends.
         Ok(loaded) => drop(running.reload.send(loaded.config)),
-        Err(error) => tracing::error!("the configuration was not taken over: {error:#}"),
+        Err(error) => tracing::error!("cannot reload the configuration: {error:#}"),
     }
 }
 
-/// The server's own thread: it lives as long as the server.
+/// The server's main thread.
 fn run(parts: Parts, ready: mpsc::SyncSender<()>) -> anyhow::Result<()> {
-    // One thread for calls: they mostly wait, and what they compute comes out of the intake's
-    // time. With two, 3 deliveries in 10 fewer were taken in a second.
+    // One thread for provider calls: they mostly wait, and their computing slows the intake. A second
+    // thread cut the deliveries handled per second by 3 in 10.
     let runtime = |name: &str, threads: usize, niceness: Option<i32>| {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(threads).thread_name(name).enable_all();
         if let Some(niceness) = niceness {
-            builder.on_thread_start(move || stand_back(niceness));
+            builder.on_thread_start(move || lower_priority(niceness));
         }
-        builder.build().context("a runtime could not be started")
+        builder.build().context("cannot start a runtime")
     };
     let io = runtime("issuebox-io", 2, None)?;
     let calls = runtime("issuebox-calls", 1, Some(CALLS_NICENESS))?;
@@ -183,16 +186,16 @@ fn run(parts: Parts, ready: mpsc::SyncSender<()>) -> anyhow::Result<()> {
     if let Some(closed) = closed?
         && closed.recv_timeout(CLOSE_TIME_MAX) == Err(mpsc::RecvTimeoutError::Timeout)
     {
-        tracing::warn!("the store is still held by a thread; it closes with the process");
+        tracing::warn!("a thread still holds the store; it closes with the process");
     }
     tracing::info!("ended");
     Ok(())
 }
 
-/// Deliveries must be answered within milliseconds, whatever there is to do for providers: where
-/// the processor is short, lifecycle calls wait and the intake does not. (Work in sandboxes runs
-/// elsewhere, and sandboxes themselves are started from a thread that does not stand back.)
-fn stand_back(niceness: i32) {
+/// Lowers the calling thread's priority. Deliveries must be answered within milliseconds, so provider
+/// calls yield the processor to the intake. Commands in sandboxes and sandboxes themselves run on other
+/// threads.
+fn lower_priority(niceness: i32) {
     if let Err(error) = rustix::process::nice(niceness) {
         tracing::debug!(%error, "provider calls run at the usual priority");
     }
@@ -201,11 +204,11 @@ fn stand_back(niceness: i32) {
 fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address).with_context(|| {
         format!(
-            "cannot listen on {address}; if another server has it, end that one or choose another \
+            "cannot listen on {address}; if another server uses it, stop that one or use another \
              address (--listen)"
         )
     })?;
-    // The standard library asks for 128; hundreds of deliveries may come at once.
+    // The standard library's backlog is 128, but hundreds of deliveries may arrive together.
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
 }

@@ -1,13 +1,13 @@
-//! The command line: one verb a file. Remote verbs speak HTTP to a server, as any program would;
-//! nothing here knows the engine or a store.
+//! The command line: one verb a file. Remote verbs call a server's HTTP API; they use neither the
+//! engine nor a store.
 //!
 //! # Guarantees
 //! - Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found; `exec` returns the command's own.
 //! - Results go to standard output, everything else to standard error. Colours and the spinner
 //!   appear on terminals only; `NO_COLOR` is respected.
-//! - What the server says (titles, reasons, names) is made inert before a terminal sees it. Only
-//!   `exec` writes bytes as they are, as the command meant them.
-//! - A token is never an argument: arguments are readable by every process of the machine.
+//! - Text from the server (titles, reasons, names) is made inert before it is printed. Only `exec`
+//!   writes a command's bytes unchanged.
+//! - A token is never an argument, because every process of the machine can read arguments.
 
 mod act;
 mod backup;
@@ -33,6 +33,7 @@ mod ls;
 mod output;
 mod port_forward;
 mod progress;
+mod provider_errors;
 mod raw;
 mod rejoin;
 mod retry;
@@ -44,7 +45,6 @@ mod stop;
 mod table;
 mod target;
 mod top;
-mod trouble;
 mod version;
 mod wait;
 mod wire;
@@ -67,16 +67,16 @@ ISSUE is an issue id, owner/repo#number, an issue's URL, a sandbox's id or its n
 Exit code: 0 done, 1 failed, 2 wrong usage, 3 not found; exec returns the command's own.")]
 struct Cli {
     #[command(flatten)]
-    place: ServerArgs,
+    server_args: ServerArgs,
     #[command(subcommand)]
     verb: CliVerb,
 }
 
-/// Which server, and what is known of it on its own machine.
+/// Which server to call, and how to find the one on this machine.
 #[derive(Clone, Debug, Default, Args)]
 struct ServerArgs {
     /// The server [env: ISSUEBOX_SERVER] [default: the one on this machine]
-    // Without a URL it is empty: that means something to `hold` and `release` alone.
+    // `--server` without a URL is empty; only `hold` and `release` accept that.
     #[arg(long, global = true, help_heading = "Which server", value_name = "URL",
           num_args = 0..=1, default_missing_value = "")]
     server: Option<String>,
@@ -84,7 +84,7 @@ struct ServerArgs {
     /// `admin-token` in the data directory of the server on this machine]
     #[arg(long, global = true, help_heading = "Which server", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The configuration [default: issuebox.toml, where there is one]
+    /// The configuration [default: issuebox.toml, if it exists]
     #[arg(long, global = true, help_heading = "Which server", value_name = "FILE")]
     config: Option<PathBuf>,
     /// The data directory of the server on this machine [env: ISSUEBOX_DATA]
@@ -96,75 +96,75 @@ struct ServerArgs {
 enum CliVerb {
     /// Run the server
     Serve(serve::ServeArgs),
-    /// See it work in a minute: a fresh server, deliveries, sandboxes, and what came of it
+    /// Try issuebox in a minute: a fresh server, webhook deliveries, sandboxes and a report
     Demo(demo::DemoArgs),
-    /// Give an issue its sandbox, or show the one it has
+    /// Create an issue's sandbox, or show the one it has
     Ensure(ensure::EnsureArgs),
     /// Show an issue's sandbox
     Get(get::GetArgs),
     /// List sandboxes
     Ls(ls::LsArgs),
-    /// Take sandboxes down; their workspaces are kept
+    /// Stop sandboxes; their workspaces are kept
     Stop(stop::StopArgs),
-    /// Bring sandboxes up
+    /// Start sandboxes
     Start(start::StartArgs),
-    /// Try again what a failed sandbox failed at
+    /// Retry the step at which a sandbox failed
     Retry(retry::RetryArgs),
     /// Remove sandboxes and their workspaces
     Rm(rm::RmArgs),
     /// Run a command in a sandbox, or a shell with -it
     Exec(exec::ExecArgs),
-    /// Look into a workspace, and take files out of it and into it
+    /// Read and change files of a workspace
     #[command(subcommand)]
     Files(files::FilesVerb),
-    /// Reach servers in a sandbox on ports of this machine
+    /// Forward local ports to servers in a sandbox
     PortForward(port_forward::PortForwardArgs),
-    /// Show what commands in a sandbox wrote
+    /// Show the output of commands in a sandbox
     Logs(logs::LogsArgs),
-    /// Show what happened to an issue, or follow what happens to all
+    /// Show the history of an issue, or follow the events of all issues
     Events(events::EventsArgs),
-    /// Watch all sandboxes live, what needs attention first
+    /// Watch all sandboxes live; those that need attention come first
     Top(top::TopArgs),
-    /// Show what came from GitHub, and what came of it
+    /// Show deliveries from GitHub and their results
     Deliveries(deliveries::DeliveriesArgs),
-    /// Wait until a sandbox is in a phase
-    Wait(wait::WaitArgs),
-    /// Hold an issue, a repository or everything: nothing is made or started until released
+    /// Wait until a sandbox reaches a phase
+    Wait(wait::WaitVerbArgs),
+    /// Hold an issue, a repository or everything: no sandbox is created or started until released
     Hold(hold::HoldArgs),
-    /// Release what is held
+    /// Release a hold
     Release(hold::ReleaseArgs),
-    /// List what is held
+    /// List holds
     Holds(hold::HoldsArgs),
-    /// Show what records and providers disagree on, and decide about it
+    /// Show where records and providers disagree, and resolve it
     Drift(drift::DriftArgs),
-    /// Write the records of the server on this machine to a file, also while it runs
+    /// Back up the records of the server on this machine to a file, also while it runs
     Backup(backup::BackupArgs),
-    /// Put a backup back; everything is held until released
+    /// Restore a backup; everything is held until released
     Restore(backup::RestoreArgs),
-    /// Make a link that logs a person in to the dashboard, once
+    /// Create a link that logs a person in to the dashboard once
     Login(login::LoginArgs),
-    /// Say what is missing or wrong, and what to do about it
+    /// Check the installation and say how to fix what is missing or wrong
     Doctor(doctor::DoctorArgs),
-    /// Look at the configuration
+    /// Check the configuration
     #[command(subcommand)]
     Config(config::ConfigVerb),
-    /// Write the completions for a shell to standard output
+    /// Write shell completions to standard output
     Completions(completions::CompletionsArgs),
-    /// Write the manual to standard output
+    /// Write the manual pages to standard output
     #[command(hide = true)]
     Man(completions::ManArgs),
     /// Show the version
     Version(version::VersionArgs),
 }
 
-/// Runs the program: reads the arguments, does what they ask, and says how it ended.
+/// Parses the arguments, runs the verb and returns the exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(asked) => {
-            // Help and version are no errors; writing them fails only where nobody reads.
-            let code = if asked.use_stderr() { failure::USAGE } else { 0 };
-            return if asked.print().is_ok() { ExitCode::from(code) } else { ExitCode::SUCCESS };
+        Err(stop) => {
+            // Help and version are not errors. Printing them fails only when the reader has gone.
+            let code = if stop.use_stderr() { failure::USAGE } else { 0 };
+            return if stop.print().is_ok() { ExitCode::from(code) } else { ExitCode::SUCCESS };
         }
     };
     let env = Environment::of_process();
@@ -175,50 +175,52 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
-    let place = cli.place;
+    let server_args = cli.server_args;
     match cli.verb {
-        CliVerb::Serve(args) => serve::run(&place, args, env),
+        CliVerb::Serve(args) => serve::run(&server_args, args, env),
         CliVerb::Demo(args) => demo::run(args, env),
-        CliVerb::Backup(args) => backup::backup(&place, args, env),
-        CliVerb::Restore(args) => backup::restore(&place, args, env),
-        CliVerb::Doctor(args) => doctor::run(&place, args, env),
-        CliVerb::Config(verb) => config::run(&place, verb, env),
+        CliVerb::Backup(args) => backup::backup(&server_args, args, env),
+        CliVerb::Restore(args) => backup::restore(&server_args, args, env),
+        CliVerb::Doctor(args) => doctor::run(&server_args, args, env),
+        CliVerb::Config(verb) => config::run(&server_args, verb, env),
         CliVerb::Completions(args) => completions::completions(args),
         CliVerb::Man(args) => completions::man(args),
         CliVerb::Version(args) => version::run(args, env),
-        CliVerb::Ensure(args) => remote(&place, env, async |s| ensure::run(s, args).await),
-        CliVerb::Get(args) => remote(&place, env, async |s| get::run(s, args).await),
-        CliVerb::Ls(args) => remote(&place, env, async |s| ls::run(s, args).await),
-        CliVerb::Stop(args) => remote(&place, env, async |s| stop::run(s, args).await),
-        CliVerb::Start(args) => remote(&place, env, async |s| start::run(s, args).await),
-        CliVerb::Retry(args) => remote(&place, env, async |s| retry::run(s, args).await),
-        CliVerb::Rm(args) => remote(&place, env, async |s| rm::run(s, args).await),
-        CliVerb::Exec(args) => remote(&place, env, async |s| exec::run(s, args).await),
-        CliVerb::Files(verb) => remote(&place, env, async |s| files::run(s, verb).await),
+        CliVerb::Ensure(args) => remote(&server_args, env, async |s| ensure::run(s, args).await),
+        CliVerb::Get(args) => remote(&server_args, env, async |s| get::run(s, args).await),
+        CliVerb::Ls(args) => remote(&server_args, env, async |s| ls::run(s, args).await),
+        CliVerb::Stop(args) => remote(&server_args, env, async |s| stop::run(s, args).await),
+        CliVerb::Start(args) => remote(&server_args, env, async |s| start::run(s, args).await),
+        CliVerb::Retry(args) => remote(&server_args, env, async |s| retry::run(s, args).await),
+        CliVerb::Rm(args) => remote(&server_args, env, async |s| rm::run(s, args).await),
+        CliVerb::Exec(args) => remote(&server_args, env, async |s| exec::run(s, args).await),
+        CliVerb::Files(verb) => remote(&server_args, env, async |s| files::run(s, verb).await),
         CliVerb::PortForward(args) => {
-            remote(&place, env, async |s| port_forward::run(s, args).await)
+            remote(&server_args, env, async |s| port_forward::run(s, args).await)
         }
-        CliVerb::Logs(args) => remote(&place, env, async |s| logs::run(s, args).await),
-        CliVerb::Events(args) => remote(&place, env, async |s| events::run(s, args).await),
+        CliVerb::Logs(args) => remote(&server_args, env, async |s| logs::run(s, args).await),
+        CliVerb::Events(args) => remote(&server_args, env, async |s| events::run(s, args).await),
         CliVerb::Hold(mut args) => {
-            let place = args.what.take_bare_server(place);
-            remote(&place, env, async |s| hold::hold(s, args).await)
+            let server_args = args.what.take_bare_server(server_args);
+            remote(&server_args, env, async |s| hold::hold(s, args).await)
         }
         CliVerb::Release(mut args) => {
-            let place = args.what.take_bare_server(place);
-            remote(&place, env, async |s| hold::release(s, args).await)
+            let server_args = args.what.take_bare_server(server_args);
+            remote(&server_args, env, async |s| hold::release(s, args).await)
         }
-        CliVerb::Holds(args) => remote(&place, env, async |s| hold::list(s, args).await),
-        CliVerb::Drift(args) => remote(&place, env, async |s| drift::run(s, args).await),
-        CliVerb::Deliveries(args) => remote(&place, env, async |s| deliveries::run(s, args).await),
-        CliVerb::Top(args) => remote(&place, env, async |s| top::run(s, args).await),
-        CliVerb::Login(args) => remote(&place, env, async |s| login::run(s, args).await),
-        CliVerb::Wait(args) => remote(&place, env, async |s| wait::run(s, args).await),
+        CliVerb::Holds(args) => remote(&server_args, env, async |s| hold::list(s, args).await),
+        CliVerb::Drift(args) => remote(&server_args, env, async |s| drift::run(s, args).await),
+        CliVerb::Deliveries(args) => {
+            remote(&server_args, env, async |s| deliveries::run(s, args).await)
+        }
+        CliVerb::Top(args) => remote(&server_args, env, async |s| top::run(s, args).await),
+        CliVerb::Login(args) => remote(&server_args, env, async |s| login::run(s, args).await),
+        CliVerb::Wait(args) => remote(&server_args, env, async |s| wait::run(s, args).await),
     }
 }
 
 /// What a remote verb works with.
-struct Session<'a> {
+struct CliSession<'a> {
     client: ApiClient,
     screen: Screen,
     env: &'a Environment,
@@ -226,15 +228,15 @@ struct Session<'a> {
 
 /// Runs a remote verb on a runtime of its own.
 fn remote(
-    place: &ServerArgs,
+    server_args: &ServerArgs,
     env: &Environment,
-    verb: impl AsyncFnOnce(&mut Session<'_>) -> anyhow::Result<ExitCode>,
+    verb: impl AsyncFnOnce(&mut CliSession<'_>) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
-    let client = connect::connect(place, env)?;
-    let mut session = Session { client, screen: Screen::new(env), env };
+    let client = connect::connect(server_args, env)?;
+    let mut session = CliSession { client, screen: Screen::new(env), env };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(verb(&mut session));
-    // Standard input may still be waited for, on a thread that nothing can end.
+    // A thread may still be blocked reading standard input, and nothing can interrupt it.
     runtime.shutdown_background();
     ended
 }

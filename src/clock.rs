@@ -1,4 +1,4 @@
-//! Time and chance, injected: the only callers of `now()` and of random numbers.
+//! Time and randomness behind traits: only this module calls `now()` or generates random numbers.
 
 mod steady;
 
@@ -9,61 +9,62 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::types::{SandboxId, Timestamp};
-use steady::{Look, Steady};
+use steady::{ClockReading, Steady};
 
-/// Tells the time and waits.
+/// A clock and its timer.
 #[async_trait]
 pub trait Clock: Send + Sync + 'static {
     /// The wall clock.
     fn now(&self) -> Timestamp;
 
-    /// Returns once the wall clock shows `at`, or at once where it has passed.
+    /// Returns when the wall clock reaches `at`, or at once if it has passed.
     async fn sleep_until(&self, at: Timestamp);
 }
 
-/// Hands out ids and chance.
+/// Generates ids and random numbers.
 pub trait IdSource: Send + Sync + 'static {
-    /// An id that no sandbox has had.
+    /// A new sandbox id.
     fn sandbox_id(&self) -> SandboxId;
 
     /// An id for one request, opaque and unique.
     fn request_id(&self) -> String;
 
-    /// The wall clock in nanoseconds since 1970; never the same number twice in a process, so that
-    /// an id that is made of it and a name is nobody else's.
+    /// The wall clock in nanoseconds since 1970; never the same number twice in a process, so that an id
+    /// made of it and a name is unique.
     fn unix_ns(&self) -> i64;
 
     /// A random number in `0..=1000`, to spread retries.
     fn jitter_permille(&self) -> u16;
 }
 
-/// The system's clock, made steady: it follows the wall clock, and absorbs its steps slowly instead of
-/// passing them on. All of a process tell the same time.
+/// The system's clock without steps: it follows the wall clock, and absorbs a step slowly. All instances
+/// in a process show the same time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 #[async_trait]
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        // Read under the lock, so that a reading is never older than one that was used before it.
+        // Read under the lock, so that readings are used in the order in which they were taken.
         let mut steady = STEADY.lock().unwrap_or_else(PoisonError::into_inner);
         let (wall, boot) = read_clocks();
         let (now, look) = steady.get_or_insert(Steady::new(wall, boot)).advance(wall, boot);
         drop(steady);
         match look {
-            Look::Usual => {}
-            Look::Stepped(by) => tracing::warn!(
+            ClockReading::Usual => {}
+            ClockReading::Stepped(by) => tracing::warn!(
                 by_seconds = by / 1_000_000_000,
-                "the system's clock was set; the difference is made up for a tenth at a time"
+                "the system clock was set; the difference is absorbed at a tenth of real time"
             ),
-            Look::Absorbed => tracing::info!("the system's clock and ours agree again"),
+            ClockReading::Absorbed => {
+                tracing::info!("the difference to the system clock is absorbed")
+            }
         }
         Timestamp::from_unix_ms(now / 1_000_000)
     }
 
     async fn sleep_until(&self, at: Timestamp) {
-        // Time may run faster or slower than the timer: look again at least once a second instead
-        // of trusting one sleep.
+        // Time may run faster or slower than the timer, so check at least once a second.
         loop {
             let left = at.since(self.now());
             if left.is_zero() {
@@ -74,16 +75,16 @@ impl Clock for SystemClock {
     }
 }
 
-/// The one steady clock of the process; none before it was first looked at.
+/// The process's clock; `None` before its first use.
 static STEADY: Mutex<Option<Steady>> = Mutex::new(None);
 
-/// The wall clock, and the clock that only runs and counts suspend, both in nanoseconds.
+/// The wall clock and the boot clock (which counts suspend), in nanoseconds.
 fn read_clocks() -> (i64, i64) {
     let mut before = boot_ns();
     for _ in 0..3 {
         let wall = wall_ns();
         let after = boot_ns();
-        // Held up in between, the two would not belong together, and look like a step.
+        // If the thread was suspended in between, the pair would look like a step.
         if after - before < READING_MAX_NS {
             return (wall, after);
         }
@@ -92,11 +93,11 @@ fn read_clocks() -> (i64, i64) {
     (wall_ns(), boot_ns())
 }
 
-/// How long a reading of both clocks may take.
+/// Longest time between the two readings.
 const READING_MAX_NS: i64 = 50_000_000;
 
 fn wall_ns() -> i64 {
-    // Enough until the year 2262.
+    // Sufficient until the year 2262.
     i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
@@ -105,7 +106,7 @@ fn boot_ns() -> i64 {
     boot.tv_sec * 1_000_000_000 + boot.tv_nsec
 }
 
-/// The last number that [`SystemIds`] handed out as the time.
+/// The last time that [`SystemIds::unix_ns`] returned.
 static LAST_UNIX_NS: AtomicI64 = AtomicI64::new(0);
 
 /// Ids from the system's random numbers.

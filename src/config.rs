@@ -1,23 +1,24 @@
 //! The configuration: one struct per concern, read from a file, the environment and flags.
 //!
 //! # Guarantees
-//! - Flags win over the environment, the environment over the file, the file over the defaults.
-//! - A key that is not known is an error that names it, where it was read, and the nearest known
-//!   key; so is a value of the wrong kind. All problems are told at once, not one a start.
-//! - What would weaken isolation or mean something else than written, because it is not available
-//!   yet, is an error. What is accepted but not in force yet is a warning.
-//! - Secrets never appear in an error, a warning or a log.
+//! - Flags take precedence over the environment, the environment over the file, the file over the
+//!   defaults.
+//! - An unknown key is an error that names it, its origin and the nearest known key; so is a value of
+//!   the wrong type. All problems are reported at once.
+//! - A setting that is not available yet is an error if ignoring it would weaken isolation or change
+//!   its meaning; otherwise it is a warning.
 //!
-//! Each key `section.key` is also read from `ISSUEBOX__SECTION__KEY`, lists with commas between.
-//! Four have a short name: `ISSUEBOX_LISTEN`, `ISSUEBOX_DATA`, `ISSUEBOX_WEBHOOK_SECRET` and
-//! `ISSUEBOX_ADMIN_TOKEN`, which win over the long one. Every other `ISSUEBOX_…` variable belongs
-//! to somebody else (the command line, the log) and is left alone.
+//! Each key `section.key` is also read from `ISSUEBOX__SECTION__KEY`, with commas between a list's
+//! items. Four keys have a short name, which takes precedence over the long one: `ISSUEBOX_LISTEN`,
+//! `ISSUEBOX_DATA`, `ISSUEBOX_WEBHOOK_SECRET` and `ISSUEBOX_ADMIN_TOKEN`. Other `ISSUEBOX_…` variables
+//! belong to the command line and the log, and are ignored here.
 //!
-//! Relative paths, also those in the file, are relative to the working directory.
+//! Relative paths are relative to the working directory, also those in the file.
 
 mod error;
 mod network;
 mod pattern;
+mod provider;
 mod reader;
 mod secrets;
 mod sections;
@@ -25,7 +26,9 @@ mod source;
 
 pub use error::{ConfigError, Problem};
 pub use pattern::RepositoryPattern;
+pub use provider::{ProviderSchema, ProviderSettings, Section};
 pub use secrets::{Made, Secrets, SecretsError};
+pub use sections::SECONDS_MAX;
 pub use source::{Origin, Overrides};
 
 use std::collections::BTreeMap;
@@ -33,54 +36,54 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{Reserve, Secret, Template, TemplateName};
+use crate::types::{ProviderName, Secret, Template, TemplateName};
 
-/// Where the server listens when nothing else is said.
+/// The default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8787";
 
 /// The whole configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where it listens and keeps its data.
+    /// Address and data directory.
     pub server: Server,
-    /// Who may call the API.
+    /// API access.
     pub auth: Auth,
-    /// What is known of GitHub.
+    /// GitHub.
     pub github: GitHub,
-    /// What starts a sandbox, and who may.
+    /// Triggers of a sandbox, and who may use them.
     pub triggers: Triggers,
-    /// Bounds on the steps of a sandbox's life.
+    /// Bounds on lifecycle steps.
     pub lifecycle: Lifecycle,
-    /// How many sandboxes there may be.
+    /// Limits on the number of sandboxes.
     pub quota: Quota,
-    /// How long things are kept.
-    pub retention: Retention,
-    /// How much of what commands wrote is kept, and for how long.
+    /// RetentionConfig.
+    pub retention: RetentionConfig,
+    /// Bounds on the output of commands.
     pub logs: SandboxLogs,
-    /// What sandboxes are made from; `default` is always there.
+    /// Templates of sandboxes; `default` always exists.
     pub templates: BTreeMap<TemplateName, Template>,
-    /// What makes them.
-    pub providers: Providers,
+    /// What each provider read of its section.
+    pub providers: BTreeMap<ProviderName, ProviderSettings>,
 }
 
-/// Top-level keys: where the server listens and keeps its data.
+/// Top-level keys: address and data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// `listen`
     pub listen: SocketAddr,
     /// `data`: the data directory.
     pub data: PathBuf,
-    /// `public_url`: how people reach the server.
+    /// `public_url`: the server's address for people.
     pub public_url: Option<String>,
-    /// `trusted_proxies`: whose `X-Forwarded-For` counts.
+    /// `trusted_proxies`: proxies whose `X-Forwarded-For` counts.
     pub trusted_proxies: Vec<IpAddr>,
 }
 
 impl Server {
-    /// The name of the file in the data directory that says where the server listens.
+    /// The file in the data directory that holds the server's address.
     pub const ADDRESS_FILE: &'static str = "address";
 
-    /// Where the server on this data directory listens, or did when it ended without a word.
+    /// The address of the server on this data directory; also after a server was killed.
     pub fn running_at(&self) -> Option<SocketAddr> {
         let text = std::fs::read_to_string(self.data.join(Self::ADDRESS_FILE)).ok()?;
         text.trim().parse().ok()
@@ -90,7 +93,7 @@ impl Server {
 /// `[auth]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
-    /// `admin_token` or the content of `admin_token_file`; `None` where neither is set, see
+    /// `admin_token` or the content of `admin_token_file`; `None` if neither is set, see
     /// [`Secrets::ensure`].
     pub admin_token: Option<Secret>,
 }
@@ -98,10 +101,10 @@ pub struct Auth {
 /// `[github]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitHub {
-    /// `webhook_secrets` or the lines of `webhook_secrets_file`; empty where neither is set, see
+    /// `webhook_secrets` or the lines of `webhook_secrets_file`; empty if neither is set, see
     /// [`Secrets::ensure`].
     pub webhook_secrets: Vec<Secret>,
-    /// `bot_user_id`: our own account; 0 where there is none.
+    /// `bot_user_id`: issuebox's own account; 0 if there is none.
     pub bot_user_id: u64,
     /// `api_url`
     pub api_url: String,
@@ -152,13 +155,13 @@ pub struct Lifecycle {
 /// Bounds on one kind of provider step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepBounds {
-    /// How often it is tried at most.
+    /// Most attempts.
     pub attempts: u32,
-    /// How long one call may take.
+    /// Time limit of one call.
     pub timeout: Duration,
 }
 
-/// `[quota]`; 0 is no limit.
+/// `[quota]`; 0 means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// `live`: sandboxes of one account.
@@ -167,94 +170,52 @@ pub struct Quota {
     pub live_per_repository: u64,
     /// `live_server`
     pub live_server: u64,
-    /// `creates_in_flight`: creates under way at once, for each provider.
+    /// `creates_in_flight`: concurrent creates of each provider.
     pub creates_in_flight: u64,
 }
 
 /// `[retention]`; `None` keeps for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retention {
-    /// `deliveries_days`: what came from GitHub, and what came of it.
+pub struct RetentionConfig {
+    /// `deliveries_days`: deliveries from GitHub and their results.
     pub deliveries: Option<Duration>,
-    /// `timeline_days`: what happened to issues.
+    /// `timeline_days`: the history of issues.
     pub timeline: Option<Duration>,
 }
 
-/// `[logs]`: what commands in sandboxes wrote.
+/// `[logs]`: the output of commands in sandboxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SandboxLogs {
-    /// `days`: how long it is kept; `None` for ever.
+    /// `days`: maximum age; `None` means for ever.
     pub age_max: Option<Duration>,
-    /// `sandbox_mb`: how much of one sandbox, in bytes.
+    /// `sandbox_mb`: bytes of one sandbox.
     pub sandbox_len_max: u64,
-    /// `total_mb`: how much of all, in bytes.
+    /// `total_mb`: bytes of all sandboxes.
     pub total_len_max: u64,
 }
 
-/// `[providers]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct Providers {
-    /// `[providers.local]`
-    pub local: Local,
-    /// `[providers.simulated]`
-    pub simulated: Simulated,
-}
-
-/// `[providers.local]`
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Local {
-    /// `require_limits`: refuse sandboxes whose limits this machine can't enforce.
-    pub require_limits: bool,
-    /// `warm_pool`: how many sandboxes are kept up that nobody has asked for yet.
-    pub warm_pool: usize,
-    /// `disk_reserve`: how much of the data directory's file system is kept free.
-    pub disk_reserve: Reserve,
-}
-
-/// `[providers.simulated]`: where it keeps its objects, and its faults.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Simulated {
-    /// `dir`
-    pub dir: PathBuf,
-    /// `create_delay_ms`
-    pub create_delay: Duration,
-    /// `stop_delay_ms`
-    pub stop_delay: Duration,
-    /// `delete_delay_ms`
-    pub delete_delay: Duration,
-    /// `fail_create`: the probability that a create fails, 0 to 1.
-    pub fail_create: f64,
-    /// `lose_response`: the probability that an object is made and the answer lost, 0 to 1.
-    pub lose_response: f64,
-    /// `unavailable`: every call errors.
-    pub unavailable: bool,
-    /// `fail_first_n`: this many creates fail before one succeeds.
-    pub fail_first_n: u64,
-    /// `unique_names`: a second create of one name is refused.
-    pub unique_names: bool,
-}
-
-/// A configuration and what is to be said about it.
+/// A configuration and its warnings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// What was set but is not in force yet, a sentence each.
+    /// A sentence for each key that has no effect yet.
     pub warnings: Vec<String>,
 }
 
 impl Config {
     /// Reads the configuration: defaults, then `file`, then the environment, then flags.
     ///
-    /// The environment is handed in so that tests own it; a program passes its own. The data
-    /// directory defaults to `$XDG_STATE_HOME/issuebox`, else `~/.local/state/issuebox`.
+    /// The environment is a parameter so that tests control it. The data directory defaults to `$XDG_STATE_HOME/issuebox`, else `~/.local/state/issuebox`. Templates
+    /// can name the providers whose schemas are given; the first is the default.
     ///
     /// # Errors
-    /// [`ConfigError`] names every key that is wrong and where it was read.
+    /// [`ConfigError`] names every wrong key and its origin.
     pub fn load(
         file: Option<&Path>,
         env: impl Iterator<Item = (String, String)>,
         overrides: Overrides,
+        schemas: &[&dyn ProviderSchema],
     ) -> Result<Loaded, ConfigError> {
         let mut sources = source::Sources::default();
         if let Some(path) = file {
@@ -262,7 +223,7 @@ impl Config {
         }
         sources.add_environment(env);
         sources.add_flags(overrides);
-        sections::read(sources)
+        sections::read(sources, schemas)
     }
 }
 

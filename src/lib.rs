@@ -1,9 +1,9 @@
 //! issuebox gives every GitHub issue exactly one sandbox in which a coding agent works.
 //!
 //! This is the table of contents. Read it top to bottom; each layer knows only those above it.
-//! ARCHITECTURE.md tells the same as a story, with the invariants and two walkthroughs.
+//! ARCHITECTURE.md has the argument, a glossary and two walkthroughs, docs/ the rest.
 
-// L0 vocabulary: what things are called.
+// L0 vocabulary: types and services that every layer uses.
 pub mod clock;
 pub mod config;
 #[cfg(test)]
@@ -12,25 +12,25 @@ mod sabotage;
 pub mod telemetry;
 pub mod types;
 
-// L1 heart: the lifecycle of one issue, pure.
+// L1 core: the lifecycle of one issue, as a pure state machine.
 pub mod issue;
 
-// L2 ports: what the engine needs of the world, as contracts. L3 adapters live below them.
+// L2 ports: the interfaces that the engine uses. L3 adapters implement them.
 pub mod github;
 pub mod logs;
 pub mod sandbox;
 pub mod store;
-// How sandboxes reach the network: a proxy that checks every address it connects to.
+// The proxy through which sandboxes reach the network; it checks every address.
 pub mod egress;
 
-// L4 engine: one actor for an issue; what is recorded is done, what is done was recorded.
+// L4 engine: one actor per issue, which records each action before it is carried out.
 pub mod engine;
 
-// L5 edge: everything that is spoken over HTTP.
+// L5 edge: the HTTP API, the dashboard and the webhook endpoint.
 pub mod http;
 
-// L6 assembly: from a configuration to a running server.
+// L6 assembly: builds a running server from a configuration.
 pub mod app;
 
-// L7 command: what people type.
+// L7 command: the command line.
 pub mod cli;

@@ -1,18 +1,18 @@
-//! What commands in sandboxes wrote, kept for whoever asks later.
+//! Stores the output of commands in sandboxes.
 //!
 //! # Guarantees
-//! - **Bounded.** Of each sandbox the newest bytes are kept, of all together so many, and nothing for
-//!   longer than so many days. What waits to be written is bounded as well.
-//! - **Beside the work.** A command's output is handed on as it comes, whatever becomes of the
-//!   log: where writing does not keep up, pieces are left out and the log says how many bytes. Each
-//!   command has its share of what may wait, so none is silenced by another.
-//! - **By sandbox id,** so it outlives a stop, a restart and the sandbox itself, and never shows
-//!   another generation's.
+//! - **Bounded.** Each sandbox keeps its newest bytes; all logs together have a bound, and each has a
+//!   maximum age. The queue to the writer is bounded too.
+//! - **Never in the way.** A command's output is passed on as it arrives, whatever happens to the log.
+//!   If the writer is too slow, pieces are dropped and the log notes how many bytes. Each command has
+//!   its share of the queue, so none silences another.
+//! - **By sandbox id,** so a log outlives a stop, a restart and the sandbox, and never shows another
+//!   generation's lines.
 //!
-//! # Races it accepts
-//! Nothing is synced: a machine that loses its power loses the last lines. A line is cut where its
-//! command pauses in the middle of it, and says so ([`Entry::is_partial`]). Who reads while so much
-//! is written that a part is turned over twice meanwhile misses what went: the numbers show it.
+//! # Accepted races
+//! Nothing is synced: a power loss loses the last lines. A line is cut if its command pauses in the
+//! middle of it; the entry says so ([`LogEntry::is_partial`]). A reader misses lines if the log is rotated
+//! twice while it reads; the numbers show the gap.
 
 mod reader;
 mod recorder;
@@ -43,47 +43,47 @@ pub use reader::Follower;
 use recorder::{MESSAGES_MAX, QueueShare, QueuedBytes, Recorder, RecorderDesk};
 use rotation::Rotation;
 
-/// Longest command that is told in full, in characters.
+/// Longest command line that is recorded in full, in characters.
 const COMMAND_LEN_MAX: usize = 1024;
-/// How long a line that has not ended waits for its end.
+/// How long an unfinished line waits for its end.
 const LINE_WAIT: Duration = Duration::from_millis(200);
-/// The same at a terminal, which shows a line key by key while somebody types it.
+/// The same at a terminal, where a person types a line key by key.
 const TYPED_LINE_WAIT: Duration = Duration::from_secs(5);
-/// How long closing waits for what is still to be written.
+/// How long closing waits for the writer.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
-/// Events that the way through here holds at most.
+/// Most events that are buffered while they are passed on.
 const ON_THE_WAY_MAX: usize = 4;
 
-/// How much is kept, and for how long. Nothing else takes a log away: it goes by its own age, not
-/// with its sandbox's history, whose rows are kept for a time of their own.
+/// How much is kept, and for how long. The age of its lines alone decides when a log is deleted; its
+/// sandbox's history has a retention of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogBounds {
-    /// Of one sandbox, in bytes.
+    /// Bytes of one sandbox.
     pub sandbox_len_max: u64,
-    /// Of all, in bytes.
+    /// Bytes of all sandboxes.
     pub total_len_max: u64,
-    /// `None` keeps for ever, within the other bounds.
+    /// `None` keeps logs for ever, within the other bounds.
     pub age_max: Option<Duration>,
 }
 
-/// Which of a command's streams, or what is told about it.
+/// Which of a command's streams, or another kind of line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
-    /// That it began; its program and arguments.
+pub enum LogStream {
+    /// A command's start: its program and arguments.
     Command,
     /// A line that it wrote to standard output.
     Stdout,
     /// A line that it wrote to standard error.
     Stderr,
-    /// That it ended, and how.
+    /// A command's end.
     Exit,
-    /// What is to be said of the log itself, or of the sandbox.
+    /// A note about the log or the sandbox.
     Note,
 }
 
-impl Stream {
+impl LogStream {
     /// Every one.
-    const ALL: [Self; 5] = [Self::Command, Self::Stdout, Self::Stderr, Self::Exit, Self::Note];
+    pub const ALL: [Self; 5] = [Self::Command, Self::Stdout, Self::Stderr, Self::Exit, Self::Note];
 
     /// The stable word.
     pub const fn as_str(self) -> &'static str {
@@ -99,18 +99,18 @@ impl Stream {
 
 /// One line of a sandbox's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogEntry {
     /// Its number within the sandbox's log; later ones have greater ones.
     pub n: u64,
     /// When it was written.
     pub at: Timestamp,
-    /// Which command: the id of the request that ran it. Empty where it is of none.
+    /// The command, by the id of the request that ran it. Empty for a note.
     pub exec: String,
-    /// What it is.
-    pub stream: Stream,
+    /// Its kind.
+    pub stream: LogStream,
     /// The line, without its end; bytes that are not UTF-8 are U+FFFD.
     pub text: String,
-    /// Whether the line goes on in the next entry of the same stream.
+    /// Whether the line continues in the next entry of the same stream.
     pub is_partial: bool,
 }
 
@@ -120,17 +120,17 @@ pub struct Logs(Arc<Inner>);
 
 struct Inner {
     dir: PathBuf,
-    /// `None` once they are closed.
+    /// `None` after the logs are closed.
     desk: Mutex<Option<RecorderDesk>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     commands: AtomicU64,
     news: Arc<LogFollowers>,
 }
 
-/// Who follows which sandbox's log. An entry lives as long as somebody does.
+/// The followers of each sandbox's log. An entry lives as long as there is a follower.
 type LogFollowers = DashMap<SandboxId, watch::Sender<u64>>;
 
-/// A command that begins.
+/// The start of a command.
 struct Begun {
     sandbox: SandboxId,
     exec: String,
@@ -138,20 +138,20 @@ struct Begun {
     line_wait: Duration,
 }
 
-/// What the writer is told.
+/// A message to the writer.
 enum Message {
     Begin { command: u64, begun: Begun },
-    Piece { command: u64, stream: Stream, bytes: Bytes, _place: QueueShare },
+    Piece { command: u64, stream: LogStream, bytes: Bytes, _place: QueueShare },
     Lost { command: u64, bytes: u64 },
     Note { sandbox: SandboxId, text: String },
     End { command: u64, text: String },
 }
 
 impl Logs {
-    /// Opens the logs in a directory, which is made where it is missing.
+    /// Opens the logs in a directory, and creates it if it is missing.
     ///
     /// # Errors
-    /// Where the directory cannot be made, or no thread started.
+    /// If the directory cannot be created, or the thread cannot be started.
     pub fn open(dir: &Path, bounds: LogBounds, clock: Arc<dyn Clock>) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let (tx, rx) = mpsc::sync_channel(MESSAGES_MAX);
@@ -172,8 +172,8 @@ impl Logs {
         })))
     }
 
-    /// Keeps what a command of a sandbox writes, and hands it on. Dropping what is handed on ends the
-    /// command, as dropping the execution itself does. Must be called within a tokio runtime.
+    /// Records a command's output and passes it on. Dropping the returned execution ends the command, as
+    /// dropping the original does. Requires a tokio runtime.
     pub fn keep(
         &self,
         sandbox: &SandboxId,
@@ -185,8 +185,8 @@ impl Logs {
         Execution { events: pass_on(recorder, execution.events, Clone::clone) }
     }
 
-    /// The same for a command at a terminal: what was shown is what it wrote to standard output, with
-    /// the codes that move a cursor. What is typed without being shown is not in it.
+    /// The same for a command at a terminal: its output counts as standard output, including the codes
+    /// that move the cursor. Input without an echo is not recorded.
     pub fn keep_shown(
         &self,
         sandbox: &SandboxId,
@@ -196,49 +196,49 @@ impl Logs {
     ) -> Terminal {
         let recorder = self.recorder(sandbox, exec, argv, TYPED_LINE_WAIT);
         let Terminal { input, control, events } = terminal;
-        let told = |event: &TerminalEvent| match event {
+        let as_output = |event: &TerminalEvent| match event {
             TerminalEvent::Output(bytes) => ExecEvent::Stdout(bytes.clone()),
             TerminalEvent::Exit { code } => ExecEvent::Exit { code: *code, timed_out: false },
         };
-        Terminal { input, control, events: pass_on(recorder, events, told) }
+        Terminal { input, control, events: pass_on(recorder, events, as_output) }
     }
 
-    /// Notes something of a sandbox in its log. Where there is no room it is left out, as it is once
-    /// they are closed.
+    /// Adds a note about a sandbox to its log. It is dropped if the queue is full or the logs are
+    /// closed.
     pub fn note(&self, sandbox: &SandboxId, text: String) {
         let desk = self.0.desk.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(desk) = desk else { return };
         if desk.tx.try_send(Message::Note { sandbox: sandbox.clone(), text }).is_err() {
-            tracing::debug!(sandbox.id = %sandbox, "a note was left out of a sandbox's log");
+            tracing::debug!(sandbox.id = %sandbox, "dropped a note for a sandbox's log: the queue is full");
         }
     }
 
     /// The last lines of a sandbox's log, oldest first. Blocks on the disk.
     ///
     /// # Errors
-    /// Where the log cannot be read. One that is not there is empty.
-    pub fn tail(&self, sandbox: &SandboxId, lines: usize) -> io::Result<Vec<Entry>> {
+    /// If the log cannot be read. A missing log is empty.
+    pub fn tail(&self, sandbox: &SandboxId, lines: usize) -> io::Result<Vec<LogEntry>> {
         reader::tail(&self.0.dir, sandbox, lines)
     }
 
-    /// What comes after this entry, as it comes.
+    /// Follows the log after this entry.
     pub fn follow(&self, sandbox: &SandboxId, after: u64) -> Follower {
         Follower::new(&self.0.dir, sandbox, after, Arc::clone(&self.0.news))
     }
 
-    /// Writes what is still to be written, and ends. What comes later is not kept.
+    /// Writes the queue to disk and stops. Later output is not kept.
     pub fn close(&self) {
         drop(self.0.desk.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
-        // A thread cannot be waited for in bounded time but by another one.
+        // Only another thread can wait for a thread with a timeout.
         let (done, is_done) = mpsc::channel();
         std::thread::spawn(move || {
             let ended = thread.join().is_ok();
             done.send(ended)
         });
         if is_done.recv_timeout(CLOSE_TIME_MAX) != Ok(true) {
-            tracing::warn!("the last lines of sandboxes' logs were not written");
+            tracing::warn!("the last lines of the sandboxes' logs were not written");
         }
     }
 
@@ -251,23 +251,23 @@ impl Logs {
     ) -> Recorder {
         let command = self.0.commands.fetch_add(1, Ordering::Relaxed);
         let desk = self.0.desk.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (sandbox, exec, text) = (sandbox.clone(), exec.to_owned(), told(argv));
+        let (sandbox, exec, text) = (sandbox.clone(), exec.to_owned(), quoted(argv));
         Recorder::new(command, desk, Begun { sandbox, exec, text, line_wait })
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The writer ends by itself once nobody can tell it anything.
+        // The writer ends once all senders are gone.
         drop(self.desk.get_mut().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 
-/// Hands events on as they come, and records what they tell.
+/// Passes events on as they arrive, and records them.
 fn pass_on<E: Send + 'static>(
     mut recorder: Recorder,
     mut events: tokio::sync::mpsc::Receiver<E>,
-    told: impl Fn(&E) -> ExecEvent + Send + 'static,
+    as_output: impl Fn(&E) -> ExecEvent + Send + 'static,
 ) -> tokio::sync::mpsc::Receiver<E> {
     let (tx, passed) = tokio::sync::mpsc::channel(ON_THE_WAY_MAX);
     tokio::spawn(async move {
@@ -277,7 +277,7 @@ fn pass_on<E: Send + 'static>(
                 () = tx.closed() => return,
                 event = events.recv() => {
                     let Some(event) = event else { return };
-                    recorder.take(&told(&event));
+                        recorder.take(&as_output(&event));
                     if tx.send(event).await.is_err() {
                         return;
                     }
@@ -288,8 +288,8 @@ fn pass_on<E: Send + 'static>(
     passed
 }
 
-/// A command as a shell would take it.
-fn told(argv: &[String]) -> String {
+/// A command quoted for a shell.
+fn quoted(argv: &[String]) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     let quoted = |word: &String| match word.chars().all(is_plain) && !word.is_empty() {
         true => word.clone(),
@@ -302,13 +302,13 @@ fn told(argv: &[String]) -> String {
     }
 }
 
-/// Where a sandbox's log is: the newest part, and the one before it.
+/// The files of a sandbox's log: the newest part, and the one before it.
 fn paths(dir: &Path, sandbox: &SandboxId) -> [PathBuf; 2] {
     let id = sandbox.as_str();
     let is_plain = id.len() <= 64 && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     let stem = match is_plain && !id.is_empty() {
         true => id.to_owned(),
-        // An older form of ids, which need not be the name of a file.
+        // An older form of ids, which may not be a file name.
         false => format!("x{}", hex::encode(Sha256::digest(id))),
     };
     [dir.join(format!("{stem}.jsonl")), dir.join(format!("{stem}.1.jsonl"))]

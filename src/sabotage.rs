@@ -1,114 +1,114 @@
-//! Deliberate bugs, each at the spot where it would be made by mistake, so that tests can prove
-//! that they would be noticed. Nothing but a test can switch one on: elsewhere the question is a
-//! constant, and the bug is not compiled in.
+//! Deliberate bugs, each where it could be made by mistake, so that tests can prove that they would
+//! notice it. Only tests can switch one on; in other builds [`on`] is constant and the bug is not
+//! compiled in.
 
-/// A bug that breaks the promise.
+/// A bug that breaks a guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// A create whose outcome is unknown is asked again without a look.
+    /// A create with an unknown outcome is repeated without an observation.
     AskAgainWithoutLook,
-    /// Nothing was found, so it is made again, although a create may still land.
+    /// An object that was not found is created again, although a create may still take effect.
     CreateTooSoon,
-    /// Nothing was found, so it is gone, although a create may still land.
+    /// An object that was not found counts as gone, although a create may still take effect.
     GoneTooSoon,
-    /// A look shows what is there when it is answered, not when it was asked.
+    /// An observation reflects the time of its answer, not of its request.
     LookShowsItsAnswersTime,
     /// An answer counts whatever attempt it belongs to.
     NoAttemptFence,
-    /// A look that failed has found nothing.
+    /// A failed observation counts as absence.
     ErrorForAbsence,
-    /// Whatever has our name is ours to delete, whosever labels it carries.
+    /// An object with our name is deleted, whatever labels it has.
     DeleteByName,
-    /// A delete is done once it was asked for.
+    /// A delete counts as done once it was requested.
     GoneByAsking,
-    /// The caller is answered before the commit is durable.
+    /// The caller gets its answer before the commit is durable.
     ReplyBeforeCommit,
-    /// The provider is asked before the commit is durable.
+    /// The provider is called before the commit is durable.
     CallBeforeCommit,
-    /// The home's slot is freed with the actor that asked.
+    /// The home's slot is freed when the actor that took it ends.
     #[cfg(test)]
     SlotFreedWithActor,
-    /// An activation that ends removes whichever has its home.
+    /// An activation that ends removes its successor from the directory.
     RemoveByKey,
-    /// A retry counts its attempts from one again.
+    /// A retry restarts the attempt numbers at one.
     AttemptResetOnRetry,
     /// Any object with the home's labels is adopted.
     AdoptAnyLabelled,
-    /// A delivery is a duplicate once it was seen.
+    /// A delivery counts as a duplicate once it was received.
     DuplicateBySeen,
-    /// Passivation does not look whether somebody is about to speak.
+    /// Passivation ignores messages that are about to arrive.
     PassivationDropsMessages,
     /// Only the first event of an issue claims its names.
     NamesClaimedByFirst,
-    /// A successor loads while its predecessor's writes are still on their way.
+    /// A successor loads while its predecessor's writes are in flight.
     LoadWithoutWaiting,
-    /// A sweep acts on its list, without a second look.
+    /// A sweep acts on its list without a second observation.
     StaleList,
-    /// A sweep finds too much at once and acts on it all the same.
+    /// A sweep acts although it found suspiciously many orphans.
     NoMassGuard,
-    /// A sight counts although a call was asked in between.
+    /// An observation counts although a call was made in between.
     ObservationBehindCall,
-    /// What a create that was given up by force may still bring forth is forgotten.
+    /// A forced delete forgets a create that may still take effect.
     ForceForgetsCreate,
-    /// A hold is durable and not in force.
+    /// A durable hold has no effect.
     HoldNotInForce,
-    /// The last place under a quota is given twice.
+    /// The last place of a quota is used twice.
     LastPlaceTwice,
-    /// A wish that can be granted is dropped.
+    /// A pending start that is admitted is dropped.
     PendingStartDropped,
-    /// A transferred issue is another one.
+    /// A transferred issue becomes a new home.
     TransferRekeys,
-    /// Of two homes of one issue both keep their sandbox.
+    /// Two homes of one issue both keep their sandbox.
     MergeKeepsBoth,
-    /// What a home knows is forgotten when it gives way.
+    /// A home that is merged into another loses its data.
     MergeForgets,
-    /// A provider that is somebody else is taken for the one that it was.
+    /// A provider with another identity is taken for the original one.
     IdentityIgnored,
-    /// What concerns many issues is not told to each.
+    /// An event for many issues skips some of them.
     FanOutSkips,
-    /// What a fast create made stays where its record is refused.
+    /// The object of a fast create stays although its record was rejected.
     FastNotUndone,
-    /// A new home is fast although somebody may have given its issue another one.
+    /// A new home uses the fast create although its issue may have another home.
     FastOnUncertainHome,
-    /// PID 1 of a sandbox can be ended by the limit on its memory.
+    /// The memory limit can kill PID 1 of a sandbox.
     InWorkGroup,
-    /// What runs in a sandbox keeps capabilities.
+    /// Processes of a sandbox keep capabilities.
     CapabilitiesKept,
-    /// What runs in a sandbox could get back capabilities from a program's file.
+    /// Processes of a sandbox can regain capabilities from a program file.
     BoundingSetKept,
-    /// A set-uid program gives privileges to what runs in a sandbox.
+    /// A set-uid program gives privileges in a sandbox.
     PrivilegesGained,
-    /// Nothing in a sandbox is kept from any system call.
+    /// No system call is filtered in a sandbox.
     CallsNotFiltered,
-    /// One of the filters of system calls is left out.
+    /// One of the system call filters is missing.
     FilterMissing,
-    /// A sandbox of a server that runs as root is the host's root.
+    /// A root server's sandbox runs as the host's root.
     HostRootInside,
-    /// A sandbox of a server that runs as root has the group of the host's root.
+    /// A root server's sandbox has the group of the host's root.
     HostGroupInside,
-    /// What runs in a sandbox is root there.
+    /// Processes of a sandbox are root in it.
     RootInside,
-    /// What runs in a sandbox has root's group there.
+    /// Processes of a sandbox have root's group in it.
     RootGroupInside,
-    /// Device files that are made inside open devices.
+    /// Device files created in a sandbox open devices.
     DevicesOpened,
-    /// The host's programs can be changed from inside.
+    /// A sandbox can change the host's programs.
     ProgramsWritable,
-    /// Set-uid programs of the host's count inside.
+    /// The host's set-uid programs work in a sandbox.
     SetUidHonoured,
-    /// The root of what a sandbox sees can be changed from inside.
+    /// A sandbox can change its root file system.
     RootWritable,
-    /// PID 1 can be looked into.
+    /// A sandbox can inspect PID 1.
     DumpableInside,
-    /// PID 1 lives on where its launcher is killed.
+    /// PID 1 survives its launcher.
     OutlivesLauncher,
-    /// A sandbox has the host's network without its template saying so.
+    /// A sandbox has the host's network although its template does not allow it.
     NetworkShared,
-    /// A descriptor of the launcher stays open inside.
+    /// A sandbox inherits a file descriptor of the launcher.
     DescriptorInherited,
-    /// What is synced in a workspace need not be on the disk.
+    /// Synced data of a workspace may not be on the disk.
     BarriersOff,
-    /// The store takes a write whatever version it follows.
+    /// The store accepts a write whatever version it follows.
     #[cfg(test)]
     NoVersionFence,
 }

@@ -35,6 +35,7 @@ mod errors;
 mod events;
 mod exec;
 mod files;
+mod kind;
 mod lifecycle;
 mod limits;
 pub mod local;
@@ -58,6 +59,9 @@ pub use events::{EventSender, Notice, ObjectChange, ProviderEvent, ProviderEvent
 pub use exec::{ExecEvent, ExecInput, ExecRequest, Execution, exec_by_spawn};
 pub use files::{
     ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart, WorkspacePath, Written,
+};
+pub use kind::{
+    OpenContext, OpenFailure, OpenedProvider, ProviderKind, ReloadSettings, ReloadedSettings,
 };
 pub use lifecycle::{CreateSpec, Health, Lifecycle, ObjectKey, TargetCall};
 pub use limits::{LimitEffect, LimitEvent, LimitsInForce};

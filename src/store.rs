@@ -20,6 +20,7 @@
 mod delivery;
 mod orphan;
 pub mod report;
+mod rows;
 pub mod session;
 pub mod sqlite;
 

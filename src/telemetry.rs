@@ -1,18 +1,17 @@
-//! The log: one line an event, on standard error; and `traces`, where a collector takes them.
+//! The log, one line an event, on standard error; and `traces`, if a collector is configured.
 //!
 //! `ISSUEBOX_LOG` filters it (`serve` logs `info` when it is unset; the syntax is `tracing-subscriber`'s, such as
 //! `issuebox=debug,info`), `ISSUEBOX_LOG_FORMAT=json` makes each line a JSON object.
 //!
 //! # Guarantees
-//! What a value holds stays within its line: control characters in a message or field are written
-//! as escapes, so that a title can neither forge a line nor paint a terminal. Colours are used on
-//! a terminal only, and not where `NO_COLOR` is set.
+//! A value stays within its line: control characters are escaped, so that an issue's title can neither
+//! forge a line nor send commands to a terminal. Colours are used on a terminal only, and not if
+//! `NO_COLOR` is set.
 //!
 //! # Spans
-//! What happens while an issue's actor takes an event is said within a span `event`, which names
-//! the home, the kind of event and its delivery, so that a line of the log can be traced to what
-//! caused it. Spans around it (the delivery, the request, the provider call) cost something, and are
-//! made for traces only.
+//! While an issue's actor handles an event, log lines are in a span `event` with the home, the kind of
+//! event and its delivery. The outer spans (delivery, request, provider call) are costly, so they exist
+//! for traces only.
 
 mod traces;
 
@@ -33,7 +32,7 @@ use crate::types::inert;
 use traces::Traces;
 pub use traces::TracesError;
 
-/// Why there is no log.
+/// Why logging cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// `ISSUEBOX_LOG` is no filter.
@@ -42,26 +41,26 @@ pub enum TelemetryError {
     /// `ISSUEBOX_LOG_FORMAT` is no format.
     #[error("ISSUEBOX_LOG_FORMAT must be json or compact, not {0:?}")]
     Format(String),
-    /// Traces cannot be sent.
+    /// Traces cannot be exported.
     #[error(transparent)]
     Traces(#[from] traces::TracesError),
-    /// A log was set up before in this process.
-    #[error("the log cannot be set up")]
+    /// Logging was already set up in this process.
+    #[error("logging is already set up in this process")]
     Taken(#[from] TryInitError),
 }
 
-/// Keeps what [`init`] set up. Dropped at the end of the process, it sends the last spans.
+/// The result of [`init`]. A drop at the end of the process sends the last spans.
 #[must_use]
 #[derive(Debug)]
 pub struct Telemetry {
     _traces: Option<Traces>,
 }
 
-/// Sets up the log of this process, and traces where a collector is named. `filter_default` holds
-/// where `ISSUEBOX_LOG` is unset.
+/// Sets up the process's log, and traces if a collector is configured. `filter_default` applies if
+/// `ISSUEBOX_LOG` is unset.
 ///
 /// # Errors
-/// [`TelemetryError`] when a variable is wrong or a log was set up before.
+/// [`TelemetryError`] if a variable is wrong or logging was already set up.
 pub fn init(filter_default: &str) -> Result<Telemetry, TelemetryError> {
     let variable = |name: &str| std::env::var(name).ok().filter(|word| !word.is_empty());
     let plain = !std::io::stderr().is_terminal() || variable("NO_COLOR").is_some();
@@ -97,7 +96,7 @@ impl Format {
     }
 }
 
-/// Where lines are written.
+/// The subscriber that formats and writes lines.
 fn lines<W>(
     format: Format,
     filter: &str,
@@ -111,7 +110,7 @@ where
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     Ok(match format {
         Format::Compact { colours } => {
-            // The stock formatter writes values as they print, line breaks included.
+            // The default formatter prints line breaks in values unescaped.
             let fields = debug_fn(write_field).delimited(" ");
             let lines = lines.with_ansi(colours).fmt_fields(fields).compact();
             lines.with_filter(filter).boxed()

@@ -1,9 +1,10 @@
 //! The vocabulary: one word per concept, parsed once at the edge.
 //!
-//! Nothing here does IO, reads a clock or knows how it is stored or sent. Rows live in
-//! [`store`](crate::store), wire types in `http`; both convert from and to these.
+//! Nothing here does I/O, reads a clock or depends on storage or transport. Rows are in
+//! [`store`](crate::store), wire types in `http`; both convert from and to these types.
 
 pub mod address;
+mod check;
 mod header;
 mod hold;
 mod ids;
@@ -15,6 +16,7 @@ mod template;
 mod text;
 mod time;
 
+pub use check::{Check, CheckState};
 pub use header::is_of_one_connection;
 pub use hold::{Hold, HoldScope};
 pub use ids::{

@@ -1,4 +1,4 @@
-//! Backing a server's records up, and putting them back.
+//! Backs up a server's records, and restores them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,31 +8,31 @@ use crate::clock::{Clock, SystemClock};
 use crate::store::sqlite::SqliteStore;
 use crate::types::{Hold, HoldScope};
 
-/// Writes what the server on this data directory has recorded to a file; its size, in bytes. The
-/// server may run meanwhile.
+/// Backs up the records of a data directory to a file and returns its size in bytes. The server may
+/// run meanwhile.
 ///
 /// # Errors
-/// What is in the way, and what to do about it.
+/// Why it failed, and what to do.
 pub fn backup(data: &Path, file: &Path) -> anyhow::Result<u64> {
     Ok(SqliteStore::backup(data, file)?)
 }
 
-/// Whether there are records in a data directory.
+/// Whether a data directory has records.
 pub fn has_records(data: &Path) -> bool {
     SqliteStore::is_in(data)
 }
 
-/// Puts a backup back into a data directory that no server runs on, with a hold on the whole
-/// server; where the records that were there before are kept.
+/// Restores a backup into a data directory on which no server runs, and holds the whole server.
+/// Returns the path of the copy of the previous records.
 ///
 /// # Errors
-/// What is in the way, and what to do about it.
+/// Why it failed, and what to do.
 pub fn restore(data: &Path, file: &Path) -> anyhow::Result<Option<PathBuf>> {
     let now = SystemClock.now();
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let hold = Hold {
         scope: HoldScope::Server,
-        reason: format!("restored from the backup {name}; look at issuebox drift before releasing"),
+        reason: format!("restored from the backup {name}; check issuebox drift before releasing"),
         since: now,
         by: "issuebox restore".to_owned(),
         followed_to: None,

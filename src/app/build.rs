@@ -1,7 +1,6 @@
-//! The parts of a server, put together and taken down again.
+//! Builds a server out of its parts, and shuts it down.
 
-use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
 
 use actix::Arbiter;
@@ -10,25 +9,24 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
-use crate::config::{Config, Local, Secrets, Server, StepBounds};
+use crate::config::{Config, Secrets, Server, StepBounds};
 use crate::engine::{Engine, EngineParts, Quotas, Retention, Threads};
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
-use crate::sandbox::local::{LocalConfig, LocalProvider};
-use crate::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
 use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
-use crate::types::{LiveSecrets, ProviderName, TemplateName};
+use crate::types::{LiveSecrets, TemplateName};
 
 use super::notices;
+use super::providers::{self, Providers};
 use super::reload::Reload;
 use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 
-/// What a server is built from.
+/// The inputs of a server.
 pub(super) struct Parts {
     pub config: Config,
     pub secrets: Secrets,
@@ -38,10 +36,8 @@ pub(super) struct Parts {
     pub login_links: Arc<LoginLinks>,
 }
 
-type Providers = BTreeMap<ProviderName, Provider>;
-
-/// Serves until it is told to end. Returns what is disconnected once the store is closed, which
-/// the last of the threads that still hold it does.
+/// Serves until it is stopped. The returned channel disconnects once the last thread has dropped the
+/// store and it is closed.
 pub(super) async fn serve(
     parts: Parts,
     io: tokio::runtime::Handle,
@@ -55,8 +51,10 @@ pub(super) async fn serve(
     let closed = sqlite.closed();
     let sqlite = Arc::new(sqlite);
     let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
-    let Opened { providers, simulated } =
-        open_providers(&config, listener.local_addr()?, &clock, &ids, &io)?;
+    let (providers, provider_reloads) = {
+        let _on_io = io.enter();
+        providers::open(&config, listener.local_addr()?, &clock, &ids)?
+    };
     let webhook_secrets = LiveSecrets::new(secrets.webhook_secrets.clone());
     let admin_token = LiveToken::new(TokenHash::of(&secrets.admin_token));
     let mut reload = Reload {
@@ -65,12 +63,12 @@ pub(super) async fn serve(
         webhook_secrets: webhook_secrets.clone(),
         admin_token: admin_token.clone(),
         login_links: Arc::clone(&login_links),
-        simulated,
+        providers: provider_reloads,
     };
-    // Ends with the sender, that is with the server.
+    // The thread ends with the sender, that is with the server.
     std::thread::spawn(move || {
         while let Ok(config) = reloads.recv() {
-            reload.take_over_and_tell(config);
+            reload.apply_and_log(config);
         }
     });
     let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
@@ -99,15 +97,15 @@ pub(super) async fn serve(
         reconcile: Some(config.lifecycle.reconcile),
     })
     .await
-    .context("what is unfinished could not be taken up")?;
+    .context("failed to resume unfinished work")?;
     let bounds = LogBounds {
         sandbox_len_max: config.logs.sandbox_len_max,
         total_len_max: config.logs.total_len_max,
         age_max: config.logs.age_max,
     };
     let logs = Logs::open(&config.server.data.join("logs"), bounds, Arc::clone(&clock))
-        .context("the directory of sandboxes' logs cannot be used")?;
-    notices::write_down(providers.values(), &logs, &io);
+        .context("cannot use the directory of sandboxes' logs")?;
+    notices::record(providers.values(), &logs, &io);
     let address = listener.local_addr()?;
     let server = crate::http::build(
         Edge {
@@ -137,102 +135,35 @@ pub(super) async fn serve(
     let address_file = config.server.data.join(Server::ADDRESS_FILE);
     std::fs::write(&address_file, format!("{address}\n")).context("the data directory is full")?;
     ready.send(()).context("the server was given up while it started")?;
-    // An error means that the owner is gone: end as well.
+    // An error means that the owner is gone, so the server stops too.
     drop(ended.wait_for(|ended| *ended).await);
-    // Bounded by the edge itself: a second stop, without grace, would not be heard any more.
+    // The HTTP server bounds this itself; a second, forced stop would be ignored.
     let began = Instant::now();
     handle.stop(true).await;
     if began.elapsed() >= REQUESTS_TIME_MAX {
-        tracing::warn!("some requests were still in flight and were cut off");
+        tracing::warn!("aborted requests that were still in flight");
     }
     drop(serving.await);
     if let Err(error) = std::fs::remove_file(&address_file) {
-        tracing::debug!(%error, "the address file was gone already");
+        tracing::debug!(%error, "the address file was already gone");
     }
     let left = engine.stop(CALLS_TIME_MAX).await;
     if left > 0 {
         tracing::warn!(
             left,
-            "provider calls were still in flight; they are looked for at the next start"
+            "provider calls are still in flight; the next start checks their outcome"
         );
     }
     drop(engine);
     logs.close();
     arbiter.stop();
-    // The arbiter's thread holds the actors, and they the store: what they handed in is written
-    // before the store closes.
+    // The arbiter's thread holds the actors, and they hold the store. Their writes finish before the
+    // store closes.
     if arbiter.join().is_err() {
-        tracing::error!("the engine's thread had panicked");
+        tracing::error!("the engine's thread panicked");
     }
     drop(store);
     Ok(closed)
-}
-
-/// The providers that the templates need.
-struct Opened {
-    providers: Providers,
-    simulated: Option<Arc<SimulatedProvider>>,
-}
-
-fn open_providers(
-    config: &Config,
-    address: SocketAddr,
-    clock: &Arc<dyn Clock>,
-    ids: &Arc<dyn IdSource>,
-    io: &tokio::runtime::Handle,
-) -> anyhow::Result<Opened> {
-    let _on_io = io.enter();
-    let needed = |name: &str| config.templates.values().any(|t| t.provider.as_str() == name);
-    let mut providers = Providers::new();
-    let mut opened_simulated = None;
-    if needed("simulated") {
-        let settings = &config.providers.simulated;
-        let kept =
-            SimulatedConfig { dir: settings.dir.clone(), unique_names: settings.unique_names };
-        let provider =
-            SimulatedProvider::open(kept, faults(config), Arc::clone(clock), Arc::clone(ids))?;
-        let provider = Arc::new(provider);
-        opened_simulated = Some(Arc::clone(&provider));
-        providers.insert(ProviderName::trusted("simulated"), provider.into());
-    }
-    // What an earlier configuration made stays reachable.
-    let dir = config.server.data.join("local");
-    if needed("local") || dir.exists() {
-        let Local { require_limits, disk_reserve, warm_pool } = config.providers.local;
-        let server = Some(address);
-        let usual = LocalConfig::new(dir);
-        let local = LocalConfig { require_limits, disk_reserve, warm_pool, server, ..usual };
-        let provider = LocalProvider::open(local, Arc::clone(clock), Arc::clone(ids))?;
-        // Most sandboxes are made from it, the first of them too.
-        let default = config.templates.get(&TemplateName::trusted("default"));
-        if let Some(template) = default.filter(|t| t.provider.as_str() == "local") {
-            provider.keep_warm(template);
-        }
-        providers.insert(ProviderName::trusted("local"), Arc::new(provider).into());
-    }
-    for template in config.templates.values() {
-        anyhow::ensure!(
-            providers.contains_key(&template.provider),
-            "templates.{}.provider = {:?} is not available; use \"local\" or \"simulated\"",
-            template.name,
-            template.provider.as_str(),
-        );
-    }
-    Ok(Opened { providers, simulated: opened_simulated })
-}
-
-pub(super) fn faults(config: &Config) -> SimulatedFaults {
-    let settings = &config.providers.simulated;
-    let ms = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-    SimulatedFaults {
-        create_delay_ms: ms(settings.create_delay),
-        stop_delay_ms: ms(settings.stop_delay),
-        delete_delay_ms: ms(settings.delete_delay),
-        fail_create: settings.fail_create,
-        lose_response: settings.lose_response,
-        unavailable: settings.unavailable,
-        fail_first_n: settings.fail_first_n,
-    }
 }
 
 fn rules(config: &Config, providers: &Providers) -> anyhow::Result<Rules> {

@@ -1,7 +1,5 @@
-//! What of a server can be checked on its machine without asking it: whether one could start here
-//! and work. Nothing is changed; what is tried is taken away again.
-
-mod provider;
+//! The doctor's checks on the server's machine: whether a server could start here and work. A check
+//! changes nothing, and removes what it creates.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -17,78 +15,28 @@ use crate::config::{Config, Secrets};
 use crate::store::sqlite::SqliteStore;
 use crate::types::{NetworkKind, Template, Timestamp};
 
-/// Less room than this is told.
+use super::providers;
+
+pub use crate::types::{Check, CheckState};
+
+/// Less free space than this is noted.
 const ROOM_LOW: u64 = 1 << 30;
-/// With less room than this a server cannot work: its log alone grows to half of that.
+/// With less free space than this a server cannot work: its log alone grows to half of that.
 const ROOM_NONE: u64 = 64 << 20;
-/// Shorter secrets are told, in characters: half of what is made where none is given.
+/// Shorter secrets are noted, in characters: half the length of a generated one.
 const SECRET_LEN_LOW: usize = 32;
-/// How far two clocks may be apart.
+/// Largest accepted difference between two clocks.
 pub const CLOCK_SLACK: Duration = Duration::from_secs(60);
-/// No clock that goes right shows a time before this: 2026 in UTC.
+/// A clock that shows an earlier time is wrong: 2026 in UTC.
 const EPOCH_OF_SANITY_MS: i64 = 1_767_225_600_000;
-
-/// How something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckState {
-    /// As it should be.
-    Right,
-    /// Worth a look; works.
-    Noted,
-    /// Missing, or does not work.
-    Broken,
-}
-
-impl CheckState {
-    /// The word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Right => "right",
-            Self::Noted => "noted",
-            Self::Broken => "broken",
-        }
-    }
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
-    /// What was looked at, in a word or two.
-    pub what: String,
-    /// How it is.
-    pub state: CheckState,
-    /// What was found.
-    pub found: String,
-    /// What to do, where something is to be done.
-    pub remedy: Option<String>,
-}
-
-impl Check {
-    /// It is as it should be.
-    pub fn right(what: &str, found: impl Into<String>) -> Self {
-        Self { what: what.to_owned(), state: CheckState::Right, found: found.into(), remedy: None }
-    }
-
-    /// It works, and somebody should look.
-    pub fn noted(what: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        let remedy = Some(remedy.into());
-        Self { what: what.to_owned(), state: CheckState::Noted, found: found.into(), remedy }
-    }
-
-    /// It is missing or does not work.
-    pub fn broken(what: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        let remedy = Some(remedy.into());
-        Self { what: what.to_owned(), state: CheckState::Broken, found: found.into(), remedy }
-    }
-}
 
 /// Whether a server runs on this data directory.
 pub fn is_running(config: &Config) -> bool {
     SqliteStore::is_in_use(&config.server.data).unwrap_or(false)
 }
 
-/// Looks at everything that can be seen without asking a server. Providers are tried only where
-/// none runs: one that runs knows them better.
+/// All checks that need no running server. Providers are tried only if no server runs; a running one
+/// reports on them itself.
 pub fn look(config: &Config) -> Vec<Check> {
     let data = &config.server.data;
     let is_running = is_running(config);
@@ -104,7 +52,7 @@ pub fn look(config: &Config) -> Vec<Check> {
     checks.push(clock(SystemClock.now(), newest_at));
     checks.extend(host_networks(config));
     if !is_running {
-        checks.extend(provider::look(config));
+        checks.extend(providers::check(config));
     }
     checks
 }
@@ -116,51 +64,53 @@ fn data_directory(dir: &Path) -> Check {
         Ok(metadata) if metadata.is_dir() => metadata,
         Ok(_) => {
             let remedy = "name a directory with --data, ISSUEBOX_DATA or `data`";
-            return Check::broken(what, format!("{shown} is no directory"), remedy);
+            return Check::broken(what, format!("{shown} is not a directory"), remedy);
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return missing(what, dir),
         Err(error) => {
-            let found = format!("{shown} cannot be looked at: {error}");
+            let found = format!("cannot read {shown}: {error}");
             return Check::broken(what, found, "run this as the server's user");
         }
     };
     if let Err(error) = try_to_write(dir) {
         let user = rustix::process::geteuid().as_raw();
-        let found = format!("{shown} cannot be written by user {user}: {error}");
+        let found = format!("user {user} cannot write to {shown}: {error}");
         let remedy = match error.kind() {
             io::ErrorKind::PermissionDenied => format!(
-                "run this as the server's user; where that is this one, give it the directory: \
+                "run this as the server's user; if that is {user}, give it the directory: \
                  chown -R {user} {shown}"
             ),
             io::ErrorKind::ReadOnlyFilesystem => {
-                "mount it writable, or name another directory with --data".to_owned()
+                "mount it writable, or use another directory with --data".to_owned()
             }
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room".to_owned(),
-            // The system has many more kinds of errors; all mean the same here.
-            _ => "name another directory with --data".to_owned(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                "free disk space".to_owned()
+            }
+            // All other kinds have the same remedy.
+            _ => "use another directory with --data".to_owned(),
         };
         return Check::broken(what, found, remedy);
     }
     let room = match room(dir) {
         Ok(room) => room,
         Err(error) => {
-            let found = format!("{shown}: its free space cannot be told: {error}");
-            return Check::noted(what, found, "look with df");
+            let found = format!("cannot read the free space of {shown}: {error}");
+            return Check::noted(what, found, "check with df");
         }
     };
     let found = format!("{shown}, writable, {} free", sized(room));
     let mode = metadata.permissions().mode() & 0o777;
     match room {
-        0..ROOM_NONE => Check::broken(what, found, "make room, or use another directory"),
-        ROOM_NONE..ROOM_LOW => Check::noted(what, found, "make room soon"),
+        0..ROOM_NONE => Check::broken(what, found, "free disk space, or use another directory"),
+        ROOM_NONE..ROOM_LOW => Check::noted(what, found, "free disk space soon"),
         _ if mode & 0o077 != 0 => Check::noted(
             what,
-            format!("{shown} is open to others (mode {mode:04o})"),
+            format!("{shown} is accessible to other users (mode {mode:04o})"),
             format!("chmod 0700 {shown}"),
         ),
         _ if rustix::process::geteuid().is_root() && metadata.uid() != 0 => Check::noted(
             what,
-            format!("{found}; it belongs to user {} and this is root", metadata.uid()),
+            format!("{found}; it belongs to user {} but this runs as root", metadata.uid()),
             "run this as that user to see what the server can do",
         ),
         _ => Check::right(what, found),
@@ -171,15 +121,14 @@ fn missing(what: &str, dir: &Path) -> Check {
     let found = format!("{} does not exist", dir.display());
     let parent = dir.ancestors().skip(1).find(|parent| parent.exists()).unwrap_or(Path::new("/"));
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-    let other = "if another one is meant, name it with --data, ISSUEBOX_DATA or `data`";
+    let other = "to use another one, set --data, ISSUEBOX_DATA or `data`";
     let remedy = match access(parent, Access::WRITE_OK | Access::EXEC_OK) {
-        Ok(()) => format!("the first `issuebox serve` makes it; {other}"),
-        Err(rustix::io::Errno::ROFS) => format!(
-            "{} is mounted read-only, so nobody can make it there: mount that writable; {other}",
-            parent.display()
-        ),
+        Ok(()) => format!("the first `issuebox serve` creates it; {other}"),
+        Err(rustix::io::Errno::ROFS) => {
+            format!("{} is mounted read-only: mount it writable; {other}", parent.display())
+        }
         Err(_) => format!(
-            "this user cannot make it in {}: make it with install -d -m 0700 -o USER {}; {other}",
+            "this user cannot create it in {}: run install -d -m 0700 -o USER {}; {other}",
             parent.display(),
             dir.display()
         ),
@@ -187,7 +136,7 @@ fn missing(what: &str, dir: &Path) -> Check {
     Check::broken(what, found, remedy)
 }
 
-/// Writes a file and takes it away again.
+/// Writes a file and removes it.
 fn try_to_write(dir: &Path) -> io::Result<()> {
     let path = dir.join(format!(".doctor-{}", std::process::id()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
@@ -213,11 +162,11 @@ fn port(config: &Config, is_running: bool) -> Check {
     let what = "port";
     if is_running {
         return match config.server.running_at() {
-            Some(address) => Check::right(what, format!("our server listens on {address}")),
+            Some(address) => Check::right(what, format!("the server listens on {address}")),
             None => Check::noted(
                 what,
-                "a server holds the data directory and does not listen yet, or any more",
-                "look again in a moment, and at its log",
+                "a server holds the data directory but does not listen (starting or stopping)",
+                "try again in a moment, and check its log",
             ),
         };
     }
@@ -235,36 +184,36 @@ fn port_remedy(listen: SocketAddr, error: &io::Error) -> String {
     let port = listen.port();
     match error.kind() {
         io::ErrorKind::AddrInUse => format!(
-            "another program has it: `ss -ltnp 'sport = :{port}'` says which; end it, or choose \
+            "another program uses it: `ss -ltnp 'sport = :{port}'` shows which; stop it, or use \
              another address with --listen"
         ),
         io::ErrorKind::PermissionDenied => format!(
-            "ports below 1024 are for root: choose another with --listen, with a proxy on {port} \
-             before it"
+            "ports below 1024 require root: use another one with --listen, and a proxy on {port} \
+             in front of it"
         ),
         io::ErrorKind::AddrNotAvailable => {
-            format!("{} is no address of this machine: choose another with --listen", listen.ip())
+            format!("{} is not an address of this machine: use another with --listen", listen.ip())
         }
-        // The system has many more kinds of errors; all mean the same here.
-        _ => "choose another address with --listen".to_owned(),
+        // All other kinds have the same remedy.
+        _ => "use another address with --listen".to_owned(),
     }
 }
 
-/// The database, and when something was recorded in it last.
+/// Checks the database; also returns when a record was last written.
 fn store(data: &Path) -> (Check, Option<Timestamp>) {
     let what = "store";
     match SqliteStore::inspect(data) {
         Ok(None) => {
             let found = "there is no database yet";
-            let remedy = "the next `issuebox serve` makes one; where there was one, restore it \
+            let remedy = "the next `issuebox serve` creates one; if there was one, restore it \
                           with issuebox restore FILE";
             (Check::broken(what, found, remedy), None)
         }
         Ok(Some(seen)) => {
-            let found = format!("whole, {}, layout {}", sized(seen.size), seen.layout);
+            let found = format!("intact, {}, layout {}", sized(seen.size), seen.layout);
             let check = if seen.layout < seen.known {
                 let remedy = format!(
-                    "nothing to do: the next start brings it to layout {} and keeps a copy",
+                    "no action needed: the next start migrates it to layout {} and keeps a copy",
                     seen.known
                 );
                 Check::noted(what, found, remedy)
@@ -273,11 +222,11 @@ fn store(data: &Path) -> (Check, Option<Timestamp>) {
             };
             (check, seen.newest_at)
         }
-        // What it says ends with what to do.
+        // The error ends with what to do.
         Err(error) => {
             let error = anyhow::Error::from(error);
-            let told = format!("{error:#}");
-            let (found, remedy) = told.split_once("; ").unwrap_or((&told, "look at its files"));
+            let text = format!("{error:#}");
+            let (found, remedy) = text.split_once("; ").unwrap_or((&text, "check its files"));
             (Check::broken(what, found, remedy), None)
         }
     }
@@ -292,8 +241,8 @@ fn webhook_secret(config: &Config) -> Check {
     if check.state == CheckState::Right && is_short {
         return Check::noted(
             what,
-            format!("configured, and shorter than {SECRET_LEN_LOW} characters"),
-            "make a longer one (`openssl rand -hex 32`) and give it to GitHub as well",
+            format!("configured, but shorter than {SECRET_LEN_LOW} characters"),
+            "generate a longer one (`openssl rand -hex 32`) and set it at GitHub as well",
         );
     }
     check
@@ -307,27 +256,27 @@ fn secret(what: &str, is_configured: bool, kept: &Path) -> Check {
     let text = match std::fs::read_to_string(kept) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let found = format!("there is none: it is not configured, and {shown} does not exist");
-            return Check::broken(what, found, "the next `issuebox serve` makes one, kept there");
+            let found = format!("not configured, and {shown} does not exist");
+            return Check::broken(what, found, "the next `issuebox serve` generates one there");
         }
         Err(error) => {
-            let found = format!("{shown} cannot be read: {error}");
+            let found = format!("cannot read {shown}: {error}");
             return Check::broken(what, found, "run this as the server's user");
         }
     };
     let mode = kept.metadata().map_or(0, |metadata| metadata.permissions().mode() & 0o777);
     if text.trim().is_empty() {
-        let remedy = "write a secret into it, or remove it to have one made";
+        let remedy = "write a secret into it, or remove it to have one generated";
         return Check::broken(what, format!("{shown} is empty"), remedy);
     }
     if mode & 0o077 != 0 {
-        let found = format!("others can read {shown} (mode {mode:04o})");
+        let found = format!("other users can read {shown} (mode {mode:04o})");
         return Check::noted(what, found, format!("chmod 0600 {shown}"));
     }
     Check::right(what, format!("kept in {shown}"))
 }
 
-/// Templates whose sandboxes have this machine's network.
+/// Templates whose sandboxes use this machine's network.
 fn host_networks(config: &Config) -> Option<Check> {
     let has_host = |template: &&Template| match template.network.kind() {
         NetworkKind::Host => true,
@@ -339,28 +288,28 @@ fn host_networks(config: &Config) -> Option<Check> {
         Check::noted(
             "network",
             format!(
-                "network = \"host\" for {}: its sandboxes reach all that this machine reaches, \
-                 its own loopback included",
+                "network = \"host\" for {}: its sandboxes reach everything that this machine \
+                 reaches, including its loopback",
                 names.join(", ")
             ),
-            "list what they need with network = \"allow\", unless that is meant",
+            "prefer network = \"allow\" with a list of hosts",
         )
     })
 }
 
-/// Whether the clock can be right, by what is known here.
+/// Whether the clock is plausible.
 fn clock(now: Timestamp, newest_at: Option<Timestamp>) -> Check {
     let what = "clock";
     let remedy = "set it: timedatectl set-ntp true";
     if now.unix_ms() < EPOCH_OF_SANITY_MS {
-        return Check::broken(what, format!("it says {now}, which is long over"), remedy);
+        return Check::broken(what, format!("it shows {now}, which is long past"), remedy);
     }
     match newest_at {
         Some(newest_at) if newest_at > now.after(CLOCK_SLACK) => {
-            let found = format!("it says {now}, and something was recorded at {newest_at} already");
+            let found = format!("it shows {now}, but a record was written at {newest_at}");
             Check::broken(what, found, remedy)
         }
-        Some(_) | None => Check::right(what, format!("it says {now}")),
+        Some(_) | None => Check::right(what, format!("it shows {now}")),
     }
 }
 

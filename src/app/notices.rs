@@ -1,11 +1,11 @@
-//! Writes the notices of providers into the sandboxes' logs, where people look for the reason why a
-//! command failed.
+//! Copies the providers' notices about sandboxes into the sandboxes' logs, where a person looks for
+//! the reason of a failed command.
 
 use crate::logs::Logs;
 use crate::sandbox::{Notice, Provider, ProviderEvent};
 
-/// Follows the notices of each provider until that is gone.
-pub(super) fn write_down<'a>(
+/// Records each provider's notices until the provider is gone.
+pub(super) fn record<'a>(
     providers: impl IntoIterator<Item = &'a Provider>,
     logs: &Logs,
     io: &tokio::runtime::Handle,

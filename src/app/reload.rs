@@ -1,4 +1,4 @@
-//! What SIGHUP takes over while the server runs, and what waits for its next start.
+//! SIGHUP: which settings take effect while the server runs, and which at its next start.
 
 use std::sync::Arc;
 
@@ -6,63 +6,63 @@ use anyhow::Context;
 
 use crate::config::{Config, Secrets};
 use crate::http::{LiveToken, LoginLinks, TokenHash};
-use crate::sandbox::simulated::SimulatedProvider;
+use crate::sandbox::ReloadedSettings;
 use crate::types::LiveSecrets;
 
-use super::build::faults;
+use super::providers::Reloads;
 
-/// What can change while the server runs.
+/// The parts that can change while the server runs.
 pub(super) struct Reload {
-    /// As it is in force, what waits for the next start left out.
+    /// The configuration in effect.
     pub config: Config,
-    /// Those in force.
+    /// The secrets in effect.
     pub secrets: Secrets,
-    /// Who checks deliveries by them.
+    /// The secrets that verify deliveries.
     pub webhook_secrets: LiveSecrets,
-    /// Who checks calls by it.
+    /// The token that authenticates calls.
     pub admin_token: LiveToken,
-    /// Links that were made with it.
+    /// Login links; a new admin token invalidates them.
     pub login_links: Arc<LoginLinks>,
-    /// What can be told to fail.
-    pub simulated: Option<Arc<SimulatedProvider>>,
+    /// The providers that take settings over while they are open.
+    pub providers: Reloads,
 }
 
-/// What came of a configuration that was read again.
+/// The result of a reload.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct TakenOver {
-    /// In force from now on.
+    /// Settings in effect now.
     now: Vec<&'static str>,
-    /// In force at the next start.
+    /// Settings that take effect at the next start.
     later: Vec<&'static str>,
 }
 
 impl Reload {
-    /// Takes over what can change while the server runs, and logs what that was.
-    pub fn take_over_and_tell(&mut self, given: Config) {
+    /// Applies what can change while the server runs, and logs the result.
+    pub fn apply_and_log(&mut self, given: Config) {
         match self.take_over(given) {
             Ok(TakenOver { now, later }) if now.is_empty() && later.is_empty() => {
-                tracing::info!("the configuration was read again; it is as it was");
+                tracing::info!("configuration reloaded; nothing changed");
             }
             Ok(TakenOver { now, later }) => {
-                let told = |what: &[&str]| match what {
+                let list = |what: &[&str]| match what {
                     [] => "nothing".to_owned(),
                     what => what.join(", "),
                 };
                 tracing::info!(
-                    now = told(&now),
-                    at_the_next_start = told(&later),
-                    "the configuration was read again"
+                    now = list(&now),
+                    at_the_next_start = list(&later),
+                    "configuration reloaded"
                 );
             }
-            Err(error) => tracing::error!("the configuration was not taken over: {error:#}"),
+            Err(error) => tracing::error!("cannot reload the configuration: {error:#}"),
         }
     }
 
     fn take_over(&mut self, given: Config) -> anyhow::Result<TakenOver> {
-        // Also those that are kept in the data directory, where somebody may have written new ones:
-        // in the one that is in force, since another waits for the next start.
+        // Includes the secrets in the current data directory, which may have been rotated. A different
+        // data directory takes effect at the next start.
         let kept = Config { server: self.config.server.clone(), ..given.clone() };
-        let secrets = Secrets::ensure(&kept).context("the secrets")?;
+        let secrets = Secrets::ensure(&kept).context("cannot load the secrets")?;
         let mut taken_over = TakenOver::default();
         if secrets.webhook_secrets != self.secrets.webhook_secrets {
             self.webhook_secrets.replace(secrets.webhook_secrets.clone());
@@ -76,17 +76,13 @@ impl Reload {
         self.secrets = secrets;
         self.config.auth.clone_from(&given.auth);
         self.config.github.webhook_secrets.clone_from(&given.github.webhook_secrets);
-        if let Some(simulated) = &self.simulated {
-            let before = faults(&self.config);
-            if faults(&given) != before {
-                simulated.set_faults(faults(&given));
-                taken_over.now.push("the delays and faults of providers.simulated");
+        for (name, reload) in &self.providers {
+            if let Some(settings) = given.providers.get(name) {
+                let ReloadedSettings { in_force, changed } = reload(settings);
+                self.config.providers.insert(name.clone(), in_force);
+                taken_over.now.extend(changed);
             }
         }
-        let ours = &mut self.config.providers.simulated;
-        let (dir, unique_names) = (ours.dir.clone(), ours.unique_names);
-        ours.clone_from(&given.providers.simulated);
-        (ours.dir, ours.unique_names) = (dir, unique_names);
         taken_over.later = differing(&self.config, &given);
         Ok(taken_over)
     }
@@ -94,7 +90,7 @@ impl Reload {
 
 /// The sections in which two configurations differ.
 fn differing(one: &Config, other: &Config) -> Vec<&'static str> {
-    // What [auth] holds never waits.
+    // [auth] always takes effect at once.
     let Config { server, auth: _, github, triggers, lifecycle, quota, .. } = one;
     let Config { retention, logs, templates, providers, .. } = one;
     [
@@ -119,13 +115,14 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::app::providers;
     use crate::clock::{Clock, SystemClock, SystemIds};
     use crate::config::Overrides;
 
     fn config(dir: &Path, text: &str) -> Config {
         let file = dir.join("issuebox.toml");
         std::fs::write(&file, format!("data = {:?}\n{text}", dir.join("data"))).expect("written");
-        let loaded = Config::load(Some(&file), std::iter::empty(), Overrides::default());
+        let loaded = providers::load_config(Some(&file), std::iter::empty(), Overrides::default());
         loaded.expect("a good configuration").config
     }
 
@@ -136,13 +133,13 @@ mod tests {
             webhook_secrets: LiveSecrets::new(secrets.webhook_secrets.clone()),
             admin_token: LiveToken::new(TokenHash::of(&secrets.admin_token)),
             login_links: Arc::default(),
-            simulated: None,
+            providers: Reloads::new(),
             secrets,
         }
     }
 
     #[test]
-    fn secrets_are_in_force_at_once_and_the_rest_is_said_to_wait() {
+    fn secrets_take_effect_at_once_and_other_changes_at_the_next_start() {
         let dir = tempfile::tempdir().expect("a directory");
         let one = config(dir.path(), "[github]\nwebhook_secrets = [\"one\"]");
         let mut reload = reload(&one);
@@ -158,7 +155,7 @@ mod tests {
         let again = reload.take_over(two).expect("good");
         assert_eq!((again.now.len(), again.later), (0, vec!["[quota]"]), "it still waits");
 
-        // None is configured any more: the data directory's is in force.
+        // None is configured any more, so the one in the data directory is used.
         let kept = config(dir.path(), "");
         assert_eq!(reload.take_over(kept).expect("good").now, ["github.webhook_secrets"]);
         assert_eq!(secrets.in_force().len(), 1);
@@ -167,7 +164,7 @@ mod tests {
         reload.take_over(config(dir.path(), "")).expect("good");
         assert_eq!(secrets.in_force()[0].expose(), "rotated");
 
-        // Another data directory waits, and so do the secrets that are kept there.
+        // A new data directory waits for the next start, and so do its secrets.
         let elsewhere = dir.path().join("elsewhere");
         let mut moved = config(dir.path(), "");
         moved.server.data.clone_from(&elsewhere);
@@ -177,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn another_admin_token_is_in_force_at_once_and_links_of_the_old_one_are_not() {
+    fn a_new_admin_token_takes_effect_at_once_and_invalidates_login_links() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut reload = reload(&config(dir.path(), ""));
         let (token, links) = (reload.admin_token.clone(), Arc::clone(&reload.login_links));

@@ -1,25 +1,24 @@
-//! The signals that a server listens to: SIGTERM and SIGINT end it, SIGHUP reads the
-//! configuration again.
+//! The server's signals: SIGTERM and SIGINT stop it, SIGHUP reloads the configuration.
 
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How often the caller is let look at other things.
+/// How often [`Signals::next`] returns without a signal.
 const LOOK_UP: Duration = Duration::from_secs(1);
 
-/// What a signal says.
+/// What a signal asks for.
 pub(super) enum SignalEvent {
-    /// End; by which signal.
+    /// Stop; the signal's name.
     End(&'static str),
-    /// Read the configuration again.
+    /// Reload the configuration.
     Reload,
     /// No signal came for a while.
     Nothing,
 }
 
-/// The listeners, on a small runtime of their own.
+/// The signal handlers, on a small runtime of their own.
 pub(super) struct Signals {
     runtime: Runtime,
     terminate: Signal,
@@ -28,7 +27,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Begins to listen; from here on the signals no longer end the process by themselves.
+    /// Installs the handlers; from now on the signals no longer end the process by themselves.
     pub fn begin() -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let _inside = runtime.enter();

@@ -1,39 +1,39 @@
-//! What the verbs that act have in common: several issues one after the other, each told as it
-//! ends, and an exit code that says whether all went well.
+//! Shared by the verbs that act on several issues: they go one after the other, print each result,
+//! and fold the exit codes.
 
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::Session;
+use super::CliSession;
 use super::client::ApiRequest;
 use super::failure::{self, CliFailure, FAILED};
-use super::output::{Shape, Shown};
+use super::output::{OutputMode, Shape};
 use super::progress::Spinner;
 use super::table;
 use super::target::IssueRef;
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 
-/// Longest wait that the API takes, in seconds.
+/// Longest wait that the API accepts, in seconds.
 pub(super) const WAIT_MAX: u64 = 300;
 
-/// Waiting for what was asked for to come about.
+/// How long to wait for the result.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(super) struct WaitArgs {
-    /// Wait until it has come about, at most SECONDS (300 where left out)
+    /// Wait for the result, at most SECONDS (300 by default)
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "300", value_parser = clap::value_parser!(u64).range(0..=WAIT_MAX))]
     wait: Option<u64>,
 }
 
 impl WaitArgs {
-    /// How many seconds; `None` where nothing is waited for.
+    /// How many seconds; `None` without `--wait`.
     pub const fn seconds(self) -> Option<u64> {
         self.wait
     }
 }
 
-/// Which issues, and how to wait and tell.
+/// Which issues to act on, and how to wait and print.
 #[derive(Debug, Args)]
 pub(super) struct Acting {
     /// Which issues
@@ -52,7 +52,7 @@ pub(super) enum SandboxAction {
     Start,
     Retry,
     Delete,
-    /// Delete, and give the record up where the provider does not confirm it.
+    /// Delete the record even if the provider does not confirm the delete.
     ForceDelete,
 }
 
@@ -79,9 +79,9 @@ impl SandboxAction {
     }
 }
 
-/// Does it to each issue. One that fails does not keep the others from being done.
+/// Acts on each issue; a failure does not stop the others.
 pub(super) async fn run(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     act: SandboxAction,
     args: Acting,
 ) -> anyhow::Result<ExitCode> {
@@ -93,20 +93,20 @@ pub(super) async fn run(
     for target in &args.issues {
         if let Err(error) = one(session, act, target, &args).await {
             codes.push(failure::code_of(&error));
-            failure::tell(&error.context(target.to_string()), session.env);
+            failure::print(&error.context(target.to_string()), session.env);
         }
     }
     match codes.as_slice() {
         [] => Ok(ExitCode::SUCCESS),
         [first, rest @ ..] if rest.iter().all(|code| code == first) => {
-            Err(CliFailure::Told(*first).into())
+            Err(CliFailure::Reported(*first).into())
         }
-        [..] => Err(CliFailure::Told(FAILED).into()),
+        [..] => Err(CliFailure::Reported(FAILED).into()),
     }
 }
 
 async fn one(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     act: SandboxAction,
     target: &IssueRef,
     args: &Acting,
@@ -118,14 +118,14 @@ async fn one(
         let _spinner = Spinner::start(&what, wait.is_some());
         session.client.call(act.call(&found.id).wait(wait)).await?
     };
-    let sandbox: Sandbox = wire::read(answer.data())?;
-    match args.shape.shown() {
-        Shown::Table(_) => {
+    let sandbox: ApiSandbox = wire::read(answer.data())?;
+    match args.shape.mode() {
+        OutputMode::Table(_) => {
             let line = table::line(&session.screen, &sandbox);
             session.screen.line(&line)?;
         }
-        Shown::Ids => session.screen.line(&sandbox.id)?,
-        Shown::Data(notation) => session.screen.data(notation, answer.data())?,
+        OutputMode::Ids => session.screen.line(&sandbox.id)?,
+        OutputMode::Data(notation) => session.screen.data(notation, answer.data())?,
     }
     match wait {
         Some(seconds) => reached(&sandbox, act.goal(), seconds).map_err(Into::into),
@@ -133,11 +133,11 @@ async fn one(
     }
 }
 
-/// Whether a wait came to its goal.
+/// Checks that a wait reached its goal.
 ///
 /// # Errors
-/// [`CliFailure::Failed`] says where the sandbox stands instead.
-pub(super) fn reached(sandbox: &Sandbox, goal: &str, seconds: u64) -> Result<(), CliFailure> {
+/// [`CliFailure::Failed`] says in which phase the sandbox is instead.
+pub(super) fn reached(sandbox: &ApiSandbox, goal: &str, seconds: u64) -> Result<(), CliFailure> {
     let phase = sandbox.phase_word();
     if phase == goal {
         return Ok(());
@@ -146,16 +146,16 @@ pub(super) fn reached(sandbox: &Sandbox, goal: &str, seconds: u64) -> Result<(),
     let failed = |message, hint: String| Err(CliFailure::Failed { message, hint });
     match (&sandbox.failure, phase) {
         (Some(failure), "failed") => failed(
-            format!("{name} has failed at {}: {}", failure.step, failure.message),
-            format!("issuebox retry {0} tries again, issuebox rm {0} removes it", sandbox.issue_id),
+            format!("{name} failed at {}: {}", failure.step, failure.message),
+            format!("run issuebox retry {0} to try again, or issuebox rm {0}", sandbox.issue_id),
         ),
         (Some(failure), _) => failed(
             format!("{name} is still {phase}: {}", failure.message),
-            format!("issuebox events {} shows what happened", sandbox.issue_id),
+            format!("run issuebox events {} to see what happened", sandbox.issue_id),
         ),
         (None, _) => failed(
-            format!("{name} is {phase} and not {goal} after {seconds} s"),
-            format!("issuebox wait --for={goal} {} goes on waiting", sandbox.issue_id),
+            format!("{name} is {phase}, not {goal}, after {seconds} s"),
+            format!("run issuebox wait --for={goal} {} to wait longer", sandbox.issue_id),
         ),
     }
 }

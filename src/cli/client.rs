@@ -1,7 +1,7 @@
 //! Calls to a server's API.
 //!
-//! Answers are read with a bound. Nothing is retried here: a verb knows whether asking twice is
-//! right. Redirects are not followed, so that the token stays with the server it was meant for.
+//! Answers have a size limit. This module never retries: only the verb knows whether a repeat is
+//! safe. It follows no redirects, so the token reaches no other server.
 
 mod socket;
 
@@ -24,21 +24,21 @@ use super::failure::CliFailure;
 use super::sse::{Decoder, SseEvent};
 pub(super) use socket::WebSocket;
 
-/// How long connecting may take.
+/// Time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a server may take beyond what it was asked to wait.
+/// How long a server may take to answer, beyond the wait that the request asks for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long an event stream may be silent; servers send a heartbeat every 15 seconds.
+/// Longest silence of an event stream; servers send a heartbeat every 15 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The content type of an event stream.
 const EVENT_STREAM: &str = "text/event-stream";
-/// Largest answer that is read, in bytes: 200 sandboxes with long titles fit many times.
+/// Largest answer, in bytes: 200 sandboxes with long titles fit many times.
 const ANSWER_LEN_MAX: usize = 32 * 1024 * 1024;
 
-/// How much of a file is read at once, in bytes.
+/// Size of one read from a file, in bytes.
 const PIECE_LEN: usize = 64 * 1024;
 
-/// What stands in a path as it is; everything else is encoded.
+/// Characters that a path segment keeps; all others are percent-encoded.
 const PATH_SEGMENT: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -50,29 +50,29 @@ pub(super) struct ApiClient {
     token: Secret,
 }
 
-/// An answer of success.
+/// A successful answer.
 #[derive(Debug)]
 pub(super) struct ApiAnswer {
     /// The whole JSON body.
     pub body: Value,
-    /// When the server says that it answered, as it says it.
+    /// The answer's `Date` header.
     pub date: Option<String>,
 }
 
 impl ApiAnswer {
-    /// What was asked for.
+    /// The answer's `data` field.
     pub fn data(&self) -> &Value {
         &self.body["data"]
     }
 }
 
-/// One call: what is asked and how long the server was asked to wait.
+/// One call, and how long the server may wait before it answers.
 #[derive(Debug)]
 pub(super) struct ApiRequest {
     method: Method,
     path: String,
     query: Vec<(&'static str, String)>,
-    /// Parameters whose values need not be text, encoded, with what goes before each.
+    /// Encoded parameters with arbitrary bytes, each with its separator.
     query_bytes: String,
     body: Option<Value>,
     wait: Duration,
@@ -115,7 +115,7 @@ impl ApiRequest {
         }
     }
 
-    /// Adds a query parameter where there is something to say.
+    /// Adds a query parameter if it has a value.
     pub fn query(mut self, name: &'static str, value: Option<impl ToString>) -> Self {
         if let Some(value) = value {
             self.query.push((name, value.to_string()));
@@ -123,7 +123,7 @@ impl ApiRequest {
         self
     }
 
-    /// Adds a parameter whose value is bytes.
+    /// Adds a query parameter whose value is bytes.
     pub fn query_bytes(mut self, name: &str, value: &[u8]) -> Self {
         let with = if self.query_bytes.is_empty() { '?' } else { '&' };
         let value = percent_encode(value, NON_ALPHANUMERIC);
@@ -131,7 +131,7 @@ impl ApiRequest {
         self
     }
 
-    /// Asks the server to wait up to so many seconds.
+    /// Asks the server to wait up to this many seconds.
     pub fn wait(mut self, seconds: Option<u64>) -> Self {
         self.wait = Duration::from_secs(seconds.unwrap_or(0));
         self.query("wait", seconds)
@@ -150,14 +150,14 @@ impl ApiClient {
             .redirect(redirect::Policy::none())
             .user_agent(concat!("issuebox/", env!("CARGO_PKG_VERSION")));
         if is_loopback(server) {
-            // A proxy's loopback is another machine's.
+            // A proxy's loopback address is another machine.
             http = http.no_proxy();
         }
         let server = server.as_str().trim_end_matches('/').to_owned();
         Ok(Self { http: http.build()?, server, token })
     }
 
-    /// Which server it is, without a slash at the end.
+    /// The server's URL, without a trailing slash.
     pub fn server(&self) -> &str {
         &self.server
     }
@@ -165,7 +165,7 @@ impl ApiClient {
     /// Makes a call and reads its answer.
     ///
     /// # Errors
-    /// [`CliFailure::Api`] where the server said no, [`CliFailure::Unreachable`] where it said nothing.
+    /// [`CliFailure::Api`] if the server refuses, [`CliFailure::Unreachable`] if it does not answer.
     pub async fn call(&self, call: ApiRequest) -> Result<ApiAnswer, CliFailure> {
         let allowed = call.wait + ANSWER_TIMEOUT;
         let request = self.request(&call).timeout(allowed);
@@ -184,7 +184,7 @@ impl ApiClient {
     /// Makes a call whose answer is a stream of events.
     ///
     /// # Errors
-    /// As for [`ApiClient::call`]; [`CliFailure::Failed`] where the server answers something else.
+    /// As for [`ApiClient::call`]; [`CliFailure::Failed`] if the answer is not a stream.
     pub async fn stream(
         &self,
         call: ApiRequest,
@@ -214,7 +214,7 @@ impl ApiClient {
     /// Makes a call whose answer is bytes, and writes them as they come.
     ///
     /// # Errors
-    /// As for [`ApiClient::call`]; also where the bytes cannot be written, or break off.
+    /// As for [`ApiClient::call`]; also if the bytes cannot be written, or the connection breaks.
     pub async fn download(&self, call: ApiRequest, out: &mut impl io::Write) -> anyhow::Result<()> {
         let sent = tokio::time::timeout(ANSWER_TIMEOUT, self.request(&call).send()).await;
         let mut response = match sent {
@@ -235,8 +235,8 @@ impl ApiClient {
         }
     }
 
-    /// Makes a call whose body is what can be read from a file until it ends; the answer's status.
-    /// How long that takes is up to whoever fills the file.
+    /// Sends a file as the body and returns the answer's status. There is no time limit, because the
+    /// file may be a pipe that another process fills slowly.
     ///
     /// # Errors
     /// As for [`ApiClient::call`].
@@ -250,7 +250,7 @@ impl ApiClient {
         self.status(self.request(&call).body(reqwest::Body::wrap_stream(pieces))).await
     }
 
-    /// Makes a call whose answer is its status alone.
+    /// Makes a call and returns the answer's status.
     ///
     /// # Errors
     /// As for [`ApiClient::call`].
@@ -287,8 +287,8 @@ impl ApiClient {
         while let Some(chunk) = response.chunk().await.map_err(|e| self.unreachable(e))? {
             if bytes.len() + chunk.len() > ANSWER_LEN_MAX {
                 return Err(CliFailure::Failed {
-                    message: format!("{} answered more than 32 MiB", self.server),
-                    hint: "ask for less at once".to_owned(),
+                    message: format!("the answer of {} is larger than 32 MiB", self.server),
+                    hint: "request fewer items at once".to_owned(),
                 });
             }
             bytes.extend_from_slice(&chunk);
@@ -297,18 +297,18 @@ impl ApiClient {
     }
 
     fn unreachable(&self, source: reqwest::Error) -> CliFailure {
-        // The source names the address again, with every parameter.
+        // The source would repeat the address with every parameter.
         CliFailure::Unreachable { server: self.server.clone(), source: source.without_url() }
     }
 
     fn silent(&self) -> CliFailure {
         CliFailure::Failed {
             message: format!("{} did not answer in time", self.server),
-            hint: "look at the server's log, and try again".to_owned(),
+            hint: "check the server's log and try again".to_owned(),
         }
     }
 
-    /// What the server says went wrong, in its own words where it is a server of ours.
+    /// The server's error; for an answer that is not from issuebox, the status.
     fn refusal(&self, status: u16, body: Option<&Value>) -> CliFailure {
         let error = body.map(|body| &body["error"]);
         let text = |name: &str| error.and_then(|error| error[name].as_str()).map(str::to_owned);
@@ -317,14 +317,14 @@ impl ApiClient {
                 CliFailure::Api { status, code, message, hint: text("hint") }
             }
             (None, _) | (_, None) => CliFailure::Failed {
-                message: format!("{} answered {status} in a way we do not know", self.server),
-                hint: "is this the address of an issuebox server?".to_owned(),
+                message: format!("{} answered {status} without an issuebox error", self.server),
+                hint: "check that this is the address of an issuebox server".to_owned(),
             },
         }
     }
 }
 
-/// Events as they come.
+/// A stream of server-sent events.
 #[derive(Debug)]
 pub(super) struct EventStream {
     bytes: Response,
@@ -333,14 +333,14 @@ pub(super) struct EventStream {
 }
 
 impl EventStream {
-    /// The next event; `None` once the server ended the stream.
+    /// The next event; `None` when the server ended the stream.
     ///
     /// # Errors
-    /// [`CliFailure::Failed`] when the connection broke, was silent for too long, or spoke nonsense.
+    /// [`CliFailure::Failed`] if the connection broke, was silent for too long or sent bad data.
     pub async fn next(&mut self) -> Result<Option<SseEvent>, CliFailure> {
         let broken = |message: String| CliFailure::Failed {
             message,
-            hint: "look whether the server still runs".to_owned(),
+            hint: "check that the server still runs".to_owned(),
         };
         loop {
             if let Some(event) = self.ready.pop_front() {

@@ -1,5 +1,5 @@
-//! `issuebox completions` and `man`: what packages install beside the program, made from the same
-//! description of the arguments that reads them.
+//! `issuebox completions` and `man`: the files that packages install beside the program, generated
+//! from the definition of the arguments.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(super) struct ManArgs {
 }
 
 pub(super) fn completions(args: CompletionsArgs) -> anyhow::Result<ExitCode> {
-    // Made whole before it is written: the generator panics where nobody reads.
+    // Buffered, because the generator panics if standard output is closed.
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "issuebox", &mut text);
     std::io::stdout().write_all(&text)?;
@@ -40,18 +40,18 @@ pub(super) fn man(args: ManArgs) -> anyhow::Result<ExitCode> {
         None => std::io::stdout().write_all(&page(&command, "issuebox")?)?,
         Some(dir) => {
             std::fs::create_dir_all(&dir)
-                .with_context(|| format!("{} cannot be made", dir.display()))?;
+                .with_context(|| format!("cannot create {}", dir.display()))?;
             for (name, text) in pages(&command)? {
                 let path = dir.join(format!("{name}.1"));
                 std::fs::write(&path, text)
-                    .with_context(|| format!("{} cannot be written", path.display()))?;
+                    .with_context(|| format!("cannot write {}", path.display()))?;
             }
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every page, by the name that `man` finds it under: `issuebox-drift-adopt`.
+/// Every page by its `man` name, such as `issuebox-drift-adopt`.
 fn pages(command: &Command) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     let mut pages = Vec::new();
     let mut todo = vec![(command.clone(), command.get_name().to_owned())];

@@ -1,4 +1,4 @@
-//! `issuebox config check`, and how the command line finds the configuration.
+//! `issuebox config check`, and loading the configuration for the command line.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,38 +6,39 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use crate::app::providers::load_config;
 use crate::config::{Config, Loaded, Overrides};
 
 use super::ServerArgs;
 use super::connect::Environment;
 
-/// The file that is read where none is named.
+/// The configuration file if none is named.
 const FILE_DEFAULT: &str = "issuebox.toml";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigVerb {
-    /// Say whether the configuration is right, and what of it is not in force yet
+    /// Check the configuration, and list the keys that have no effect yet
     Check,
 }
 
 pub(super) fn run(
-    place: &ServerArgs,
+    server_args: &ServerArgs,
     verb: ConfigVerb,
     env: &Environment,
 ) -> anyhow::Result<ExitCode> {
     match verb {
-        ConfigVerb::Check => check(place, env),
+        ConfigVerb::Check => check(server_args, env),
     }
 }
 
-fn check(place: &ServerArgs, env: &Environment) -> anyhow::Result<ExitCode> {
-    let loaded = load(place, env, None)?;
+fn check(server_args: &ServerArgs, env: &Environment) -> anyhow::Result<ExitCode> {
+    let loaded = load(server_args, env, None)?;
     for warning in &loaded.warnings {
         eprintln!("warning: {warning}");
     }
     let Config { server, templates, .. } = &loaded.config;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "the configuration is right")?;
+    writeln!(out, "the configuration is valid")?;
     writeln!(out, "  listen     {}", server.listen)?;
     writeln!(out, "  data       {}", server.data.display())?;
     for template in templates.values() {
@@ -46,15 +47,14 @@ fn check(place: &ServerArgs, env: &Environment) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the configuration that was asked for: the named file, else `issuebox.toml` in the
-/// working directory where there is one.
+/// Loads the named configuration file, else `issuebox.toml` in the working directory if it exists.
 pub(super) fn load(
-    place: &ServerArgs,
+    server_args: &ServerArgs,
     env: &Environment,
     listen: Option<String>,
 ) -> anyhow::Result<Loaded> {
     let default = Path::new(FILE_DEFAULT);
-    let file = place.config.as_deref().or_else(|| default.exists().then_some(default));
-    let overrides = Overrides { listen, data: place.data.clone() };
-    Ok(Config::load(file, env.vars(), overrides)?)
+    let file = server_args.config.as_deref().or_else(|| default.exists().then_some(default));
+    let overrides = Overrides { listen, data: server_args.data.clone() };
+    Ok(load_config(file, env.vars(), overrides)?)
 }

@@ -1,34 +1,33 @@
-//! Asking before what cannot be taken back: on a terminal; where there is nobody to ask, `--yes`
-//! must say that it is meant.
+//! Asks before an action that cannot be undone. Without a terminal, `--yes` is required.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use super::failure::CliFailure;
 
-/// What is asked, and what is said where it is not confirmed.
+/// The texts of a confirmation.
 pub(super) struct Question<'a> {
-    /// What is asked, without the question mark's `[y/N]`.
-    pub asked: &'a str,
-    /// What it would do, where there is nobody to ask.
-    pub unasked: &'a str,
-    /// What did not happen, where the answer was no.
-    pub refused: &'a str,
+    /// The prompt, without `[y/N]`.
+    pub prompt: &'a str,
+    /// What the action would do, for the error when there is no terminal.
+    pub consequence: &'a str,
+    /// What did not happen, for the error when the answer is no.
+    pub declined: &'a str,
 }
 
 /// Asks, and fails unless the answer is yes.
 ///
 /// # Errors
-/// [`CliFailure::Usage`] where there is nobody to ask, [`CliFailure::Failed`] where the answer is no.
+/// [`CliFailure::Usage`] without a terminal, [`CliFailure::Failed`] if the answer is no.
 pub(super) fn confirm(question: &Question<'_>) -> anyhow::Result<()> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         return Err(CliFailure::Usage {
-            message: format!("{}, and there is nobody to ask", question.unasked),
-            hint: "add --yes where that is meant".to_owned(),
+            message: format!("{}, and there is no terminal to confirm it", question.consequence),
+            hint: "add --yes to confirm".to_owned(),
         }
         .into());
     }
-    eprint!("{} [y/N] ", question.asked);
+    eprint!("{} [y/N] ", question.prompt);
     io::stderr().flush()?;
     let mut answer = String::new();
     stdin.lock().read_line(&mut answer)?;
@@ -36,8 +35,8 @@ pub(super) fn confirm(question: &Question<'_>) -> anyhow::Result<()> {
         return Ok(());
     }
     Err(CliFailure::Failed {
-        message: question.refused.to_owned(),
-        hint: "answer y where that is meant".to_owned(),
+        message: question.declined.to_owned(),
+        hint: "answer y to confirm".to_owned(),
     }
     .into())
 }

@@ -1,8 +1,8 @@
-//! Which server to speak to, and with which token.
+//! Chooses the server to call, and the token.
 //!
-//! The order: what the command line says, then the environment, then what is known of the server
-//! on this machine (its configuration, and the token file in its data directory). That token is
-//! used for that server only: a program that listens at another address never gets it.
+//! The command line comes first, then the environment, then the configuration of the server on this
+//! machine and the token file in its data directory. That token is used for that server only, so a
+//! program that listens at another address never gets it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,12 +16,12 @@ use super::ServerArgs;
 use super::client::ApiClient;
 use super::failure::CliFailure;
 
-/// The environment, taken once.
+/// A copy of the environment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// That of this process. A variable that is not UTF-8 is none of ours.
+    /// The environment of this process, without variables that are not UTF-8.
     pub fn of_process() -> Self {
         let text = |(name, word): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, word.into_string().ok()?))
@@ -29,13 +29,13 @@ impl Environment {
         Self(std::env::vars_os().filter_map(text).collect())
     }
 
-    /// An environment of a test's own.
+    /// An environment for a test.
     #[cfg(test)]
     pub fn from_pairs(pairs: &[(&str, &str)]) -> Self {
         Self(pairs.iter().map(|(n, w)| ((*n).to_owned(), (*w).to_owned())).collect())
     }
 
-    /// A variable that is set to something.
+    /// A variable; `None` if it is unset or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|word| !word.is_empty())
     }
@@ -46,16 +46,16 @@ impl Environment {
     }
 }
 
-/// Connects to the server that was asked for.
-pub(super) fn connect(place: &ServerArgs, env: &Environment) -> anyhow::Result<ApiClient> {
-    let (server, token) = choose(place, env)?;
+/// Connects to the chosen server.
+pub(super) fn connect(server_args: &ServerArgs, env: &Environment) -> anyhow::Result<ApiClient> {
+    let (server, token) = choose(server_args, env)?;
     ApiClient::new(&server, token)
 }
 
-fn choose(place: &ServerArgs, env: &Environment) -> anyhow::Result<(Url, Secret)> {
-    let given = place.server.as_deref().or_else(|| env.get("ISSUEBOX_SERVER"));
+fn choose(server_args: &ServerArgs, env: &Environment) -> anyhow::Result<(Url, Secret)> {
+    let given = server_args.server.as_deref().or_else(|| env.get("ISSUEBOX_SERVER"));
     let given = given.map(server_address).transpose()?;
-    let token = given_token(place, env)?;
+    let token = given_token(server_args, env)?;
     match (given, token) {
         (Some(server), Some(token)) => Ok((server, token)),
         (Some(server), None) if !is_loopback(&server) => Err(CliFailure::Usage {
@@ -64,8 +64,8 @@ fn choose(place: &ServerArgs, env: &Environment) -> anyhow::Result<(Url, Secret)
         }
         .into()),
         (given, token) => {
-            let mut config = super::config::load(place, env, None)?.config;
-            // Where the server really listens: it may have been started with another address.
+            let mut config = super::config::load(server_args, env, None)?.config;
+            // The running server may have been started with another address.
             if let Some(address) = config.server.running_at() {
                 config.server.listen = address;
             }
@@ -95,8 +95,8 @@ fn server_address(text: &str) -> Result<Url, CliFailure> {
     }
 }
 
-fn given_token(place: &ServerArgs, env: &Environment) -> anyhow::Result<Option<Secret>> {
-    let Some(path) = &place.token_file else {
+fn given_token(server_args: &ServerArgs, env: &Environment) -> anyhow::Result<Option<Secret>> {
+    let Some(path) = &server_args.token_file else {
         return env.get("ISSUEBOX_TOKEN").map(token_of).transpose();
     };
     let text = std::fs::read_to_string(path).map_err(|e| CliFailure::Usage {
@@ -110,7 +110,7 @@ fn token_of(text: &str) -> anyhow::Result<Secret> {
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(CliFailure::Usage {
-            message: "the token is empty or has characters that no token has".to_owned(),
+            message: "the token is empty or has invalid characters".to_owned(),
             hint: "a token is one word of visible ASCII characters".to_owned(),
         }
         .into());
@@ -120,8 +120,8 @@ fn token_of(text: &str) -> anyhow::Result<Secret> {
 
 /// The token of the server on this machine.
 fn local_token(config: &Config, ours: bool) -> anyhow::Result<Secret> {
-    let hint = "run this as the server's user with --data or ISSUEBOX_DATA naming its data \
-                directory, or give a token: ISSUEBOX_TOKEN, --token-file";
+    let hint = "run this as the server's user with --data or ISSUEBOX_DATA set to its data \
+                directory, or pass a token with ISSUEBOX_TOKEN or --token-file";
     if !ours {
         return Err(CliFailure::Usage {
             message: format!(
@@ -143,7 +143,7 @@ fn local_token(config: &Config, ours: bool) -> anyhow::Result<Secret> {
     token_of(&text)
 }
 
-/// Where a server that listens on an address is reached from its own machine.
+/// The URL of a server on this machine that listens on this address.
 fn local_address(listen: SocketAddr) -> Url {
     let reached = SocketAddr::new(reached_ip(listen.ip()), listen.port());
     Url::parse(&format!("http://{reached}")).expect("an address makes a URL")
@@ -157,7 +157,7 @@ fn reached_ip(listen: IpAddr) -> IpAddr {
     }
 }
 
-/// Whether a loopback URL is where the server on this machine listens.
+/// Whether a loopback URL has the port on which the server on this machine listens.
 fn is_at(server: &Url, listen: SocketAddr) -> bool {
     let same_port = server.port_or_known_default() == Some(listen.port());
     let listens_here = listen.ip().is_unspecified() || listen.ip().is_loopback();
@@ -174,8 +174,8 @@ pub(super) fn is_loopback(server: &Url) -> bool {
 mod tests {
     use super::*;
 
-    fn place(server: Option<&str>) -> ServerArgs {
-        // An empty file of its own: what lies in the working directory must not matter.
+    fn server_args(server: Option<&str>) -> ServerArgs {
+        // An empty file, so that the working directory does not matter.
         ServerArgs {
             server: server.map(str::to_owned),
             config: Some("/dev/null".into()),
@@ -183,9 +183,12 @@ mod tests {
         }
     }
 
-    fn connected(place: &ServerArgs, vars: &[(&str, &str)]) -> Result<(String, String), String> {
-        let (server, token) =
-            choose(place, &Environment::from_pairs(vars)).map_err(|error| error.to_string())?;
+    fn connected(
+        server_args: &ServerArgs,
+        vars: &[(&str, &str)],
+    ) -> Result<(String, String), String> {
+        let (server, token) = choose(server_args, &Environment::from_pairs(vars))
+            .map_err(|error| error.to_string())?;
         Ok((server.to_string(), token.expose().to_owned()))
     }
 
@@ -199,10 +202,15 @@ mod tests {
         let file = dir.path().join("token");
         std::fs::write(&file, "from-file\n").expect("written");
         let vars = [("ISSUEBOX_SERVER", "https://env.example.org"), ("ISSUEBOX_TOKEN", "from-env")];
-        assert_eq!(connected(&place(None), &vars), is("https://env.example.org/", "from-env"));
-        let place =
-            ServerArgs { token_file: Some(file), ..place(Some("http://flag.example.org:1/")) };
-        assert_eq!(connected(&place, &vars), is("http://flag.example.org:1/", "from-file"));
+        assert_eq!(
+            connected(&server_args(None), &vars),
+            is("https://env.example.org/", "from-env")
+        );
+        let server_args = ServerArgs {
+            token_file: Some(file),
+            ..server_args(Some("http://flag.example.org:1/"))
+        };
+        assert_eq!(connected(&server_args, &vars), is("http://flag.example.org:1/", "from-file"));
     }
 
     #[test]
@@ -211,14 +219,14 @@ mod tests {
         std::fs::write(dir.path().join("admin-token"), "kept\n").expect("written");
         let data = dir.path().to_str().expect("UTF-8");
         let vars = [("ISSUEBOX_DATA", data)];
-        assert_eq!(connected(&place(None), &vars), is("http://127.0.0.1:8787/", "kept"));
+        assert_eq!(connected(&server_args(None), &vars), is("http://127.0.0.1:8787/", "kept"));
         let listening = [("ISSUEBOX_DATA", data), ("ISSUEBOX_LISTEN", "0.0.0.0:9000")];
-        assert_eq!(connected(&place(None), &listening), is("http://127.0.0.1:9000/", "kept"));
-        let named = place(Some("http://localhost:9000"));
+        assert_eq!(connected(&server_args(None), &listening), is("http://127.0.0.1:9000/", "kept"));
+        let named = server_args(Some("http://localhost:9000"));
         assert_eq!(connected(&named, &listening), is("http://localhost:9000/", "kept"));
         let configured = [("ISSUEBOX_DATA", data), ("ISSUEBOX_ADMIN_TOKEN", "configured")];
         assert_eq!(
-            connected(&place(None), &configured),
+            connected(&server_args(None), &configured),
             is("http://127.0.0.1:8787/", "configured")
         );
     }
@@ -229,7 +237,7 @@ mod tests {
         std::fs::write(dir.path().join("admin-token"), "kept\n").expect("written");
         let vars = [("ISSUEBOX_DATA", dir.path().to_str().expect("UTF-8"))];
         for server in ["https://box.example.org", "http://127.0.0.1:9999", "http://10.0.0.1:8787"] {
-            let refused = connected(&place(Some(server)), &vars);
+            let refused = connected(&server_args(Some(server)), &vars);
             assert!(refused.is_err_and(|text| text.starts_with("there is no token")), "{server}");
         }
     }
@@ -237,7 +245,7 @@ mod tests {
     #[test]
     fn a_server_is_a_plain_web_address() {
         for bad in ["box", "ftp://x", "http://", "http://u:p@x", "http://x/?q", "127.0.0.1:8787"] {
-            let refused = connected(&place(Some(bad)), &[("ISSUEBOX_TOKEN", "t")]);
+            let refused = connected(&server_args(Some(bad)), &[("ISSUEBOX_TOKEN", "t")]);
             assert!(refused.is_err_and(|text| text.ends_with("address")), "{bad}");
         }
     }
@@ -245,7 +253,7 @@ mod tests {
     #[test]
     fn a_token_is_one_word() {
         for bad in [" ", "a b", "ä"] {
-            let refused = connected(&place(Some("http://x")), &[("ISSUEBOX_TOKEN", bad)]);
+            let refused = connected(&server_args(Some("http://x")), &[("ISSUEBOX_TOKEN", bad)]);
             assert!(refused.is_err(), "{bad:?}");
         }
     }

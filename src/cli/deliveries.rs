@@ -1,4 +1,4 @@
-//! `issuebox deliveries`: what came from GitHub, newest first, and what came of it.
+//! `issuebox deliveries`: deliveries from GitHub and their results, newest first.
 
 use std::process::ExitCode;
 
@@ -8,29 +8,29 @@ use serde_json::Value;
 
 use crate::clock::{Clock, SystemClock};
 
-use super::Session;
+use super::CliSession;
 use super::client::ApiRequest;
-use super::output::{Shape, Shown};
+use super::output::{OutputMode, Shape};
 use super::table;
 use super::target::IssueRef;
 use super::wire::{self, Delivery};
 
-/// What the API can be asked for.
+/// The statuses by which the API can filter.
 const STATUSES: [&str; 6] =
     ["accepted", "ignored", "pending", "set_aside", "badly_signed", "refused"];
 
 #[derive(Debug, Args)]
 pub(super) struct DeliveriesArgs {
-    /// Only those that led to this issue
+    /// Only deliveries about this issue
     #[arg(value_parser = IssueRef::parse)]
     issue: Option<IssueRef>,
-    /// Only those of this event, such as issues
+    /// Only deliveries of this event, such as issues
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
-    /// Only those that this became of
+    /// Only deliveries with this status
     #[arg(long, value_name = "STATUS", value_parser = PossibleValuesParser::new(STATUSES))]
     status: Option<String>,
-    /// How many at most
+    /// At most this many
     #[arg(long, value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
@@ -38,11 +38,11 @@ pub(super) struct DeliveriesArgs {
     shape: Shape,
 }
 
-/// How many the API gives at once at most.
+/// Largest page of the API.
 const PAGE_LEN: u64 = 200;
 
 pub(super) async fn run(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     args: DeliveriesArgs,
 ) -> anyhow::Result<ExitCode> {
     let issue_id = match &args.issue {
@@ -66,20 +66,20 @@ pub(super) async fn run(
             break answer.body["total"].as_u64().unwrap_or(0);
         }
     };
-    show(session, args.shape.shown(), all, total)?;
+    show(session, args.shape.mode(), all, total)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn show(
-    session: &mut Session<'_>,
-    shown: Shown,
+    session: &mut CliSession<'_>,
+    mode: OutputMode,
     all: Vec<Value>,
     total: u64,
 ) -> anyhow::Result<()> {
-    let width = match shown {
-        Shown::Data(notation) => return session.screen.data(notation, &Value::Array(all)),
-        Shown::Table(width) => Some(width),
-        Shown::Ids => None,
+    let width = match mode {
+        OutputMode::Data(notation) => return session.screen.data(notation, &Value::Array(all)),
+        OutputMode::Table(width) => Some(width),
+        OutputMode::Ids => None,
     };
     let deliveries: Vec<Delivery> = all.iter().map(wire::read).collect::<Result<_, _>>()?;
     let Some(width) = width else {
@@ -89,7 +89,7 @@ fn show(
         return Ok(());
     };
     if deliveries.is_empty() {
-        // Not a result: a program that reads standard output gets nothing.
+        // On standard error: a program that reads standard output gets no text.
         eprintln!("no deliveries");
         return Ok(());
     }

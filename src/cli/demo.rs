@@ -1,11 +1,11 @@
-//! `issuebox demo`: the product explaining itself in a minute. A fresh server, the deliveries of
-//! `fixtures/` over HTTP (many at once, doubled, out of order), a command in each sandbox, and a
-//! table of what came of it. Then the dashboard stays up, until Ctrl-C or not at all (`--exit`).
+//! `issuebox demo`: shows the product in a minute. It starts a fresh server, sends the deliveries of
+//! `fixtures/` over HTTP (in parallel, duplicated, out of order), runs a command in each sandbox and
+//! prints a report. The dashboard stays up until Ctrl-C; with `--exit` it does not.
 //!
 //! # Guarantees
-//! It touches nothing that was there: its data directory, port and secrets are its own, and it
-//! reads neither the configuration nor the environment. At its end sandboxes and data are removed;
-//! where it is killed instead, the data directory stays behind in the system's temporary one.
+//! The demo has its own data directory, port and secrets, and reads neither the configuration nor the
+//! environment. When it ends it removes its sandboxes and data. If it is killed, the data directory
+//! stays behind in the system's temporary directory.
 
 mod flood;
 mod report;
@@ -18,8 +18,10 @@ use clap::Args;
 use reqwest::Url;
 use serde_json::{Value, json};
 
-use crate::app::{self, Running};
-use crate::config::{Config, Overrides};
+use crate::app::providers::{KINDS, load_config};
+use crate::app::{self, RunningServer};
+use crate::config::Overrides;
+use crate::sandbox::ProviderKind;
 use crate::telemetry;
 use crate::types::inert;
 
@@ -27,18 +29,18 @@ use super::client::{ApiClient, ApiRequest};
 use super::connect::Environment;
 use super::output::Screen;
 use super::progress::Spinner;
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 
 use report::DemoSandbox;
 
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
-    /// End when it is over, instead of leaving the dashboard up
+    /// Exit after the report instead of leaving the dashboard up
     #[arg(long)]
     exit: bool,
 }
 
-/// The bot's account in the fixtures: assigning it triggers.
+/// The bot's account in the fixtures; assigning it to an issue triggers a sandbox.
 const FIXTURE_BOT: &str = "71000150";
 
 pub(super) fn run(args: DemoArgs, env: &Environment) -> anyhow::Result<ExitCode> {
@@ -47,10 +49,10 @@ pub(super) fn run(args: DemoArgs, env: &Environment) -> anyhow::Result<ExitCode>
     let data = std::env::temp_dir().join(name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let demo = Demo { screen: Screen::new(env), data: data.clone(), stays: !args.exit };
-    let shown = runtime.block_on(demo.play());
+    let result = runtime.block_on(demo.play());
     let removed = std::fs::remove_dir_all(&data);
-    let code = shown?;
-    removed.with_context(|| format!("{} could not be removed", data.display()))?;
+    let code = result?;
+    removed.with_context(|| format!("cannot remove {}", data.display()))?;
     Ok(code)
 }
 
@@ -62,10 +64,10 @@ struct Demo {
 
 impl Demo {
     async fn play(mut self) -> anyhow::Result<ExitCode> {
-        let (running, client, provider) = self.start().await?;
+        let (running, client, kind) = self.start().await?;
         let ended = tokio::select! {
-            shown = self.show(&running, &client, provider) => shown,
-            told = tokio::signal::ctrl_c() => told.map(|()| ExitCode::SUCCESS).map_err(Into::into),
+            result = self.show(&running, &client, kind) => result,
+            signal = tokio::signal::ctrl_c() => signal.map(|()| ExitCode::SUCCESS).map_err(Into::into),
         };
         let cleaned = clean(&client).await;
         running.stop()?;
@@ -73,30 +75,40 @@ impl Demo {
         ended
     }
 
-    /// A server with the strongest provider that works on this system.
-    async fn start(&mut self) -> anyhow::Result<(Running, ApiClient, &'static str)> {
-        let (running, client) = server(&self.data, "local")?;
-        let system = client.call(ApiRequest::get(&["system"])).await?;
-        let providers = system.data()["providers"].as_array().into_iter().flatten();
-        let mut troubles = providers.filter_map(|provider| provider["trouble"].as_str());
-        let Some(trouble) = troubles.next() else { return Ok((running, client, "local")) };
-        self.screen.line(&format!(
-            "Sandboxes cannot be isolated on this system, so they are only simulated here:\n  {}\n",
-            inert(trouble)
-        ))?;
-        running.stop()?;
-        let (running, client) = server(&self.data, "simulated")?;
-        Ok((running, client, "simulated"))
+    /// A server with the first provider that works on this system.
+    async fn start(
+        &mut self,
+    ) -> anyhow::Result<(RunningServer, ApiClient, &'static dyn ProviderKind)> {
+        let mut left = KINDS.into_iter();
+        let mut kind = left.next().context("there is a provider")?;
+        loop {
+            let (running, client) = server(&self.data, kind)?;
+            let system = client.call(ApiRequest::get(&["system"])).await?;
+            let providers = system.data()["providers"].as_array().into_iter().flatten();
+            let mut errors = providers.filter_map(|provider| provider["trouble"].as_str());
+            let (Some(error), Some(next)) = (errors.next(), left.next()) else {
+                return Ok((running, client, kind));
+            };
+            self.screen.line(&format!(
+                "The provider {} does not work on this system, so the demo uses {}:\n  {}\n",
+                kind.name(),
+                next.name(),
+                inert(error)
+            ))?;
+            running.stop()?;
+            kind = next;
+        }
     }
 
     async fn show(
         &mut self,
-        running: &Running,
+        running: &RunningServer,
         client: &ApiClient,
-        provider: &str,
+        kind: &dyn ProviderKind,
     ) -> anyhow::Result<ExitCode> {
         let url = format!("http://{}", running.address);
-        self.screen.line(&format!("A fresh server at {url}, its sandboxes are {provider}.\n"))?;
+        self.screen
+            .line(&format!("A fresh server at {url}, its provider is {}.\n", kind.name()))?;
         let secret = running.secrets.webhook_secrets.first().context("a server has a secret")?;
         let flood = flood::Flood::new(secret);
         self.screen.line(&format!("{}.", flood.describe()))?;
@@ -107,16 +119,16 @@ impl Demo {
         self.screen.line(&format!("{}.\n", answers.describe()))?;
         let work = {
             let spinner = Spinner::start("waiting for the sandboxes", true);
-            work_in_all(client, provider, &spinner).await?
+            work_in_all(client, kind, &spinner).await?
         };
-        let told = report::table(&self.screen, &answers, &work);
-        self.screen.line(&told)?;
+        let table = report::table(&self.screen, &answers, &work);
+        self.screen.line(&table)?;
         let verdict = report::verdict(&answers, &work);
         self.screen.line(&format!("\n{}", verdict.words))?;
         if self.stays {
             self.screen.line(&format!(
-                "\nThe dashboard is at {url}/ and takes the token {}\n\
-                 Ctrl-C ends the demo and removes everything it made.",
+                "\nThe dashboard is at {url}/; log in with the token {}\n\
+                 Press Ctrl-C to end the demo and remove everything it created.",
                 running.secrets.admin_token.expose()
             ))?;
             tokio::signal::ctrl_c().await?;
@@ -125,45 +137,49 @@ impl Demo {
     }
 }
 
-/// Each provider has a data directory of its own: a server that has just ended may still hold its.
-fn server(data: &Path, provider: &str) -> anyhow::Result<(Running, ApiClient)> {
-    let data = data.join(provider);
-    let simulated = data.join("simulated").display().to_string();
+/// Starts a server. Each provider has its own data directory, because a server that just ended may
+/// still have its one locked.
+fn server(data: &Path, kind: &dyn ProviderKind) -> anyhow::Result<(RunningServer, ApiClient)> {
+    let data = data.join(kind.name());
+    let variable =
+        |key: &str| format!("ISSUEBOX__PROVIDERS__{}__{}", kind.name(), key).to_ascii_uppercase();
+    let within = kind.settings_within(&data).into_iter();
+    let settings = within.map(|(key, value)| (variable(key), value));
     let env = [
-        ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", provider),
+        ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", kind.name()),
         ("ISSUEBOX__TRIGGERS__ASSIGNEE", FIXTURE_BOT),
         ("ISSUEBOX__GITHUB__BOT_USER_ID", FIXTURE_BOT),
-        ("ISSUEBOX__PROVIDERS__SIMULATED__DIR", &simulated),
     ];
     let env = env.map(|(name, word)| (name.to_owned(), word.to_owned()));
     let overrides = Overrides { listen: Some("127.0.0.1:0".into()), data: Some(data) };
-    let running = app::start(Config::load(None, env.into_iter(), overrides)?.config)?;
+    let running =
+        app::start(load_config(None, env.into_iter().chain(settings), overrides)?.config)?;
     let url = Url::parse(&format!("http://{}", running.address))?;
     let client = ApiClient::new(&url, running.secrets.admin_token.clone())?;
     Ok((running, client))
 }
 
-/// Every sandbox there is or was.
-async fn sandboxes(client: &ApiClient, deleted: bool) -> anyhow::Result<Vec<Sandbox>> {
+/// Lists the sandboxes.
+async fn sandboxes(client: &ApiClient, deleted: bool) -> anyhow::Result<Vec<ApiSandbox>> {
     let call = ApiRequest::get(&["sandboxes"])
         .query("limit", Some(200))
         .query("deleted", deleted.then_some("true"));
     Ok(wire::read(client.call(call).await?.data())?)
 }
 
-/// Waits until nothing is under way, and runs a command in each sandbox that is up.
+/// Waits until no sandbox is changing, and runs a command in each one that runs.
 async fn work_in_all(
     client: &ApiClient,
-    provider: &str,
+    kind: &dyn ProviderKind,
     spinner: &Spinner,
 ) -> anyhow::Result<Vec<DemoSandbox>> {
     let mut all = Vec::new();
     for sandbox in sandboxes(client, true).await? {
-        spinner.say(&format!("waiting for {}", sandbox.name));
+        spinner.set(&format!("waiting for {}", sandbox.name));
         let call = ApiRequest::get(&["sandboxes", &sandbox.id]).query("until", Some("settled"));
-        let settled: Sandbox = wire::read(client.call(call.wait(Some(60))).await?.data())?;
+        let settled: ApiSandbox = wire::read(client.call(call.wait(Some(60))).await?.data())?;
         let said = match settled.phase.as_deref() {
-            Some("running") => Some(command_in(client, &settled, provider).await?),
+            Some("running") => Some(command_in(client, &settled, kind).await?),
             Some(_) | None => None,
         };
         all.push(DemoSandbox { sandbox: settled, said });
@@ -171,16 +187,17 @@ async fn work_in_all(
     Ok(all)
 }
 
-/// What a command says in a sandbox; a simulated one only says its arguments back.
+/// Runs a command in a sandbox and returns its output; a provider that runs no programs echoes its
+/// arguments.
 async fn command_in(
     client: &ApiClient,
-    sandbox: &Sandbox,
-    provider: &str,
+    sandbox: &ApiSandbox,
+    kind: &dyn ProviderKind,
 ) -> anyhow::Result<String> {
     let script = "echo \"I am uid $(id -u), and I see $(ls -d /proc/[0-9]* | wc -l) processes\"";
-    let command = match provider {
-        "local" => json!(["sh", "-c", script]),
-        _ => json!(["echo", "hello", "from", sandbox.issue()]),
+    let command = match kind.runs_programs() {
+        true => json!(["sh", "-c", script]),
+        false => json!(["echo", "hello", "from", sandbox.issue()]),
     };
     let call =
         ApiRequest::post(&["sandboxes", &sandbox.id, "exec"]).json(json!({ "command": command }));
@@ -192,14 +209,14 @@ async fn command_in(
     })
 }
 
-/// Removes every sandbox, so that nothing of the demo is left on this machine.
+/// Removes every sandbox, so that the demo leaves nothing on this machine.
 async fn clean(client: &ApiClient) -> anyhow::Result<()> {
     let calls = sandboxes(client, false).await?.into_iter().map(|sandbox| async move {
         client.call(ApiRequest::delete(&["sandboxes", &sandbox.id]).wait(Some(30))).await
     });
     let ended: Result<Vec<_>, _> =
         futures_util::future::join_all(calls).await.into_iter().collect();
-    ended.context("a sandbox could not be removed")?;
+    ended.context("cannot remove a sandbox")?;
     Ok(())
 }
 

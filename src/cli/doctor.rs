@@ -1,5 +1,5 @@
-//! `issuebox doctor`: what is missing or wrong, and what to do about it. On the server's machine
-//! it looks at everything there is; where a server runs, here or elsewhere, it asks that as well.
+//! `issuebox doctor`: checks the installation and says how to fix it. On the server's machine it
+//! checks the machine; if a server runs, here or elsewhere, it checks that too.
 
 mod ask;
 mod report;
@@ -24,21 +24,21 @@ pub(super) struct DoctorArgs {
 }
 
 pub(super) fn run(
-    place: &ServerArgs,
+    server_args: &ServerArgs,
     args: DoctorArgs,
     env: &Environment,
 ) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let is_elsewhere = place.server.is_some() || env.get("ISSUEBOX_SERVER").is_some();
+    let is_elsewhere = server_args.server.is_some() || env.get("ISSUEBOX_SERVER").is_some();
     let checks = if is_elsewhere {
-        runtime.block_on(ask_server(place, env))
+        runtime.block_on(ask_server(server_args, env))
     } else {
-        match config::load(place, env, None) {
-            Ok(loaded) => look_here(place, env, &runtime, &loaded.config, &loaded.warnings),
+        match config::load(server_args, env, None) {
+            Ok(loaded) => look_here(server_args, env, &runtime, &loaded.config, &loaded.warnings),
             Err(error) => vec![unread(&error)],
         }
     };
-    report::show(&mut Screen::new(env), args.shape.shown(), &checks)?;
+    report::show(&mut Screen::new(env), args.shape.mode(), &checks)?;
     let is_broken = checks.iter().any(|check| check.state == CheckState::Broken);
     Ok(if is_broken { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
@@ -49,28 +49,28 @@ fn unread(error: &anyhow::Error) -> Check {
 }
 
 fn look_here(
-    place: &ServerArgs,
+    server_args: &ServerArgs,
     env: &Environment,
     runtime: &tokio::runtime::Runtime,
     config: &Config,
     warnings: &[String],
 ) -> Vec<Check> {
     let mut checks = vec![match warnings {
-        [] => Check::right("configuration", "right"),
-        [..] => Check::noted("configuration", warnings.join("\n"), "leave these keys out for now"),
+        [] => Check::right("configuration", "valid"),
+        [..] => Check::noted("configuration", warnings.join("\n"), "remove these keys for now"),
     }];
     checks.extend(doctor::look(config));
     runtime.block_on(async {
         checks.push(ask::clock_of("GitHub", &config.github.api_url).await);
         if doctor::is_running(config) {
-            checks.extend(ask_server(place, env).await);
+            checks.extend(ask_server(server_args, env).await);
         }
     });
     checks
 }
 
-async fn ask_server(place: &ServerArgs, env: &Environment) -> Vec<Check> {
-    match connect::connect(place, env) {
+async fn ask_server(server_args: &ServerArgs, env: &Environment) -> Vec<Check> {
+    match connect::connect(server_args, env) {
         Ok(client) => ask::server(&client).await,
         Err(error) => vec![ask::failed("server", &error)],
     }

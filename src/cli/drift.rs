@@ -1,4 +1,4 @@
-//! `issuebox drift`: what our records and the providers disagree on, and deciding about it.
+//! `issuebox drift`: lists where records and providers disagree, and resolves an item.
 
 use std::process::ExitCode;
 
@@ -9,11 +9,11 @@ use serde_json::Value;
 use crate::clock::{Clock, SystemClock};
 use crate::types::{Timestamp, inert};
 
-use super::Session;
+use super::CliSession;
 use super::client::ApiRequest;
 use super::confirm::{Question, confirm};
 use super::failure::CliFailure;
-use super::output::{Screen, Shape, Shown};
+use super::output::{OutputMode, Screen, Shape};
 use super::table::age;
 use super::wire;
 
@@ -28,28 +28,28 @@ pub(super) struct DriftArgs {
 
 #[derive(Debug, Subcommand)]
 enum Decide {
-    /// Take what the provider says for right
+    /// Accept the provider's state
     Adopt(DecideArgs),
-    /// Remove an object, or give up the record of one that is lost
+    /// Remove the object, or the record of a lost object
     Remove(DecideArgs),
 }
 
 #[derive(Debug, Args)]
 struct DecideArgs {
-    /// Which item, as `issuebox drift` shows it
+    /// An item's id, as `issuebox drift` lists it
     #[arg(value_name = "ID")]
     id: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
     shape: Shape,
 }
 
-/// How many the API gives at once at most.
+/// Largest page of the API.
 const PAGE_LEN: u64 = 200;
 
-/// One item, as far as it is shown.
+/// One drift item.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Item {
@@ -91,15 +91,15 @@ struct Sweeps {
     last_at: Option<String>,
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: DriftArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: DriftArgs) -> anyhow::Result<ExitCode> {
     match args.decide {
-        None => list(session, args.shape.shown()).await,
+        None => list(session, args.shape.mode()).await,
         Some(Decide::Adopt(args)) => decide(session, "adopt", args).await,
         Some(Decide::Remove(args)) => decide(session, "remove", args).await,
     }
 }
 
-async fn list(session: &mut Session<'_>, shown: Shown) -> anyhow::Result<ExitCode> {
+async fn list(session: &mut CliSession<'_>, mode: OutputMode) -> anyhow::Result<ExitCode> {
     let mut all: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
     let (total, sweeps) = loop {
@@ -114,21 +114,23 @@ async fn list(session: &mut Session<'_>, shown: Shown) -> anyhow::Result<ExitCod
             break (answer.body["total"].as_u64().unwrap_or_default(), sweeps);
         }
     };
-    match shown {
-        Shown::Data(notation) => session.screen.data(notation, &Value::Array(all))?,
-        Shown::Ids | Shown::Table(_) => {
+    match mode {
+        OutputMode::Data(notation) => session.screen.data(notation, &Value::Array(all))?,
+        OutputMode::Ids | OutputMode::Table(_) => {
             let now = SystemClock.now();
             for value in &all {
                 let item: Item = wire::read(value)?;
-                let text = match shown {
-                    Shown::Ids => inert(&item.id).into_owned(),
-                    Shown::Data(_) | Shown::Table(_) => sheet(&session.screen, &item, now),
+                let text = match mode {
+                    OutputMode::Ids => inert(&item.id).into_owned(),
+                    OutputMode::Data(_) | OutputMode::Table(_) => {
+                        sheet(&session.screen, &item, now)
+                    }
                 };
                 session.screen.line(&text)?;
             }
-            // Not results: a program that reads standard output gets the items alone.
+            // On standard error: a program that reads standard output gets the items alone.
             if total > all.len() as u64 {
-                eprintln!("{} of {total} are shown", all.len());
+                eprintln!("showing {} of {total}", all.len());
             }
             if total == 0 {
                 eprintln!("{}", nothing(&sweeps, now));
@@ -138,23 +140,23 @@ async fn list(session: &mut Session<'_>, shown: Shown) -> anyhow::Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// That nothing disagrees says little before anybody has looked.
+/// "No drift" means little for a provider that was not checked, so this lists the checks.
 fn nothing(sweeps: &[Sweeps], now: Timestamp) -> String {
     let one = |sweep: &Sweeps| {
         let name = inert(&sweep.provider);
         match &sweep.last_at {
-            Some(at) => format!("{name} was looked at {} ago", age(at, now)),
-            None => format!("{name} was not looked at yet"),
+            Some(at) => format!("{name} was checked {} ago", age(at, now)),
+            None => format!("{name} was not checked yet"),
         }
     };
     let looked: Vec<String> = sweeps.iter().map(one).collect();
     if looked.is_empty() {
-        return "no drift; no provider was looked at yet".to_owned();
+        return "no drift; no provider was checked yet".to_owned();
     }
     format!("no drift; {}", looked.join(", "))
 }
 
-/// All there is to say of one item.
+/// The details of one item.
 fn sheet(screen: &Screen, item: &Item, now: Timestamp) -> String {
     let issue = item.issue_id.as_ref().map(|issue| format!("  issue {}", inert(issue)));
     let head = format!(
@@ -195,51 +197,53 @@ fn sheet(screen: &Screen, item: &Item, now: Timestamp) -> String {
 }
 
 async fn decide(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     remedy: &str,
     args: DecideArgs,
 ) -> anyhow::Result<ExitCode> {
     let id = inert(&args.id).into_owned();
     if !args.yes {
-        let (asked, unasked) = match remedy {
+        let (prompt, consequence) = match remedy {
             "remove" => (
-                format!("Remove what {id} is about? What is in it is lost."),
-                format!("removing what {id} is about loses what is in it"),
+                format!("Remove the object or record of {id}? Its data is lost."),
+                format!("removing the object or record of {id} loses its data"),
             ),
             _ => (
-                format!("Take what the provider says of {id} for right?"),
-                format!("what the provider says of {id} would be taken for right"),
+                format!("Accept the provider's state for {id}?"),
+                format!("this accepts the provider's state for {id}"),
             ),
         };
-        let refused = "nothing was decided";
-        confirm(&Question { asked: &asked, unasked: &unasked, refused })?;
+        let declined = "nothing was decided";
+        confirm(&Question { prompt: &prompt, consequence: &consequence, declined })?;
     }
     let call = ApiRequest::post(&["system", "drift", &args.id, remedy]);
-    let answer = session.client.call(call).await.map_err(told)?;
-    let line = match args.shape.shown() {
-        Shown::Data(notation) => {
+    let answer = session.client.call(call).await.map_err(as_not_found)?;
+    let line = match args.shape.mode() {
+        OutputMode::Data(notation) => {
             session.screen.data(notation, answer.data())?;
             return Ok(ExitCode::SUCCESS);
         }
-        Shown::Ids => id,
-        Shown::Table(_) => format!("{id}  {remedy} accepted; issuebox drift shows what is left"),
+        OutputMode::Ids => id,
+        OutputMode::Table(_) => {
+            format!("{id}  {remedy} accepted; run issuebox drift to see what remains")
+        }
     };
     session.screen.line(&line)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// An item that is not there any more is not found.
-fn told(failure: CliFailure) -> CliFailure {
+/// Reports an item that no longer exists as not found.
+fn as_not_found(failure: CliFailure) -> CliFailure {
     match failure {
         CliFailure::Api { code, message, .. } if code == "drift_over" => CliFailure::NotFound {
             message,
-            hint: "issuebox drift shows what there is now".to_owned(),
+            hint: "run issuebox drift to list the current items".to_owned(),
         },
         CliFailure::Api { .. }
         | CliFailure::Unreachable { .. }
         | CliFailure::NotFound { .. }
         | CliFailure::Usage { .. }
         | CliFailure::Failed { .. }
-        | CliFailure::Told(_) => failure,
+        | CliFailure::Reported(_) => failure,
     }
 }

@@ -1,4 +1,4 @@
-//! `issuebox ensure`: gives an issue its sandbox, or shows the one it has.
+//! `issuebox ensure`: creates an issue's sandbox, or shows the one it has.
 
 use std::process::ExitCode;
 
@@ -7,27 +7,27 @@ use serde_json::{Map, Value, json};
 
 use crate::types::inert;
 
-use super::Session;
+use super::CliSession;
 use super::act::{WaitArgs, reached};
 use super::client::ApiRequest;
-use super::output::{Shape, Shown};
+use super::output::{OutputMode, Shape};
 use super::progress::Spinner;
 use super::table;
 use super::target::IssueRef;
-use super::wire::{self, EnsureAnswer, Sandbox};
+use super::wire::{self, ApiSandbox, EnsureResult};
 
 #[derive(Debug, Args)]
 pub(super) struct EnsureArgs {
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// Make it from this template, where it has to be made
+    /// Template for a new sandbox
     #[arg(long, value_name = "NAME")]
     template: Option<String>,
-    /// How a create is recorded, where it has to be made: before the provider is asked, or beside
+    /// When a create is recorded: before the provider is called (strong), or concurrently (fast)
     #[arg(long, value_name = "MODE", value_parser = ["strong", "fast"])]
     mode: Option<String>,
-    /// The issue's title, where the server does not know it
+    /// The issue's title, if the server does not know it
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
     #[command(flatten)]
@@ -36,7 +36,10 @@ pub(super) struct EnsureArgs {
     shape: Shape,
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(
+    session: &mut CliSession<'_>,
+    args: EnsureArgs,
+) -> anyhow::Result<ExitCode> {
     let body = body_of(session, &args).await?;
     let wait = args.waiting.seconds();
     let answer = {
@@ -44,12 +47,12 @@ pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::
         let _spinner = Spinner::start(&what, wait.is_some());
         session.client.call(ApiRequest::post(&["sandboxes"]).json(body).wait(wait)).await?
     };
-    let ensured: EnsureAnswer = wire::read(&answer.body)?;
-    let sandbox: Sandbox = wire::read(answer.data())?;
-    match args.shape.shown() {
-        Shown::Data(notation) => session.screen.data(notation, &answer.body)?,
-        Shown::Ids => session.screen.line(&sandbox.id)?,
-        Shown::Table(_) => {
+    let ensured: EnsureResult = wire::read(&answer.body)?;
+    let sandbox: ApiSandbox = wire::read(answer.data())?;
+    match args.shape.mode() {
+        OutputMode::Data(notation) => session.screen.data(notation, &answer.body)?,
+        OutputMode::Ids => session.screen.line(&sandbox.id)?,
+        OutputMode::Table(_) => {
             let line = table::line(&session.screen, &sandbox);
             let why = format!("{}: {}", inert(&ensured.outcome), inert(&ensured.reason));
             let why = session.screen.faint(&why);
@@ -58,7 +61,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::
     }
     if !ensured.mismatch.is_empty() {
         let parts = ensured.mismatch.join(", ");
-        eprintln!("note: it exists with another {}; that is kept as it is", inert(&parts));
+        eprintln!("note: the sandbox exists with another {}, which is kept", inert(&parts));
     }
     if wait.is_some() || sandbox.phase_word() == "failed" {
         reached(&sandbox, "running", wait.unwrap_or(0))?;
@@ -66,8 +69,8 @@ pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to ask for. A sandbox's id names its issue, which only the server can tell.
-async fn body_of(session: &Session<'_>, args: &EnsureArgs) -> anyhow::Result<Value> {
+/// The request's body. Only the server can map a sandbox's id to its issue.
+async fn body_of(session: &CliSession<'_>, args: &EnsureArgs) -> anyhow::Result<Value> {
     let mut body = Map::new();
     match (&args.issue, args.issue.issue_id()) {
         (IssueRef::Numbered(repository, number), _) => {
@@ -83,7 +86,7 @@ async fn body_of(session: &Session<'_>, args: &EnsureArgs) -> anyhow::Result<Val
             body.insert("issueId".into(), json!(id.as_str()));
         }
         (IssueRef::Word(word), None) => {
-            // The server says what is wrong with it, in the words of its contract.
+            // The server explains what is wrong with it.
             body.insert("issueId".into(), json!(word));
         }
     }

@@ -1,9 +1,9 @@
-//! `issuebox events`: what happened to an issue, and what happens from now on.
+//! `issuebox events`: the history of an issue, and its events as they happen.
 //!
 //! # Guarantees
-//! With an issue and `-f` nothing is left out between the two: the stream is joined at a cursor
-//! taken before the timeline is read, and what both tell is told once. A connection that breaks is
-//! taken up where it was; events that the server no longer has are said to be missing.
+//! With an issue and `-f` no event is missing or printed twice: the stream starts at a cursor taken
+//! before the timeline is read. A broken connection resumes at its cursor. If the server no longer
+//! has some events, a note says so.
 
 use std::process::ExitCode;
 
@@ -13,10 +13,10 @@ use serde_json::Value;
 use crate::clock::{Clock, SystemClock};
 use crate::types::inert;
 
-use super::Session;
+use super::CliSession;
 use super::client::{ApiRequest, EventStream};
 use super::failure::CliFailure;
-use super::output::{Screen, Shape, Shown};
+use super::output::{OutputMode, Screen, Shape};
 use super::rejoin::{Rejoins, ended_by_server};
 use super::sse::SseEvent;
 use super::target::IssueRef;
@@ -24,30 +24,33 @@ use super::wire::{self, Changed, TimelineRow};
 
 #[derive(Debug, Args)]
 pub(super) struct EventsArgs {
-    /// Go on with what happens from now on (without an ISSUE that is all there is to show)
+    /// Follow events as they happen (the only output without an ISSUE)
     #[arg(short, long)]
     follow: bool,
-    /// Which issue; all where it is left out
+    /// Which issue [default: all]
     #[arg(value_parser = IssueRef::parse)]
     issue: Option<IssueRef>,
     #[command(flatten)]
     shape: Shape,
 }
 
-/// How many the API gives at once at most.
+/// Largest page of the API.
 const PAGE_LEN: u64 = 200;
 
-pub(super) async fn run(session: &mut Session<'_>, args: EventsArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(
+    session: &mut CliSession<'_>,
+    args: EventsArgs,
+) -> anyhow::Result<ExitCode> {
     let mut follower =
-        EventFollower { shown: args.shape.shown(), issue_id: None, told: Vec::new() };
+        EventFollower { mode: args.shape.mode(), issue_id: None, printed: Vec::new() };
     let mut cursor = None;
     if let Some(target) = &args.issue {
         if args.follow {
             cursor = Some(cursor_now(session).await?);
         }
         let issue_id = target.known_issue_id(&session.client).await?;
-        follower.told = timeline(session, &issue_id, follower.shown).await?;
-        if follower.told.is_empty() && !args.follow {
+        follower.printed = timeline(session, &issue_id, follower.mode).await?;
+        if follower.printed.is_empty() && !args.follow {
             return Err(target.unknown().into());
         }
         follower.issue_id = Some(issue_id);
@@ -58,18 +61,18 @@ pub(super) async fn run(session: &mut Session<'_>, args: EventsArgs) -> anyhow::
     Ok(ExitCode::SUCCESS)
 }
 
-/// The cursor after the last event there is.
-async fn cursor_now(session: &Session<'_>) -> Result<String, CliFailure> {
+/// The cursor after the latest event.
+async fn cursor_now(session: &CliSession<'_>) -> Result<String, CliFailure> {
     let answer =
         session.client.call(ApiRequest::get(&["sandboxes"]).query("limit", Some(1))).await?;
     wire::read(&answer.body["eventCursor"])
 }
 
-/// Shows the timeline, oldest first, and returns it.
+/// Prints the timeline, oldest first, and returns it.
 async fn timeline(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     issue_id: &str,
-    shown: Shown,
+    mode: OutputMode,
 ) -> anyhow::Result<Vec<TimelineRow>> {
     let mut newest_first: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
@@ -84,40 +87,41 @@ async fn timeline(
             break;
         }
     }
-    let mut told = Vec::with_capacity(newest_first.len());
+    let mut printed = Vec::with_capacity(newest_first.len());
     for value in newest_first.iter().rev() {
         let entry: TimelineRow = wire::read(value)?;
-        let line = match shown {
-            Shown::Data(notation) => {
+        let line = match mode {
+            OutputMode::Data(notation) => {
                 session.screen.record(notation, value)?;
-                told.push(entry);
+                printed.push(entry);
                 continue;
             }
-            Shown::Ids => entry.at.clone(),
-            Shown::Table(_) => {
-                let moved = moved(&session.screen, entry.from.as_deref(), entry.to.as_deref());
-                told_line(&session.screen, &entry.at, &moved, &entry.reason, &entry.cause)
+            OutputMode::Ids => entry.at.clone(),
+            OutputMode::Table(_) => {
+                let transition =
+                    transition(&session.screen, entry.from.as_deref(), entry.to.as_deref());
+                event_line(&session.screen, &entry.at, &transition, &entry.reason, &entry.cause)
             }
         };
         session.screen.line(&line)?;
-        told.push(entry);
+        printed.push(entry);
     }
-    Ok(told)
+    Ok(printed)
 }
 
-/// Shows events as they come.
+/// Prints events as they arrive.
 struct EventFollower {
-    shown: Shown,
-    /// Of which issue; `None` for all.
+    mode: OutputMode,
+    /// The issue; `None` for all.
     issue_id: Option<String>,
-    /// What the timeline told before.
-    told: Vec<TimelineRow>,
+    /// Timeline entries that were printed already.
+    printed: Vec<TimelineRow>,
 }
 
 impl EventFollower {
     async fn follow(
         &mut self,
-        session: &mut Session<'_>,
+        session: &mut CliSession<'_>,
         mut cursor: Option<String>,
     ) -> anyhow::Result<()> {
         let mut rejoins = Rejoins::new();
@@ -134,7 +138,7 @@ impl EventFollower {
         }
     }
 
-    /// Shows events until the stream ends, and says why it did.
+    /// Prints events until the stream ends, and returns why it ended.
     async fn show(
         &mut self,
         screen: &mut Screen,
@@ -150,9 +154,9 @@ impl EventFollower {
             match event.name.as_str() {
                 "sandbox.changed" => self.changed(screen, &event)?,
                 "gap" => {
-                    eprintln!("note: some events are missing here; the server has them no more")
+                    eprintln!("note: some events are missing; the server no longer has them")
                 }
-                // What later versions may tell.
+                // Events of later versions.
                 _ => {}
             }
             if event.id.is_some() {
@@ -165,24 +169,24 @@ impl EventFollower {
         let changed: Changed = wire::read_event(&event.data)?;
         let sandbox = &changed.sandbox;
         let other = self.issue_id.as_ref().is_some_and(|id| *id != sandbox.issue_id);
-        if other || self.told.iter().any(|entry| is_same(entry, &changed)) {
+        if other || self.printed.iter().any(|entry| is_same(entry, &changed)) {
             return Ok(());
         }
-        let line = match self.shown {
-            Shown::Data(notation) => {
+        let line = match self.mode {
+            OutputMode::Data(notation) => {
                 return screen.record(notation, &wire::read_event(&event.data)?);
             }
-            Shown::Ids => sandbox.id.clone(),
-            Shown::Table(_) => {
-                let moved = moved(screen, changed.from.as_deref(), changed.to.as_deref());
+            OutputMode::Ids => sandbox.id.clone(),
+            OutputMode::Table(_) => {
+                let transition = transition(screen, changed.from.as_deref(), changed.to.as_deref());
                 let what = match &self.issue_id {
-                    Some(_) => moved,
-                    None => format!("{} {moved}", inert(&sandbox.issue())),
+                    Some(_) => transition,
+                    None => format!("{} {transition}", inert(&sandbox.issue())),
                 };
-                // A change within a phase carries no time of its own: it has just happened.
+                // A change within a phase has no timestamp, so the current time is used.
                 let now = SystemClock.now().to_string();
                 let at = if changed.from == changed.to { &now } else { at(&changed) };
-                told_line(screen, at, &what, &changed.reason, &changed.cause)
+                event_line(screen, at, &what, &changed.reason, &changed.cause)
             }
         };
         screen.line(&line)?;
@@ -190,7 +194,7 @@ impl EventFollower {
     }
 }
 
-/// When a change happened, as near as the event says it.
+/// When a change happened, as precisely as the event says.
 fn at(changed: &Changed) -> &str {
     changed.sandbox.deleted_at.as_ref().unwrap_or(&changed.sandbox.phase_since)
 }
@@ -202,8 +206,8 @@ fn is_same(entry: &TimelineRow, changed: &Changed) -> bool {
         && entry.cause == changed.cause
 }
 
-/// `creating → running`, or the phase alone where it did not change.
-fn moved(screen: &Screen, from: Option<&str>, to: Option<&str>) -> String {
+/// `creating → running`, or the phase alone if it did not change.
+fn transition(screen: &Screen, from: Option<&str>, to: Option<&str>) -> String {
     let word = |phase: Option<&str>, none: &'static str| {
         let phase = phase.unwrap_or(none);
         screen.phase(phase, &inert(phase))
@@ -214,7 +218,7 @@ fn moved(screen: &Screen, from: Option<&str>, to: Option<&str>) -> String {
     format!("{} → {}", word(from, "nothing"), word(to, "deleted"))
 }
 
-fn told_line(screen: &Screen, at: &str, what: &str, reason: &str, cause: &str) -> String {
+fn event_line(screen: &Screen, at: &str, what: &str, reason: &str, cause: &str) -> String {
     let at = screen.faint(&inert(at));
     let cause = screen.faint(&format!("({})", inert(cause)));
     format!("{at} {what}  {} {cause}", inert(reason))

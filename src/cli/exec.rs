@@ -1,6 +1,5 @@
-//! `issuebox exec`: runs a command in a sandbox and becomes it, as far as that goes: its output
-//! byte for byte on the same two streams, its exit code, and its end when this program ends. With
-//! `-t` it runs at a terminal, which is then this program's (`attach`).
+//! `issuebox exec`: runs a command in a sandbox, with its output on the same two streams and its exit
+//! code. The command ends when this program ends. With `-t` it gets a terminal (`attach`).
 
 mod attach;
 mod outlet;
@@ -13,7 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::Session;
+use super::CliSession;
 use super::client::{ApiRequest, EventStream};
 use super::failure::CliFailure;
 use super::sse::SseEvent;
@@ -22,25 +21,25 @@ use super::wire::{self, BrokenOff, ExecExit, OutputChunk};
 
 #[derive(Debug, Args)]
 pub(super) struct ExecArgs {
-    /// Hand over standard input: whole, once it has ended; with -t as it is typed
+    /// Pass standard input: whole once it has ended, or with -t as it is typed
     #[arg(short = 'i', long)]
     stdin: bool,
-    /// Run it at a terminal; without CMD that is a login shell
+    /// Allocate a terminal; without CMD it runs a login shell
     #[arg(short, long)]
     tty: bool,
-    /// Set a variable
+    /// Set an environment variable
     #[arg(short, long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// Run it in this directory [default: the workspace]
+    /// Working directory [default: the workspace]
     #[arg(short, long, value_name = "DIR")]
     workdir: Option<String>,
-    /// Kill it after so many seconds
+    /// Kill the command after this many seconds
     #[arg(long, value_name = "SECONDS", conflicts_with = "tty")]
     timeout: Option<u64>,
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// What to run, with its arguments; no shell is in between
+    /// The command and its arguments; no shell interprets them
     #[arg(required_unless_present = "tty", last = true, value_name = "CMD")]
     command: Vec<String>,
 }
@@ -52,11 +51,10 @@ fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Most of standard input that is taken, in bytes: what the API takes in one request once it is
-/// encoded.
+/// Longest standard input, in bytes: what fits one API request once it is encoded.
 const STDIN_LEN_MAX: u64 = 768 * 1024 - 4096;
 
-pub(super) async fn run(session: &mut Session<'_>, args: ExecArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: ExecArgs) -> anyhow::Result<ExitCode> {
     if args.tty {
         return attach::run(session, args).await;
     }
@@ -66,7 +64,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: ExecArgs) -> anyhow::Re
     let mut events = session.client.stream(call, None).await?;
     let exited = follow(&mut events).await?;
     if exited.timed_out {
-        eprintln!("note: the command was killed because its time was up");
+        eprintln!("note: the command was killed because it reached its timeout");
     }
     Ok(ExitCode::from(exit_code(exited.exit_code)))
 }
@@ -77,7 +75,7 @@ fn read_stdin(stdin: impl Read) -> anyhow::Result<Vec<u8>> {
     if bytes.len() as u64 > STDIN_LEN_MAX {
         return Err(CliFailure::Usage {
             message: format!("standard input is longer than {} KiB", STDIN_LEN_MAX / 1024),
-            hint: "put it into a file of the workspace first".to_owned(),
+            hint: "put it into a file of the workspace first (issuebox files put)".to_owned(),
         }
         .into());
     }
@@ -105,7 +103,7 @@ fn body_of(args: ExecArgs, stdin: Option<Vec<u8>>) -> Value {
     Value::Object(body)
 }
 
-/// Writes what the command writes, until it ends.
+/// Copies the command's output until it ends.
 async fn follow(events: &mut EventStream) -> anyhow::Result<ExecExit> {
     while let Some(event) = events.next().await? {
         match event.name.as_str() {
@@ -116,7 +114,7 @@ async fn follow(events: &mut EventStream) -> anyhow::Result<ExecExit> {
                 let broken: BrokenOff = wire::read_event(&event.data)?;
                 return Err(ended(&broken.message).into());
             }
-            // What later versions may tell.
+            // Events of later versions.
             _ => {}
         }
     }
@@ -139,7 +137,7 @@ fn write(mut to: impl Write, event: &SseEvent) -> anyhow::Result<()> {
 fn ended(message: &str) -> CliFailure {
     CliFailure::Failed {
         message: message.to_owned(),
-        hint: "issuebox get ISSUE shows whether the sandbox still runs".to_owned(),
+        hint: "run issuebox get ISSUE to see whether the sandbox still runs".to_owned(),
     }
 }
 

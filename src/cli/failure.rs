@@ -1,4 +1,4 @@
-//! How a verb can fail, and what that means for the exit code and the person who reads it.
+//! The errors of a verb, their exit codes and how they are printed.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,45 +10,45 @@ use crate::types::inert;
 use super::connect::Environment;
 use super::output::stderr_has_colours;
 
-/// Exit code: what was asked failed.
+/// Exit code: the verb failed.
 pub(super) const FAILED: u8 = 1;
-/// Exit code: it was asked wrongly.
+/// Exit code: wrong usage.
 pub(super) const USAGE: u8 = 2;
 /// Exit code: there is no such issue or sandbox.
 pub(super) const NOT_FOUND: u8 = 3;
 
-/// A failure with something to do next.
+/// An error with a hint what to do next.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CliFailure {
-    /// The server said no.
+    /// The server refused.
     #[error("{message}")]
     Api {
         /// The HTTP status.
         status: u16,
-        /// The stable word for what went wrong.
+        /// The stable error code.
         code: String,
-        /// The same for people.
+        /// The error as a sentence.
         message: String,
         /// What to do next.
         hint: Option<String>,
     },
     /// The server cannot be reached, or the connection broke.
-    #[error("{server} cannot be reached")]
+    #[error("cannot reach {server}")]
     Unreachable {
         /// Which server.
         server: String,
         /// Why.
         source: reqwest::Error,
     },
-    /// What was asked for is not there.
+    /// There is no such thing.
     #[error("{message}")]
     NotFound {
-        /// What is not there.
+        /// What does not exist.
         message: String,
         /// What to do next.
         hint: String,
     },
-    /// It was asked wrongly.
+    /// Wrong usage.
     #[error("{message}")]
     Usage {
         /// What is wrong.
@@ -56,7 +56,7 @@ pub(super) enum CliFailure {
         /// What to do next.
         hint: String,
     },
-    /// It was asked rightly and did not come about.
+    /// The verb failed.
     #[error("{message}")]
     Failed {
         /// What happened.
@@ -64,9 +64,9 @@ pub(super) enum CliFailure {
         /// What to do next.
         hint: String,
     },
-    /// Some of several failed; each was told already.
-    #[error("not all of it was done")]
-    Told(u8),
+    /// Some of several actions failed; each error was printed already.
+    #[error("some actions failed")]
+    Reported(u8),
 }
 
 impl CliFailure {
@@ -75,7 +75,7 @@ impl CliFailure {
             Self::Api { status: 404, .. } | Self::NotFound { .. } => NOT_FOUND,
             Self::Api { status: 400, .. } | Self::Usage { .. } => USAGE,
             Self::Api { .. } | Self::Unreachable { .. } | Self::Failed { .. } => FAILED,
-            Self::Told(code) => *code,
+            Self::Reported(code) => *code,
         }
     }
 
@@ -86,8 +86,10 @@ impl CliFailure {
             Self::NotFound { hint, .. } | Self::Usage { hint, .. } | Self::Failed { hint, .. } => {
                 Some(hint)
             }
-            Self::Unreachable { .. } => Some("is it running, and is this its address?"),
-            Self::Told(_) => None,
+            Self::Unreachable { .. } => {
+                Some("check that the server runs and that the address is right")
+            }
+            Self::Reported(_) => None,
         }
     }
 }
@@ -97,10 +99,10 @@ pub(super) fn code_of(error: &anyhow::Error) -> u8 {
     error.downcast_ref::<CliFailure>().map_or(FAILED, CliFailure::code)
 }
 
-/// Tells an error on standard error, with what to do next.
-pub(super) fn tell(error: &anyhow::Error, env: &Environment) {
+/// Prints an error and its hint on standard error.
+pub(super) fn print(error: &anyhow::Error, env: &Environment) {
     let failure = error.downcast_ref::<CliFailure>();
-    if matches!(failure, Some(CliFailure::Told(_))) {
+    if matches!(failure, Some(CliFailure::Reported(_))) {
         return;
     }
     let (error_word, hint_word) = if stderr_has_colours(env) {
@@ -108,7 +110,7 @@ pub(super) fn tell(error: &anyhow::Error, env: &Environment) {
     } else {
         ("error".to_owned(), "hint".to_owned())
     };
-    // Several lines are several problems; each is shown by itself.
+    // Several lines are several problems.
     let text = format!("{error:#}");
     let lines: Vec<_> = text.lines().map(inert).collect();
     eprintln!("{error_word}: {}", lines.join("\n       "));
@@ -117,14 +119,14 @@ pub(super) fn tell(error: &anyhow::Error, env: &Environment) {
     }
 }
 
-/// Tells an error and gives the exit code. Nobody left to read our output is no error.
+/// Prints an error and returns its exit code. A closed standard output is not an error.
 pub(super) fn report(error: &anyhow::Error, env: &Environment) -> ExitCode {
-    let nobody_reads = error.chain().any(|cause| {
+    let output_is_closed = error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     });
-    if nobody_reads {
+    if output_is_closed {
         return ExitCode::SUCCESS;
     }
-    tell(error, env);
+    print(error, env);
     ExitCode::from(code_of(error))
 }

@@ -1,12 +1,11 @@
-//! `issuebox files`: looks into a sandbox's workspace, and takes files out of it and into it.
+//! `issuebox files`: reads and changes the files of a sandbox's workspace.
 //!
-//! A directory comes out as a tar archive and is not unpacked here: what a sandbox made is not let
-//! loose on the caller's files. `tar -x` does that where it is wanted.
+//! A directory is downloaded as a tar archive and not unpacked, so that a sandbox cannot overwrite
+//! the caller's files. `tar -x` unpacks it.
 //!
 //! # Guarantees
-//! Names are bytes: one that is not UTF-8 is asked for as it is written on the command line. Content
-//! goes through byte for byte and is never held whole in memory. A file that breaks off on its way
-//! is an error, and on its way in leaves the old one as it was.
+//! Names are bytes; they need not be UTF-8. Content is transferred byte for byte and never held whole
+//! in memory. An interrupted transfer is an error; an interrupted upload leaves the old file intact.
 
 mod pack;
 
@@ -27,10 +26,10 @@ use serde::Deserialize;
 use crate::clock::{Clock, SystemClock};
 use crate::types::inert;
 
-use super::Session;
+use super::CliSession;
 use super::client::{ApiClient, ApiRequest};
 use super::failure::CliFailure;
-use super::output::{Shape, Shown};
+use super::output::{OutputMode, Shape};
 use super::table;
 use super::target::IssueRef;
 use super::wire;
@@ -41,28 +40,28 @@ pub(super) enum FilesVerb {
     Ls(LsFilesArgs),
     /// Write a file's content to standard output
     Cat(CatArgs),
-    /// Put a file or a directory into the workspace; directories above it are made
+    /// Upload a file or a directory; missing parent directories are created
     Put(PutArgs),
-    /// Write a directory to standard output as a tar archive
+    /// Download a directory as a tar archive
     Get(GetFileArgs),
-    /// Make a directory; directories above it are made
+    /// Create a directory and its missing parents
     Mkdir(MkdirArgs),
-    /// Move a file, a link or a directory; directories above its new place are made
+    /// Move a file, link or directory; missing parent directories are created
     Mv(MvArgs),
-    /// Set the permission bits of a file or directory
+    /// Set the permissions of a file or directory
     Chmod(ChmodArgs),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct LsFilesArgs {
-    /// How many levels of directories
+    /// Levels of directories to list
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=32))]
     depth: u64,
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// Relative to the workspace, which it is where left out
+    /// A directory, relative to the workspace [default: the workspace]
     path: Option<OsString>,
     #[command(flatten)]
     shape: Shape,
@@ -73,7 +72,7 @@ pub(super) struct CatArgs {
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// Relative to the workspace
+    /// A file, relative to the workspace
     path: OsString,
 }
 
@@ -82,12 +81,12 @@ pub(super) struct PutArgs {
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// Take what goes there for a tar archive, and unpack it into the directory PATH
+    /// Treat the input as a tar archive and unpack it into the directory PATH
     #[arg(long)]
     tar: bool,
-    /// Where it goes, relative to the workspace
+    /// The target, relative to the workspace
     path: OsString,
-    /// What goes there: a file, or a directory, whose files are put into the directory PATH
+    /// What to upload: a file, or a directory whose content goes into the directory PATH
     /// [default: standard input]
     file: Option<PathBuf>,
 }
@@ -97,9 +96,9 @@ pub(super) struct GetFileArgs {
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// Relative to the workspace, which it is where left out
+    /// A directory, relative to the workspace [default: the workspace]
     path: Option<OsString>,
-    /// Where the archive goes [default: standard output]
+    /// Write the archive to FILE [default: standard output]
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
 }
@@ -109,21 +108,21 @@ pub(super) struct MkdirArgs {
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// Relative to the workspace
+    /// The directory, relative to the workspace
     path: OsString,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct MvArgs {
-    /// Let a file, link or empty directory at the new place give way
+    /// Replace a file, link or empty directory at the target
     #[arg(long)]
     overwrite: bool,
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// What, relative to the workspace
+    /// The source, relative to the workspace
     from: OsString,
-    /// Where to, relative to the workspace
+    /// The target, relative to the workspace
     to: OsString,
 }
 
@@ -132,20 +131,20 @@ pub(super) struct ChmodArgs {
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// Permission bits in octal, such as 0755
+    /// Permissions in octal, such as 0755
     mode: String,
-    /// Relative to the workspace
+    /// A file or directory, relative to the workspace
     path: OsString,
 }
 
-/// What a directory holds.
+/// The answer of a listing.
 #[derive(Debug, Deserialize)]
 struct FileRows {
     entries: Vec<FileRow>,
     truncated: bool,
 }
 
-/// One entry, as far as it is shown.
+/// One directory entry.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FileRow {
@@ -158,7 +157,7 @@ pub(super) struct FileRow {
 }
 
 impl FileRow {
-    /// Its path for people; bytes that are no text become U+FFFD.
+    /// Its path for display; bytes that are not UTF-8 become U+FFFD.
     pub fn path(&self) -> String {
         match (&self.path, &self.path_base64) {
             (Some(path), _) => path.clone(),
@@ -171,7 +170,7 @@ impl FileRow {
     }
 }
 
-pub(super) async fn run(session: &mut Session<'_>, verb: FilesVerb) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, verb: FilesVerb) -> anyhow::Result<ExitCode> {
     match verb {
         FilesVerb::Ls(args) => list(session, args).await?,
         FilesVerb::Cat(args) => cat(&session.client, args).await?,
@@ -181,7 +180,7 @@ pub(super) async fn run(session: &mut Session<'_>, verb: FilesVerb) -> anyhow::R
             let path = ("path", args.path.as_os_str());
             let status =
                 change(session, &args.issue, "directory", ApiRequest::put, &[path], &[]).await?;
-            let what = if status == 201 { "made" } else { "is there" };
+            let what = if status == 201 { "created" } else { "exists" };
             session.screen.line(&format!("{} {what}", shown(&args.path)))?;
         }
         FilesVerb::Mv(args) => {
@@ -201,7 +200,7 @@ pub(super) async fn run(session: &mut Session<'_>, verb: FilesVerb) -> anyhow::R
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(session: &mut Session<'_>, args: LsFilesArgs) -> anyhow::Result<()> {
+async fn list(session: &mut CliSession<'_>, args: LsFilesArgs) -> anyhow::Result<()> {
     let sandbox = args.issue.sandbox(&session.client).await?;
     let mut call =
         ApiRequest::get(&["sandboxes", &sandbox.id, "files"]).query("depth", Some(args.depth));
@@ -210,23 +209,23 @@ async fn list(session: &mut Session<'_>, args: LsFilesArgs) -> anyhow::Result<()
     }
     let answer = session.client.call(call).await?;
     let listed: FileRows = wire::read(answer.data())?;
-    match args.shape.shown() {
-        Shown::Data(notation) => session.screen.data(notation, &answer.data()["entries"])?,
-        Shown::Ids => {
+    match args.shape.mode() {
+        OutputMode::Data(notation) => session.screen.data(notation, &answer.data()["entries"])?,
+        OutputMode::Ids => {
             for entry in &listed.entries {
                 session.screen.line(&inert(&entry.path()))?;
             }
         }
-        Shown::Table(width) if !listed.entries.is_empty() => {
+        OutputMode::Table(width) if !listed.entries.is_empty() => {
             let now = SystemClock.now();
             let table = table::files(&session.screen, width, &listed.entries, now);
             session.screen.line(&table)?;
         }
-        // Not a result: a program that reads standard output gets nothing.
-        Shown::Table(_) => eprintln!("the directory is empty"),
+        // On standard error: a program that reads standard output gets no text.
+        OutputMode::Table(_) => eprintln!("the directory is empty"),
     }
     if listed.truncated {
-        eprintln!("note: there is more; list a directory below it, or fewer levels");
+        eprintln!("note: the list is truncated; list a subdirectory or fewer levels");
     }
     Ok(())
 }
@@ -239,9 +238,9 @@ async fn cat(client: &ApiClient, args: CatArgs) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Asks for a change of what is in the workspace; the answer's status.
+/// Changes the workspace and returns the answer's status.
 async fn change(
-    session: &Session<'_>,
+    session: &CliSession<'_>,
     issue: &IssueRef,
     what: &str,
     method: fn(&[&str]) -> ApiRequest,
@@ -259,7 +258,7 @@ async fn change(
     Ok(session.client.change(call).await?)
 }
 
-/// A path for people.
+/// A path for display.
 fn shown(path: &OsStr) -> String {
     inert(&path.to_string_lossy()).to_string()
 }
@@ -276,7 +275,7 @@ async fn get(client: &ApiClient, args: GetFileArgs) -> anyhow::Result<()> {
             let out = io::stdout();
             anyhow::ensure!(
                 !out.is_terminal(),
-                "an archive is not for a terminal; send it on (| tar -x), or to a file (--to FILE)"
+                "cannot write an archive to a terminal; pipe it (| tar -x) or use --to FILE"
             );
             let mut out = out.lock();
             client.download(call, &mut out).await?;
@@ -285,16 +284,16 @@ async fn get(client: &ApiClient, args: GetFileArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Writes what is downloaded to a file, or to the device or pipe that is there. A file that is there
-/// stays until all of the new one has come. A link is not followed: where it leads is not what was
-/// named, and whoever made it may have meant something else to be overwritten.
+/// Downloads to a file, or to an existing device or pipe. An existing file stays until the new one is
+/// complete. A link is not followed: somebody else may have made it to have another file
+/// overwritten.
 async fn save(client: &ApiClient, call: ApiRequest, path: &Path) -> anyhow::Result<()> {
-    let cannot = |path: &Path| format!("{} cannot be written", path.display());
+    let cannot = |path: &Path| format!("cannot write {}", path.display());
     match path.symlink_metadata().map(|there| there.file_type()) {
         Ok(there) if there.is_symlink() => {
             return Err(CliFailure::Usage {
-                message: format!("{} is a link and is not written through", path.display()),
-                hint: "name the file that it leads to, or remove it".to_owned(),
+                message: format!("cannot write {}: it is a symbolic link", path.display()),
+                hint: "name the link's target, or remove the link".to_owned(),
             }
             .into());
         }
@@ -317,10 +316,10 @@ async fn save(client: &ApiClient, call: ApiRequest, path: &Path) -> anyhow::Resu
     placed
 }
 
-async fn put(session: &mut Session<'_>, args: PutArgs) -> anyhow::Result<()> {
+async fn put(session: &mut CliSession<'_>, args: PutArgs) -> anyhow::Result<()> {
     let (name, file) = match &args.file {
         Some(path) => {
-            let cannot = || format!("{} cannot be read", path.display());
+            let cannot = || format!("cannot read {}", path.display());
             let file = std::fs::File::open(path).with_context(cannot)?;
             if file.metadata()?.is_dir() {
                 anyhow::ensure!(!args.tar, "{} is a directory, not an archive", path.display());
@@ -342,22 +341,22 @@ async fn put(session: &mut Session<'_>, args: PutArgs) -> anyhow::Result<()> {
     let call = content(ApiRequest::put, &sandbox.id, &args.path);
     let status = session.client.upload(call, file).await.map_err(|failure| match failure {
         CliFailure::Unreachable { .. } => anyhow::Error::from(failure)
-            .context(format!("{name} was not taken in whole; the old content is as it was")),
+            .context(format!("cannot upload {name}: the old content is unchanged")),
         CliFailure::Api { .. }
         | CliFailure::NotFound { .. }
         | CliFailure::Usage { .. }
         | CliFailure::Failed { .. }
-        | CliFailure::Told(_) => failure.into(),
+        | CliFailure::Reported(_) => failure.into(),
     })?;
     let path = args.path.to_string_lossy();
-    let what = if status == 201 { "made" } else { "replaced" };
+    let what = if status == 201 { "created" } else { "replaced" };
     session.screen.line(&format!("{} {what}", inert(&path)))?;
     Ok(())
 }
 
-/// Puts what is in a directory here into a directory of the workspace.
+/// Uploads the content of a local directory into a directory of the workspace.
 async fn put_directory(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     args: &PutArgs,
     from: &Path,
 ) -> anyhow::Result<()> {
@@ -369,12 +368,14 @@ async fn put_directory(
     };
     let reader = std::fs::File::from(OwnedFd::from(reader));
     let uploaded = session.client.upload(archive(&sandbox.id, &args.path), reader).await;
-    let packed = packing.join().map_err(|_| anyhow::anyhow!("the directory was not read"))?;
-    // One whose reader has gone says nothing; why it has, the server says.
+    let packed = packing
+        .join()
+        .map_err(|_| anyhow::anyhow!("cannot read the directory: the packer crashed"))?;
+    // A broken pipe says nothing; the server's answer has the reason.
     match packed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             return Err(anyhow::Error::from(error)
-                .context(format!("{} was not read in whole", from.display())));
+                .context(format!("cannot read all of {}", from.display())));
         }
         Ok(()) | Err(_) => {}
     }

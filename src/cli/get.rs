@@ -6,12 +6,12 @@ use clap::Args;
 
 use crate::clock::{Clock, SystemClock};
 
-use super::Session;
+use super::CliSession;
 use super::client::ApiRequest;
-use super::output::{Shape, Shown};
+use super::output::{OutputMode, Shape};
+use super::provider_errors::print_provider_errors;
 use super::table;
 use super::target::IssueRef;
-use super::trouble::tell_troubles;
 use super::wire::{self, Endpoint, Limit};
 
 #[derive(Debug, Args)]
@@ -23,13 +23,13 @@ pub(super) struct GetArgs {
     shape: Shape,
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: GetArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: GetArgs) -> anyhow::Result<ExitCode> {
     let sandbox = args.issue.sandbox(&session.client).await?;
-    match args.shape.shown() {
-        Shown::Table(_) => {
+    match args.shape.mode() {
+        OutputMode::Table(_) => {
             let sheet = table::sheet(&session.screen, &sandbox, SystemClock.now());
             session.screen.line(&sheet)?;
-            // A server from before it told them has none to tell.
+            // An older server does not have them.
             let limits = ApiRequest::get(&["sandboxes", &sandbox.id, "limits"]);
             if let Ok(answer) = session.client.call(limits).await {
                 let limits: Vec<Limit> = wire::read(answer.data())?;
@@ -42,10 +42,10 @@ pub(super) async fn run(session: &mut Session<'_>, args: GetArgs) -> anyhow::Res
                     session.screen.line(&table::endpoints(&session.screen, &endpoints))?;
                 }
             }
-            tell_troubles(&session.client).await;
+            print_provider_errors(&session.client).await;
         }
-        Shown::Ids => session.screen.line(&sandbox.id)?,
-        Shown::Data(notation) => {
+        OutputMode::Ids => session.screen.line(&sandbox.id)?,
+        OutputMode::Data(notation) => {
             let answer = session.client.call(ApiRequest::get(&["sandboxes", &sandbox.id])).await?;
             session.screen.data(notation, answer.data())?;
         }

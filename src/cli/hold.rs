@@ -1,5 +1,5 @@
-//! `issuebox hold`, `release` and `holds`: the brake. What is held makes, starts and resumes
-//! nothing until it is released; what runs goes on.
+//! `issuebox hold`, `release` and `holds`. Under a hold no sandbox is created, started or resumed;
+//! running ones go on.
 
 use std::process::ExitCode;
 
@@ -11,15 +11,15 @@ use crate::types::{Repository, inert};
 
 use super::client::ApiRequest;
 use super::failure::CliFailure;
-use super::output::{Shape, Shown};
+use super::output::{OutputMode, Shape};
 use super::target::IssueRef;
 use super::wire::{self, HoldRow, Released};
-use super::{ServerArgs, Session, table};
+use super::{CliSession, ServerArgs, table};
 
-/// What is held or released; one of them.
+/// What to hold or release; exactly one of these.
 #[derive(Debug, Args)]
 #[group(id = "what", multiple = false)]
-pub(super) struct What {
+pub(super) struct HoldScopeArgs {
     /// One issue
     #[arg(value_parser = IssueRef::parse)]
     issue: Option<IssueRef>,
@@ -29,7 +29,7 @@ pub(super) struct What {
     /// Every issue of this account
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
-    /// Everything (so does --server without a URL)
+    /// Everything (the same as --server without a URL)
     #[arg(long)]
     all: bool,
 }
@@ -37,8 +37,8 @@ pub(super) struct What {
 #[derive(Debug, Args)]
 pub(super) struct HoldArgs {
     #[command(flatten)]
-    pub what: What,
-    /// Why, for whoever is refused
+    pub what: HoldScopeArgs,
+    /// The reason, shown to refused callers
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub(super) struct HoldArgs {
 #[derive(Debug, Args)]
 pub(super) struct ReleaseArgs {
     #[command(flatten)]
-    pub what: What,
+    pub what: HoldScopeArgs,
     #[command(flatten)]
     shape: Shape,
 }
@@ -63,18 +63,18 @@ fn parse_repository(text: &str) -> Result<Repository, String> {
     Repository::parse(text).map_err(|wrong| wrong.to_string())
 }
 
-impl What {
-    /// `--server` names the server to speak to, but without a URL it can only mean what is held.
-    pub fn take_bare_server(&mut self, mut place: ServerArgs) -> ServerArgs {
-        if place.server.as_deref() == Some("") {
-            place.server = None;
+impl HoldScopeArgs {
+    /// `--server` with a URL names the server to call; without one it means a hold on everything.
+    pub fn take_bare_server(&mut self, mut server_args: ServerArgs) -> ServerArgs {
+        if server_args.server.as_deref() == Some("") {
+            server_args.server = None;
             self.all = true;
         }
-        place
+        server_args
     }
 
-    /// Its place below `/v1/holds`, part by part.
-    async fn path(&self, session: &Session<'_>) -> Result<Vec<String>, CliFailure> {
+    /// The path segments below `/v1/holds`.
+    async fn path(&self, session: &CliSession<'_>) -> Result<Vec<String>, CliFailure> {
         let given = (&self.issue, &self.repository, &self.account, self.all);
         let parts: Vec<String> = match given {
             (Some(target), None, None, false) => {
@@ -88,16 +88,15 @@ impl What {
             (None, None, None, true) => vec!["server".into()],
             (None, None, None, false) => {
                 return Err(CliFailure::Usage {
-                    message: "it is not said what is meant".to_owned(),
-                    hint: "name an ISSUE, --repository OWNER/REPO, --account NAME or --all"
+                    message: "no scope is given".to_owned(),
+                    hint: "specify an ISSUE, --repository OWNER/REPO, --account NAME or --all"
                         .to_owned(),
                 });
             }
             _ => {
                 return Err(CliFailure::Usage {
-                    message: "more than one thing is meant".to_owned(),
-                    hint: "name one of ISSUE, --repository, --account and --all at a time"
-                        .to_owned(),
+                    message: "more than one scope is given".to_owned(),
+                    hint: "specify only one of ISSUE, --repository, --account and --all".to_owned(),
                 });
             }
         };
@@ -109,52 +108,55 @@ fn below_holds(parts: &[String]) -> Vec<&str> {
     std::iter::once("holds").chain(parts.iter().map(String::as_str)).collect()
 }
 
-pub(super) async fn hold(session: &mut Session<'_>, args: HoldArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn hold(session: &mut CliSession<'_>, args: HoldArgs) -> anyhow::Result<ExitCode> {
     let parts = args.what.path(session).await?;
     let mut call = ApiRequest::put(&below_holds(&parts));
     if let Some(reason) = &args.reason {
         call = call.json(json!({"reason": reason}));
     }
     let answer = session.client.call(call).await?;
-    if let Shown::Data(notation) = args.shape.shown() {
+    if let OutputMode::Data(notation) = args.shape.mode() {
         session.screen.data(notation, answer.data())?;
         return Ok(ExitCode::SUCCESS);
     }
     let hold: HoldRow = wire::read(answer.data())?;
     let id = inert(&hold.id);
-    let line = match args.shape.shown() {
-        Shown::Ids => id.into_owned(),
-        Shown::Table(_) | Shown::Data(_) => format!("{id} is held"),
+    let line = match args.shape.mode() {
+        OutputMode::Ids => id.into_owned(),
+        OutputMode::Table(_) | OutputMode::Data(_) => format!("{id} is held"),
     };
     session.screen.line(&line)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) async fn release(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     args: ReleaseArgs,
 ) -> anyhow::Result<ExitCode> {
     let parts = args.what.path(session).await?;
     let answer = session.client.call(ApiRequest::delete(&below_holds(&parts))).await?;
-    if let Shown::Data(notation) = args.shape.shown() {
+    if let OutputMode::Data(notation) = args.shape.mode() {
         session.screen.data(notation, answer.data())?;
         return Ok(ExitCode::SUCCESS);
     }
     let Released { id, released } = wire::read(answer.data())?;
     let id = inert(&id);
-    let line = match (args.shape.shown(), released) {
-        (Shown::Ids, _) => id.into_owned(),
-        (Shown::Table(_) | Shown::Data(_), true) => format!("{id} is released"),
-        (Shown::Table(_) | Shown::Data(_), false) => format!("{id} was not held"),
+    let line = match (args.shape.mode(), released) {
+        (OutputMode::Ids, _) => id.into_owned(),
+        (OutputMode::Table(_) | OutputMode::Data(_), true) => format!("{id} was released"),
+        (OutputMode::Table(_) | OutputMode::Data(_), false) => format!("{id} was not held"),
     };
     session.screen.line(&line)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many the API gives at once at most.
+/// Largest page of the API.
 const PAGE_LEN: u64 = 200;
 
-pub(super) async fn list(session: &mut Session<'_>, args: HoldsArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn list(
+    session: &mut CliSession<'_>,
+    args: HoldsArgs,
+) -> anyhow::Result<ExitCode> {
     let mut all: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
@@ -168,18 +170,18 @@ pub(super) async fn list(session: &mut Session<'_>, args: HoldsArgs) -> anyhow::
             break;
         }
     }
-    if let Shown::Data(notation) = args.shape.shown() {
+    if let OutputMode::Data(notation) = args.shape.mode() {
         session.screen.data(notation, &Value::Array(all))?;
         return Ok(ExitCode::SUCCESS);
     }
     let holds: Vec<HoldRow> = all.iter().map(wire::read).collect::<Result<_, _>>()?;
-    if args.shape.shown() == Shown::Ids {
+    if args.shape.mode() == OutputMode::Ids {
         for hold in &holds {
             session.screen.line(&inert(&hold.id))?;
         }
     } else if holds.is_empty() {
-        // Not a result: a program that reads standard output gets nothing.
-        eprintln!("nothing is held");
+        // On standard error: a program that reads standard output gets no text.
+        eprintln!("no holds");
     } else {
         let list = table::holds(&session.screen, &holds, SystemClock.now());
         session.screen.line(&list)?;

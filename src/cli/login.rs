@@ -1,4 +1,4 @@
-//! `issuebox login`: a link that logs a person in to the dashboard, once.
+//! `issuebox login`: creates a link that logs a person in to the dashboard once.
 
 use std::process::ExitCode;
 
@@ -6,9 +6,9 @@ use clap::Args;
 
 use crate::types::inert;
 
-use super::Session;
+use super::CliSession;
 use super::client::ApiRequest;
-use super::output::{Shape, Shown};
+use super::output::{OutputMode, Shape};
 
 #[derive(Debug, Args)]
 pub(super) struct LoginArgs {
@@ -16,16 +16,16 @@ pub(super) struct LoginArgs {
     shape: Shape,
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: LoginArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: LoginArgs) -> anyhow::Result<ExitCode> {
     let answer = session.client.call(ApiRequest::post(&["login-links"])).await?;
     let url = inert(answer.data()["url"].as_str().unwrap_or_default());
-    match args.shape.shown() {
-        Shown::Table(_) => {
+    match args.shape.mode() {
+        OutputMode::Table(_) => {
             session.screen.line(&url)?;
-            eprintln!("Open it in a browser. It logs in once, within 10 minutes.");
+            eprintln!("Open the link in a browser. It works once, within 10 minutes.");
         }
-        Shown::Ids => session.screen.line(&url)?,
-        Shown::Data(notation) => session.screen.data(notation, answer.data())?,
+        OutputMode::Ids => session.screen.line(&url)?,
+        OutputMode::Data(notation) => session.screen.data(notation, answer.data())?,
     }
     Ok(ExitCode::SUCCESS)
 }

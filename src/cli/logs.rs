@@ -1,4 +1,4 @@
-//! `issuebox logs`: what commands in a sandbox wrote, and what they write from now on.
+//! `issuebox logs`: the output of commands in a sandbox, so far and as it is written.
 
 use std::io;
 use std::process::ExitCode;
@@ -9,19 +9,19 @@ use serde_json::Value;
 
 use crate::types::inert;
 
-use super::Session;
+use super::CliSession;
 use super::client::ApiRequest;
-use super::output::{Screen, Shape, Shown};
+use super::output::{OutputMode, Screen, Shape};
 use super::rejoin::{Rejoins, ended_by_server};
 use super::target::IssueRef;
 use super::wire;
 
 #[derive(Debug, Args)]
 pub(super) struct LogsArgs {
-    /// Go on with what is written from now on
+    /// Follow new output
     #[arg(short, long)]
     follow: bool,
-    /// How many lines at most, the last ones
+    /// At most the last N lines
     #[arg(long, value_name = "N", default_value_t = 1_000,
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     tail: u64,
@@ -35,7 +35,7 @@ pub(super) struct LogsArgs {
     shape: Shape,
 }
 
-/// One line, as far as it is shown.
+/// One line of output.
 #[derive(Debug, Deserialize)]
 struct LogRow {
     at: String,
@@ -43,7 +43,7 @@ struct LogRow {
     text: String,
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: LogsArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: LogsArgs) -> anyhow::Result<ExitCode> {
     let sandbox = args.issue.sandbox(&session.client).await?;
     let call =
         || ApiRequest::get(&["sandboxes", &sandbox.id, "logs"]).query("tail", Some(args.tail));
@@ -53,23 +53,23 @@ pub(super) async fn run(session: &mut Session<'_>, args: LogsArgs) -> anyhow::Re
     }
     let answer = session.client.call(call()).await?;
     let lines = answer.data().as_array().map(Vec::as_slice).unwrap_or_default();
-    match args.shape.shown() {
-        Shown::Data(notation) => session.screen.data(notation, answer.data())?,
-        Shown::Ids | Shown::Table(_) => {
+    match args.shape.mode() {
+        OutputMode::Data(notation) => session.screen.data(notation, answer.data())?,
+        OutputMode::Ids | OutputMode::Table(_) => {
             for line in lines {
                 show(&mut session.screen, &args, line)?;
             }
         }
     }
     if lines.is_empty() && args.tail > 0 {
-        // Not a result: a program that reads standard output gets nothing.
-        eprintln!("nothing was run in it yet, or it is no longer kept");
+        // On standard error: a program that reads standard output gets no text.
+        eprintln!("no output: no command has run yet, or its output is no longer kept");
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn follow(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     call: impl Fn() -> ApiRequest,
     args: &LogsArgs,
 ) -> anyhow::Result<()> {
@@ -86,7 +86,7 @@ async fn follow(
                         show(&mut session.screen, args, &line)?;
                         last = event.id;
                     }
-                    // What later versions may tell.
+                    // Events of later versions.
                     Ok(Some(_)) => {}
                     Ok(None) => break ended_by_server(),
                     Err(failure) => break failure,
@@ -101,15 +101,15 @@ async fn follow(
 fn show(screen: &mut Screen, args: &LogsArgs, value: &Value) -> anyhow::Result<()> {
     let line: LogRow = wire::read(value)?;
     let text = inert(&line.text);
-    let text = match (args.shape.shown(), line.stream.as_str()) {
-        (Shown::Data(notation), _) => return screen.record(notation, value),
-        (Shown::Ids, "stdout" | "stderr") => text.into_owned(),
-        // With ids alone only what was written is left of it.
-        (Shown::Ids, _) => return Ok(()),
-        (Shown::Table(_), "stdout" | "stderr") => text.into_owned(),
-        (Shown::Table(_), "command") => screen.faint(&format!("$ {text}")),
-        (Shown::Table(_), "exit") => screen.faint(&format!("exit {text}")),
-        (Shown::Table(_), _) => screen.faint(&format!("({text})")),
+    let text = match (args.shape.mode(), line.stream.as_str()) {
+        (OutputMode::Data(notation), _) => return screen.record(notation, value),
+        (OutputMode::Ids, "stdout" | "stderr") => text.into_owned(),
+        // With --quiet only the output itself is printed.
+        (OutputMode::Ids, _) => return Ok(()),
+        (OutputMode::Table(_), "stdout" | "stderr") => text.into_owned(),
+        (OutputMode::Table(_), "command") => screen.faint(&format!("$ {text}")),
+        (OutputMode::Table(_), "exit") => screen.faint(&format!("exit {text}")),
+        (OutputMode::Table(_), _) => screen.faint(&format!("({text})")),
     };
     let text = match args.timestamps {
         true => format!("{} {text}", screen.faint(&inert(&line.at))),

@@ -1,4 +1,4 @@
-//! `issuebox ls`: lists sandboxes, newest first, all pages of them.
+//! `issuebox ls`: lists all sandboxes, newest first.
 
 use std::process::ExitCode;
 
@@ -7,39 +7,39 @@ use serde_json::Value;
 
 use crate::clock::{Clock, SystemClock};
 
-use super::Session;
+use super::CliSession;
 use super::client::{ApiAnswer, ApiRequest};
 use super::failure::CliFailure;
-use super::output::{Shape, Shown};
+use super::output::{OutputMode, Shape};
+use super::provider_errors::print_provider_errors;
 use super::table;
-use super::trouble::tell_troubles;
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 
 #[derive(Debug, Args)]
 pub(super) struct LsArgs {
-    /// Only those in this phase
+    /// Only sandboxes in this phase
     #[arg(long, value_name = "PHASE")]
     phase: Option<String>,
-    /// Only those of this provider
+    /// Only sandboxes of this provider
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
-    /// Only those of this repository
+    /// Only sandboxes of this repository
     #[arg(long, value_name = "OWNER/REPO")]
     repository: Option<String>,
-    /// Only those whose name, title or repository contains TEXT
+    /// Only sandboxes whose name, title or repository contains TEXT
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
-    /// Deleted ones too
+    /// Include deleted sandboxes
     #[arg(long)]
     deleted: bool,
     #[command(flatten)]
     shape: Shape,
 }
 
-/// How many the API gives at once at most.
+/// Largest page of the API.
 const PAGE_LEN: u64 = 200;
 
-pub(super) async fn run(session: &mut Session<'_>, args: LsArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: LsArgs) -> anyhow::Result<ExitCode> {
     let mut all: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
@@ -56,16 +56,16 @@ pub(super) async fn run(session: &mut Session<'_>, args: LsArgs) -> anyhow::Resu
             break;
         }
     }
-    let shown = args.shape.shown();
-    show(session, shown, all)?;
-    if let Shown::Table(_) = shown {
-        tell_troubles(&session.client).await;
+    let mode = args.shape.mode();
+    show(session, mode, all)?;
+    if let OutputMode::Table(_) = mode {
+        print_provider_errors(&session.client).await;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn page(
-    session: &Session<'_>,
+    session: &CliSession<'_>,
     args: &LsArgs,
     cursor: Option<&str>,
 ) -> Result<ApiAnswer, CliFailure> {
@@ -80,13 +80,13 @@ async fn page(
     session.client.call(call).await
 }
 
-fn show(session: &mut Session<'_>, shown: Shown, all: Vec<Value>) -> anyhow::Result<()> {
-    let width = match shown {
-        Shown::Data(notation) => return session.screen.data(notation, &Value::Array(all)),
-        Shown::Table(width) => Some(width),
-        Shown::Ids => None,
+fn show(session: &mut CliSession<'_>, mode: OutputMode, all: Vec<Value>) -> anyhow::Result<()> {
+    let width = match mode {
+        OutputMode::Data(notation) => return session.screen.data(notation, &Value::Array(all)),
+        OutputMode::Table(width) => Some(width),
+        OutputMode::Ids => None,
     };
-    let sandboxes: Vec<Sandbox> = all.iter().map(wire::read).collect::<Result<_, _>>()?;
+    let sandboxes: Vec<ApiSandbox> = all.iter().map(wire::read).collect::<Result<_, _>>()?;
     let Some(width) = width else {
         for sandbox in &sandboxes {
             session.screen.line(&sandbox.id)?;
@@ -94,8 +94,8 @@ fn show(session: &mut Session<'_>, shown: Shown, all: Vec<Value>) -> anyhow::Res
         return Ok(());
     };
     if sandboxes.is_empty() {
-        // Not a result: a program that reads standard output gets nothing.
-        eprintln!("no sandboxes; issuebox ensure ISSUE makes one");
+        // On standard error: a program that reads standard output gets no text.
+        eprintln!("no sandboxes; run issuebox ensure ISSUE to create one");
     } else {
         let list = table::list(&session.screen, width, &sandboxes, SystemClock.now());
         session.screen.line(&list)?;

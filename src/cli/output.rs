@@ -1,4 +1,4 @@
-//! What results look like: as a table for people, as JSON for programs, or as ids alone.
+//! Prints results: a table for people, JSON or YAML for programs, or ids alone.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -11,46 +11,46 @@ use super::connect::Environment;
 /// How to show results.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(super) struct Shape {
-    /// How to show the result
+    /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "table", conflicts_with = "quiet")]
     output: Format,
-    /// Show ids alone
+    /// Print ids only
     #[arg(short, long)]
     quiet: bool,
 }
 
-// Plain comments: documentation would make every verb's help a page of its own.
+// Plain comments: doc comments would lengthen every verb's help.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
-    // For people, as wide as their terminal.
+    // For people, fitted to the terminal.
     #[default]
     Table,
-    // For people, with all there is.
+    // For people, untruncated.
     Wide,
-    // For programs, as the API says it.
+    // For programs, as the API returns it.
     Json,
-    // The same.
+    // The same as YAML.
     Yaml,
 }
 
-/// What was asked for, of the two above.
+/// The effective output of the two options above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum OutputMode {
     Table(Width),
     Data(Notation),
     Ids,
 }
 
-/// How much of it people are shown.
+/// How wide a table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
-    /// What fits the terminal.
+    /// Truncated to the terminal.
     Fitting,
-    /// All, in lines of whatever length.
+    /// Untruncated.
     Whole,
 }
 
-/// How programs are told.
+/// The notation for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notation {
     Json,
@@ -58,22 +58,22 @@ pub(super) enum Notation {
 }
 
 impl Shape {
-    pub const fn shown(self) -> Shown {
+    pub const fn mode(self) -> OutputMode {
         match (self.quiet, self.output) {
-            (true, _) => Shown::Ids,
-            (false, Format::Table) => Shown::Table(Width::Fitting),
-            (false, Format::Wide) => Shown::Table(Width::Whole),
-            (false, Format::Json) => Shown::Data(Notation::Json),
-            (false, Format::Yaml) => Shown::Data(Notation::Yaml),
+            (true, _) => OutputMode::Ids,
+            (false, Format::Table) => OutputMode::Table(Width::Fitting),
+            (false, Format::Wide) => OutputMode::Table(Width::Whole),
+            (false, Format::Json) => OutputMode::Data(Notation::Json),
+            (false, Format::Yaml) => OutputMode::Data(Notation::Yaml),
         }
     }
 }
 
-/// Standard output and whether it takes colours.
+/// Standard output, and whether it accepts colours.
 pub(super) struct Screen {
     pub out: io::Stdout,
     pub colours: bool,
-    /// How many columns it has; `None` where it is no terminal.
+    /// How many columns it has; `None` if it is not a terminal.
     pub columns: Option<usize>,
 }
 
@@ -90,7 +90,7 @@ impl Screen {
         writeln!(self.out, "{line}")
     }
 
-    /// Writes what programs parse and people can read.
+    /// Prints a value as indented JSON, or as YAML.
     pub fn data(&mut self, notation: Notation, value: &Value) -> anyhow::Result<()> {
         match notation {
             Notation::Json => writeln!(self.out, "{value:#}")?,
@@ -99,7 +99,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Writes one of many as they come: a line of JSON, or a document of YAML.
+    /// Prints one of many values: a line of JSON, or a YAML document.
     pub fn record(&mut self, notation: Notation, value: &Value) -> anyhow::Result<()> {
         match notation {
             Notation::Json => writeln!(self.out, "{value}")?,
@@ -108,23 +108,23 @@ impl Screen {
         Ok(())
     }
 
-    /// Text in the colour of a phase, where colours are taken.
+    /// Text in the colour of a phase, if colours are on.
     pub fn phase(&self, phase: &str, text: &str) -> String {
         self.styled(phase_style(phase), text)
     }
 
-    /// Text of lesser weight.
+    /// Less prominent text.
     pub fn faint(&self, text: &str) -> String {
         self.styled(Style::new().dimmed(), text)
     }
 
-    /// Text that a person is at; marked also where there are no colours.
+    /// The selected text, marked also without colours.
     pub fn selected(&self, text: &str) -> String {
         text.style(Style::new().reversed()).to_string()
     }
 
-    /// A table whose rows begin with a phase or a status, in its colour. Coloured only now: while columns are
-    /// laid out, codes would count as width.
+    /// Colours the first word of each row, a phase or a status. This comes after the layout, which
+    /// would count colour codes as width.
     pub fn coloured_by_first_word(&self, table: &str) -> String {
         let coloured = |(at, line): (usize, &str)| {
             let line = line.trim_end();
@@ -142,7 +142,7 @@ impl Screen {
     }
 }
 
-/// As YAML, with a line feed at the end.
+/// YAML with a final line feed.
 fn yaml(value: &Value) -> anyhow::Result<String> {
     let mut text = serde_saphyr::to_string(value)?;
     if !text.ends_with('\n') {
@@ -151,7 +151,7 @@ fn yaml(value: &Value) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Whether standard error takes colours.
+/// Whether standard error accepts colours.
 pub(super) fn stderr_has_colours(env: &Environment) -> bool {
     takes_colours(io::stderr().is_terminal(), env)
 }
@@ -160,15 +160,14 @@ fn takes_colours(is_terminal: bool, env: &Environment) -> bool {
     is_terminal && env.get("NO_COLOR").is_none() && env.get("TERM") != Some("dumb")
 }
 
-/// Green is up, blue on its way there, yellow on its way down, red is trouble; deliveries' statuses
-/// likewise.
+/// Running is green, starting blue, stopping yellow, failed red; deliveries' statuses likewise.
 fn phase_style(phase: &str) -> Style {
     match phase {
         "running" | "accepted" => Style::new().green(),
         "creating" | "starting" | "pending" => Style::new().blue(),
         "stopping" | "deleting" | "badly_signed" | "refused" => Style::new().yellow(),
         "failed" | "set_aside" => Style::new().red().bold(),
-        // Stopped, deleted and ignored rest; and a later version may know more of them.
+        // Stopped, deleted, ignored, and phases of later versions.
         _ => Style::new().dimmed(),
     }
 }
@@ -178,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_for_terminals_that_want_them() {
+    fn colours_are_for_terminals_without_no_color() {
         let env = |name: &str, word: &str| Environment::from_pairs(&[(name, word)]);
         assert!(takes_colours(true, &env("TERM", "xterm")));
         assert!(takes_colours(true, &env("NO_COLOR", "")), "an empty NO_COLOR is not set");

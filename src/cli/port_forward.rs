@@ -1,8 +1,7 @@
-//! `issuebox port-forward`: ports of a sandbox on this machine.
+//! `issuebox port-forward`: forwards local ports to a sandbox.
 //!
-//! Each connection here becomes one to the server in the sandbox, over a WebSocket of the API, so
-//! whoever can call the API needs no other way in. It carries bytes: what speaks over them, and
-//! which address a browser takes it to come from, is as if the server ran here.
+//! Each local connection becomes a WebSocket of the API to the server in the sandbox, so a caller
+//! needs no access beyond the API. It carries raw bytes, so any protocol over TCP works.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,45 +18,44 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::http::SESSION_COOKIE;
 
-use super::Session;
+use super::CliSession;
 use super::client::{ApiClient, ApiRequest, WebSocket};
 use super::failure::CliFailure;
 use super::target::IssueRef;
 
-/// The meaning of the messages.
+/// The WebSocket sub-protocol.
 const PROTOCOL: &str = "issuebox.tunnel.v1";
 
-/// How long a server may be silent; it pings every 15 seconds.
+/// Longest silence of a server; it pings every 15 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Longest message, in bytes: what the server takes.
+/// Largest message that the server accepts, in bytes.
 const MESSAGE_LEN_MAX: usize = 64 * 1024;
 
-/// How often the server hears of us, whatever comes: it hangs up after four of its own pings.
+/// How often to ping the server: it hangs up after four of its own pings.
 const PING_EVERY: Duration = Duration::from_secs(15);
 
-/// A name of this machine's loopback (RFC 6761, section 6.3) that the server is not reached by.
-/// Browsers keep cookies for a host and not for a port: under another name than the server's they
-/// send a sandbox nothing of ours, and take nothing of a sandbox's for ours.
+/// A loopback name (RFC 6761, section 6.3) other than the server's. Browsers separate cookies by host
+/// and not by port, so under another name the dashboard and a sandbox see none of each other's.
 const NAME: &str = "sandbox.localhost";
 
-/// Most connections at a time; further ones wait to be accepted.
+/// Most connections at a time; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 256;
 
 #[derive(Debug, Args)]
 pub(super) struct PortForwardArgs {
-    /// Listen on this address of this machine; others than 127.0.0.1 let others in
+    /// Local address to listen on; any other than 127.0.0.1 can let other machines in
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     address: IpAddr,
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// A port that the sandbox's template lists, or LOCAL:PORT for another one here, 0 for any
+    /// A port that the sandbox's template lists, or LOCAL:PORT for another local port (0 for any)
     #[arg(value_name = "PORT", required = true, value_parser = Ports::parse)]
     ports: Vec<Ports>,
 }
 
-/// A port here, and the one in the sandbox that it leads to.
+/// A local port, and the port in the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ports {
     here: u16,
@@ -72,27 +70,27 @@ impl Ports {
             None => (number(text)?, number(text)?),
         };
         if there == 0 {
-            return Err("must name a port of the sandbox, from 1 to 65535".to_owned());
+            return Err("must be a port of the sandbox, from 1 to 65535".to_owned());
         }
         Ok(Self { here, there })
     }
 }
 
 pub(super) async fn run(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     args: PortForwardArgs,
 ) -> anyhow::Result<ExitCode> {
     let sandbox = args.issue.sandbox(&session.client).await?;
     let mut listeners = Vec::new();
     for ports in args.ports {
-        // What is wrong with a port is said now, and not to whoever connects.
+        // Report a wrong port now, not to the first client.
         check(&session.client, &sandbox.id, ports.there).await?;
         let address = SocketAddr::from((args.address, ports.here));
         let listener = TcpListener::bind(address).await.map_err(|error| {
-            anyhow::anyhow!("cannot listen on {address}: {error}; name another port, as in 0:3000")
+            anyhow::anyhow!("cannot listen on {address}: {error}; use another port, as in 0:3000")
         })?;
         let address = listener.local_addr()?;
-        let line = format!("{address} leads to port {} of {}", ports.there, sandbox.name);
+        let line = format!("{address} forwards to port {} of {}", ports.there, sandbox.name);
         session.screen.line(&line)?;
         session.screen.line(&format!("  in a browser: http://{NAME}:{}/", address.port()))?;
         listeners.push((listener, ports.there));
@@ -104,7 +102,7 @@ pub(super) async fn run(
     Err(failed.into())
 }
 
-/// Carries every connection to a listener, until it can accept no more.
+/// Serves connections until accepting fails.
 async fn serve(client: &ApiClient, sandbox: &str, listener: &TcpListener, port: u16) -> io::Error {
     let mut open = FuturesUnordered::new();
     loop {
@@ -118,7 +116,7 @@ async fn serve(client: &ApiClient, sandbox: &str, listener: &TcpListener, port: 
     }
 }
 
-/// Carries one connection. What is in its way is told here: over it there is no way to.
+/// Serves one connection. Errors are printed here, since the client cannot receive them.
 async fn carry(client: &ApiClient, sandbox: &str, port: u16, mut stream: TcpStream) {
     match open(client, sandbox, port).await {
         Ok(socket) => {
@@ -128,8 +126,8 @@ async fn carry(client: &ApiClient, sandbox: &str, port: u16, mut stream: TcpStre
                 () = back(source, writer) => {}
                 is_ours = there(sink, reader) => if is_ours {
                     eprintln!(
-                        "port {port}: a browser sent this server's own cookie along and was not let \
-                         through; open http://{NAME}:… instead, which has cookies of its own"
+                        "port {port}: rejected a request with the dashboard's session cookie; \
+                         open http://{NAME}:… instead, which has its own cookies"
                     );
                 },
             }
@@ -138,7 +136,7 @@ async fn carry(client: &ApiClient, sandbox: &str, port: u16, mut stream: TcpStre
     }
 }
 
-/// Whether the port is one that can be asked for; that nobody listens there yet is no trouble.
+/// Checks that the template lists the port. The server in the sandbox may start later.
 async fn check(client: &ApiClient, sandbox: &str, port: u16) -> anyhow::Result<()> {
     let answer = client.call(ApiRequest::get(&["sandboxes", sandbox, "ports"])).await?;
     let listed: Vec<u64> = answer
@@ -153,7 +151,7 @@ async fn check(client: &ApiClient, sandbox: &str, port: u16) -> anyhow::Result<(
     }
     let message = format!("the sandbox's template does not list port {port}");
     let hint = match &listed[..] {
-        [] => "add it to `ports` of the template; sandboxes that are made then have it".to_owned(),
+        [] => "add it to `ports` of the template; it applies to new sandboxes".to_owned(),
         listed => {
             format!("it lists {}", listed.iter().map(u64::to_string).collect::<Vec<_>>().join(", "))
         }
@@ -166,9 +164,9 @@ async fn open(client: &ApiClient, sandbox: &str, port: u16) -> Result<WebSocket,
     client.web_socket(call, PROTOCOL).await
 }
 
-/// Sends what comes in here, then its end, and a ping now and then: what comes back may wait for
-/// somebody here, and with it our answers to the server's pings. Returns where that can't be sent
-/// because the server has gone, or, true, where it holds our session: the sandbox must not see that.
+/// Sends the client's bytes, then its end, and pings now and then. The pings are needed because our
+/// answers to the server's pings wait behind a slow client. Returns when the server is gone, or
+/// `true` when the bytes hold the dashboard's session cookie, which a sandbox must not see.
 async fn there(mut sink: SplitSink<WebSocket, Message>, mut reader: ReadHalf<'_>) -> bool {
     let mut buffer = vec![0; MESSAGE_LEN_MAX];
     let mut tail = Vec::new();
@@ -176,7 +174,7 @@ async fn there(mut sink: SplitSink<WebSocket, Message>, mut reader: ReadHalf<'_>
     let mut pings = tokio::time::interval(PING_EVERY);
     loop {
         let message = tokio::select! {
-            // What broke off has ended, as far as the server can be told.
+                // A read error counts as the end.
             read = reader.read(&mut buffer), if !has_ended => {
                 let piece = &buffer[..read.unwrap_or(0)];
                 has_ended = piece.is_empty();
@@ -193,8 +191,7 @@ async fn there(mut sink: SplitSink<WebSocket, Message>, mut reader: ReadHalf<'_>
     }
 }
 
-/// Whether our session's cookie is in what was sent, also where it was cut; `tail` is the end of what
-/// came before.
+/// Whether the session cookie is in the bytes, even across pieces; `tail` is the previous piece's end.
 fn holds_session(tail: &mut Vec<u8>, piece: &[u8]) -> bool {
     let own = format!("{SESSION_COOKIE}=").into_bytes();
     tail.extend_from_slice(piece);
@@ -203,7 +200,7 @@ fn holds_session(tail: &mut Vec<u8>, piece: &[u8]) -> bool {
     holds
 }
 
-/// Hands out what comes from the sandbox. Returns once the server closes: both directions have ended.
+/// Writes the sandbox's bytes to the client, until the server closes the WebSocket.
 async fn back(mut source: SplitStream<WebSocket>, mut writer: WriteHalf<'_>) {
     while let Ok(Some(Ok(message))) = tokio::time::timeout(SILENCE_MAX, source.next()).await {
         let written = match message {
@@ -223,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_session_is_found_however_it_is_cut() {
+    fn the_session_cookie_is_found_across_pieces() {
         let sent = b"GET / HTTP/1.1\r\ncookie: a=b; issuebox_session=secret\r\n\r\n";
         for at in 0..sent.len() {
             let mut tail = Vec::new();
@@ -236,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_the_same_here_unless_another_is_named() {
+    fn the_local_port_is_the_same_unless_another_is_given() {
         for (text, here, there) in
             [("3000", 3000, 3000), ("8080:3000", 8080, 3000), ("0:80", 0, 80)]
         {

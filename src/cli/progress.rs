@@ -1,4 +1,4 @@
-//! A spinner on standard error while a server is waited for; nothing where that is no terminal.
+//! A spinner on standard error while a verb waits; silent if that is not a terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::types::inert;
 
-/// A spinner; it disappears when it is dropped.
+/// A spinner; a drop removes it.
 pub(super) struct Spinner(ProgressBar);
 
 impl Spinner {
-    /// Shows that something is waited for, where there is a wait at all.
+    /// Starts a spinner if the verb waits at all.
     pub fn start(what: &str, waits: bool) -> Self {
         if !waits || !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
@@ -25,8 +25,8 @@ impl Spinner {
         Self(bar)
     }
 
-    /// Says what it has come to.
-    pub fn say(&self, what: &str) {
+    /// Replaces the text.
+    pub fn set(&self, what: &str) {
         self.0.set_message(inert(what).into_owned());
     }
 }

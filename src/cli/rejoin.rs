@@ -1,15 +1,15 @@
-//! Joining a broken event stream again: the server may be restarting.
+//! Reconnects to a broken event stream, because the server may be restarting.
 
 use std::time::Duration;
 
 use super::failure::CliFailure;
 
-/// How often in a row a broken stream is joined again before giving up.
+/// Most attempts in a row.
 const TRIES_MAX: u32 = 30;
-/// The pace of that.
+/// The pause between attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How often a stream may still be joined again.
+/// Counts the attempts to reconnect.
 pub(super) struct Rejoins {
     left: u32,
 }
@@ -19,16 +19,16 @@ impl Rejoins {
         Self { left: TRIES_MAX }
     }
 
-    /// The stream works: what broke before counts no more.
+    /// The stream is connected; the count starts again.
     pub const fn joined(&mut self) {
         self.left = TRIES_MAX;
     }
 
-    /// Returns when it is time to join again.
+    /// Waits until the next attempt is due.
     ///
     /// # Errors
-    /// Why the stream ended: a refusal at once, since only what may pass is tried again; anything
-    /// else once it has happened too often in a row.
+    /// A refusal at once, because only a temporary failure is retried; any other failure after too many
+    /// attempts in a row.
     pub async fn wait(&mut self, ended: CliFailure) -> Result<(), CliFailure> {
         if matches!(ended, CliFailure::Api { .. }) || self.left == 0 {
             return Err(ended);
@@ -39,10 +39,10 @@ impl Rejoins {
     }
 }
 
-/// Why a stream ended that the server ended.
+/// The error for a stream that the server closed.
 pub(super) fn ended_by_server() -> CliFailure {
     CliFailure::Failed {
         message: "the server ended the stream".to_owned(),
-        hint: "look whether it still runs".to_owned(),
+        hint: "check that the server still runs".to_owned(),
     }
 }

@@ -1,11 +1,10 @@
-//! `issuebox rm`: removes sandboxes and their workspaces. It asks before, on a terminal; where
-//! there is nobody to ask, `--yes` must say that it is meant.
+//! `issuebox rm`: removes sandboxes and their workspaces, after a confirmation.
 
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::Session;
+use super::CliSession;
 use super::act::{self, Acting, SandboxAction};
 use super::confirm::{Question, confirm};
 
@@ -13,39 +12,39 @@ use super::confirm::{Question, confirm};
 pub(super) struct RmArgs {
     #[command(flatten)]
     acting: Acting,
-    /// Give the record up although the provider does not confirm that the sandbox is gone: what
-    /// still runs there runs on until a sweep removes it
+    /// Delete the record even if the provider does not confirm that the sandbox is gone; what still
+    /// runs there runs on until reconciliation removes it
     #[arg(long)]
     force: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: RmArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: RmArgs) -> anyhow::Result<ExitCode> {
     if !args.yes {
         let names: Vec<String> = args.acting.issues.iter().map(ToString::to_string).collect();
         let names = names.join(", ");
-        let (asked, unasked) = if args.force {
+        let (prompt, consequence) = if args.force {
             (
                 format!(
-                    "Remove {names} by force? The record is given up, whether or not the provider \
-                     confirms that the sandbox is gone. What still runs there runs on, beside the \
-                     issue's next sandbox, until a sweep removes it."
+                    "Remove {names} by force? The record is deleted even if the provider does not \
+                     confirm that the sandbox is gone. What still runs there runs on, beside the \
+                     issue's next sandbox, until reconciliation removes it."
                 ),
                 format!(
-                    "removing {names} by force gives up the record of what may still run at the \
-                     provider"
+                    "removing {names} by force deletes the record of a sandbox that may still run \
+                     at the provider"
                 ),
             )
         } else {
             (
                 format!("Remove {names} with its workspace?"),
-                format!("removing {names} loses the workspace"),
+                format!("removing {names} deletes the workspace"),
             )
         };
-        let refused = "nothing was removed";
-        confirm(&Question { asked: &asked, unasked: &unasked, refused })?;
+        let declined = "nothing was removed";
+        confirm(&Question { prompt: &prompt, consequence: &consequence, declined })?;
     }
     let act = if args.force { SandboxAction::ForceDelete } else { SandboxAction::Delete };
     act::run(session, act, args.acting).await

@@ -1,4 +1,4 @@
-//! `issuebox serve`: reads the configuration, sets up the log, and hands over to the server.
+//! `issuebox serve`: loads the configuration, sets up logging and runs the server.
 
 use std::process::ExitCode;
 
@@ -12,17 +12,17 @@ use super::connect::Environment;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
-    /// Where to listen [env: ISSUEBOX_LISTEN] [default: 127.0.0.1:8787]
+    /// Address to listen on [env: ISSUEBOX_LISTEN] [default: 127.0.0.1:8787]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
 }
 
 pub(super) fn run(
-    place: &ServerArgs,
+    server_args: &ServerArgs,
     args: ServeArgs,
     env: &Environment,
 ) -> anyhow::Result<ExitCode> {
-    let load = || config::load(place, env, args.listen.clone());
+    let load = || config::load(server_args, env, args.listen.clone());
     let loaded = load()?;
     let _telemetry = telemetry::init("info,actix_server=warn")?;
     for warning in &loaded.warnings {

@@ -1,22 +1,22 @@
-//! Server-sent events out of chunks of bytes, as the HTML standard describes them.
+//! Decodes server-sent events from chunks of bytes, as the HTML standard defines them.
 //!
-//! A line is bounded: a server that never ends one cannot fill our memory.
+//! The length of a line is bounded, so that a server cannot fill the memory.
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SseEvent {
-    /// Its name; empty where it has none.
+    /// Its name; empty if it has none.
     pub name: String,
     /// Its data, lines joined by line feeds.
     pub data: String,
-    /// The last id that the stream named, to resume from.
+    /// The last id in the stream, to resume from.
     pub id: Option<String>,
 }
 
-/// Longest line, in bytes: a piece of output of some KiB in base64 fits many times.
+/// Longest line, in bytes: a chunk of base64 output fits many times.
 const LINE_LEN_MAX: usize = 8 * 1024 * 1024;
 
-/// Puts chunks together to events.
+/// Assembles events from chunks.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     line: Vec<u8>,
@@ -25,10 +25,10 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Takes the next bytes and returns the events that they complete.
+    /// Adds bytes and returns the events that they complete.
     ///
     /// # Errors
-    /// When a line is too long.
+    /// If a line is too long.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, &'static str> {
         let mut events = Vec::new();
         let mut rest = bytes;
@@ -64,7 +64,7 @@ impl Decoder {
                 self.event.data.push_str(value);
                 self.has_data = true;
             }
-            // Comments (an empty field), `retry`, and what later versions may say.
+            // Comments (an empty field), `retry`, and fields of later versions.
             _ => {}
         }
         None

@@ -1,5 +1,5 @@
-//! Sandboxes as a table and as a sheet, deliveries and holds, with everything that others wrote
-//! made inert.
+//! Tables of sandboxes, deliveries, holds and files, and the details of a sandbox. Text from others
+//! is made inert.
 
 use comfy_table::{Table, presets};
 
@@ -7,18 +7,23 @@ use crate::types::{Timestamp, inert};
 
 use super::files::FileRow;
 use super::output::{Screen, Width};
-use super::wire::{Delivery, Endpoint, HoldRow, Limit, Sandbox};
+use super::wire::{ApiSandbox, Delivery, Endpoint, HoldRow, Limit};
 
-/// Longest title or reason in a table that is not shown on a terminal, in characters.
+/// Longest title or reason if the output is not a terminal, in characters.
 const TITLE_LEN_MAX: usize = 48;
-/// A title or reason is never cut below this, whatever the terminal: the lines wrap instead.
+/// A title or reason is never cut below this; on a narrow terminal lines wrap instead.
 const TITLE_LEN_MIN: usize = 24;
-/// What is between columns.
+/// The gap between columns.
 const GAP: usize = 2;
 
-/// A list of sandboxes, the phase in front.
-pub(super) fn list(screen: &Screen, width: Width, sandboxes: &[Sandbox], now: Timestamp) -> String {
-    let row = |sandbox: &Sandbox| {
+/// A table of sandboxes, the phase first.
+pub(super) fn list(
+    screen: &Screen,
+    width: Width,
+    sandboxes: &[ApiSandbox],
+    now: Timestamp,
+) -> String {
+    let row = |sandbox: &ApiSandbox| {
         let mut row = vec![
             inert(sandbox.phase_word()).into_owned(),
             inert(&sandbox.issue()).into_owned(),
@@ -43,7 +48,7 @@ pub(super) fn list(screen: &Screen, width: Width, sandboxes: &[Sandbox], now: Ti
     laid_out(screen, width, &[&header, more].concat(), Some(2), sandboxes.iter().map(row).collect())
 }
 
-/// A list of deliveries, what became of them in front.
+/// A table of deliveries, the status first.
 pub(super) fn deliveries(
     screen: &Screen,
     width: Width,
@@ -69,7 +74,7 @@ pub(super) fn deliveries(
     laid_out(screen, width, &header, Some(4), deliveries.iter().map(row).collect())
 }
 
-/// A list of holds.
+/// A table of holds.
 pub(super) fn holds(screen: &Screen, holds: &[HoldRow], now: Timestamp) -> String {
     let row = |hold: &HoldRow| {
         let reason = Some(hold.reason.as_str()).filter(|reason| !reason.is_empty());
@@ -84,7 +89,7 @@ pub(super) fn holds(screen: &Screen, holds: &[HoldRow], now: Timestamp) -> Strin
     laid_out(screen, Width::Whole, &header, None, holds.iter().map(row).collect())
 }
 
-/// What a directory holds.
+/// A table of a directory's entries.
 pub(super) fn files(screen: &Screen, width: Width, entries: &[FileRow], now: Timestamp) -> String {
     let row = |entry: &FileRow| {
         let size = if entry.kind == "file" { entry.size.to_string() } else { "-".to_owned() };
@@ -100,7 +105,7 @@ pub(super) fn files(screen: &Screen, width: Width, entries: &[FileRow], now: Tim
     laid_out(screen, width, &header, None, entries.iter().map(row).collect())
 }
 
-/// A table, with what stands in the column `longest` cut to what its place has room for.
+/// A table in which the column `longest` is cut to fit.
 fn laid_out(
     screen: &Screen,
     width: Width,
@@ -126,7 +131,7 @@ fn laid_out(
     screen.coloured_by_first_word(&table.to_string())
 }
 
-/// How many columns all but one take, with the gaps between all.
+/// The width of all columns but one, with the gaps.
 fn width_beside(header: &[&str], at: usize, rows: &[Vec<String>]) -> usize {
     let width_of = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
@@ -136,8 +141,8 @@ fn width_beside(header: &[&str], at: usize, rows: &[Vec<String>]) -> usize {
     others + GAP * header.len().saturating_sub(1)
 }
 
-/// All there is to say of one sandbox.
-pub(super) fn sheet(screen: &Screen, sandbox: &Sandbox, now: Timestamp) -> String {
+/// The details of one sandbox.
+pub(super) fn sheet(screen: &Screen, sandbox: &ApiSandbox, now: Timestamp) -> String {
     let mut rows: Vec<(&str, String)> = Vec::new();
     let mut row = |name, value: Option<&str>| {
         if let Some(value) = value {
@@ -175,13 +180,13 @@ pub(super) fn sheet(screen: &Screen, sandbox: &Sandbox, now: Timestamp) -> Strin
     rows.into_iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A row of the sheet: what a sandbox may use, and how that holds.
+/// A row of the details: the limits, and whether each is enforced.
 pub(super) fn limits(screen: &Screen, limits: &[Limit]) -> String {
     let words: Vec<String> = limits.iter().map(Limit::words).collect();
     format!("{} {}", screen.faint(&format!("{:<10}", "limits")), inert(&words.join(", ")))
 }
 
-/// A row of the sheet: the servers in a sandbox that can be reached, and whether they are there.
+/// A row of the details: the servers in the sandbox, and whether they listen.
 pub(super) fn endpoints(screen: &Screen, endpoints: &[Endpoint]) -> String {
     let word = |one: &Endpoint| match &one.state {
         Some(state) => format!("{} {state}", one.port),
@@ -191,8 +196,8 @@ pub(super) fn endpoints(screen: &Screen, endpoints: &[Endpoint]) -> String {
     format!("{} {}", screen.faint(&format!("{:<10}", "endpoints")), inert(&words.join(", ")))
 }
 
-/// One line about one sandbox, for verbs that act.
-pub(super) fn line(screen: &Screen, sandbox: &Sandbox) -> String {
+/// One line about a sandbox, for verbs that act.
+pub(super) fn line(screen: &Screen, sandbox: &ApiSandbox) -> String {
     let phase = sandbox.phase_word();
     let mut line = format!("{} {}", inert(&sandbox.name), screen.phase(phase, phase));
     if let Some(failure) = &sandbox.failure {
@@ -209,7 +214,7 @@ fn shortened(text: &str, len_max: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// How long ago a time was, in its largest unit: `5s`, `12m`, `3h`, `9d`.
+/// The age of a timestamp in its largest unit: `5s`, `12m`, `3h`, `9d`.
 pub(super) fn age(at: &str, now: Timestamp) -> String {
     let Some(at) = Timestamp::parse(at) else { return "?".to_owned() };
     let seconds = now.since(at).as_secs();

@@ -1,4 +1,4 @@
-//! What ISSUE can be: an issue id, `owner/repo#number`, an issue's URL, a sandbox's id or name.
+//! The argument ISSUE: an issue id, `owner/repo#number`, an issue's URL, a sandbox's id or name.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use crate::types::{IssueId, IssueNumber, Repository};
 
 use super::client::{ApiClient, ApiRequest};
 use super::failure::CliFailure;
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 
-/// What a person calls an issue or its sandbox.
+/// How a person names an issue or its sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum IssueRef {
     /// By repository and number.
     Numbered(Repository, IssueNumber),
-    /// An issue id, a sandbox's id or its name; which of them only the server knows.
+    /// An issue id, a sandbox's id or its name; only the server knows which.
     Word(String),
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for IssueRef {
 }
 
 impl IssueRef {
-    /// Reads what was written for ISSUE; for `clap`.
+    /// Parses ISSUE; for `clap`.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains("://") {
             return Self::from_url(text)
@@ -40,7 +40,7 @@ impl IssueRef {
                 .ok_or_else(|| "must have the form owner/repo#number".to_owned());
         }
         if text.contains('/') {
-            return Err("is a repository without a number; write owner/repo#number".to_owned());
+            return Err("is a repository without a number; use owner/repo#number".to_owned());
         }
         if text.is_empty() || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
             return Err("must be one word".to_owned());
@@ -61,7 +61,7 @@ impl IssueRef {
         Some(Self::Numbered(repository, IssueNumber(number)))
     }
 
-    /// The issue id, where the text can be one or names a sandbox by its issue.
+    /// The issue id, if the text can be one or is the name of an issue's sandbox.
     pub fn issue_id(&self) -> Option<IssueId> {
         match self {
             Self::Numbered(..) => None,
@@ -71,9 +71,9 @@ impl IssueRef {
         }
     }
 
-    /// The sandbox that is meant; `None` where there is none. An issue id wins over a sandbox's
-    /// id of the same letters.
-    pub async fn find(&self, client: &ApiClient) -> Result<Option<Sandbox>, CliFailure> {
+    /// The named sandbox; `None` if there is none. An issue id takes precedence over a sandbox's id
+    /// of the same letters.
+    pub async fn find(&self, client: &ApiClient) -> Result<Option<ApiSandbox>, CliFailure> {
         match self {
             Self::Numbered(repository, number) => {
                 let call = ApiRequest::get(&path_of(repository, *number, "sandbox"));
@@ -96,20 +96,19 @@ impl IssueRef {
         }
     }
 
-    /// The sandbox that is meant.
+    /// The named sandbox.
     ///
     /// # Errors
-    /// [`CliFailure::NotFound`] where there is none.
-    pub async fn sandbox(&self, client: &ApiClient) -> Result<Sandbox, CliFailure> {
+    /// [`CliFailure::NotFound`] if there is none.
+    pub async fn sandbox(&self, client: &ApiClient) -> Result<ApiSandbox, CliFailure> {
         self.find(client).await?.ok_or_else(|| self.not_found())
     }
 
-    /// The issue's id: that of its sandbox, else as it was written where it can be one, else what
-    /// the server knows the issue by. Its sandboxes may all be gone, or it may wait for its first
-    /// one; what is known of the issue is not gone.
+    /// The issue's id: that of its sandbox, else the text if it can be an id, else the server's id for
+    /// it. An issue without a sandbox still has an id and a history.
     ///
     /// # Errors
-    /// [`CliFailure::NotFound`] where there is none of these.
+    /// [`CliFailure::NotFound`] if there is none of these.
     pub async fn known_issue_id(&self, client: &ApiClient) -> Result<String, CliFailure> {
         if let Some(sandbox) = self.find(client).await? {
             return Ok(sandbox.issue_id);
@@ -125,29 +124,29 @@ impl IssueRef {
         known.ok_or_else(|| self.unknown())
     }
 
-    /// That nothing is known of such an issue.
+    /// The error for an unknown issue.
     pub fn unknown(&self) -> CliFailure {
         CliFailure::NotFound {
-            message: format!("nothing is known of {self}"),
+            message: format!("there is no record of {self}"),
             hint: format!(
-                "issuebox ensure {self} gives it a sandbox, issuebox ls shows those there are"
+                "run issuebox ensure {self} to create a sandbox, or issuebox ls to list sandboxes"
             ),
         }
     }
 
-    /// That there is no such sandbox.
+    /// The error for an issue without a sandbox.
     pub fn not_found(&self) -> CliFailure {
         CliFailure::NotFound {
             message: format!("{self} has no sandbox"),
             hint: format!(
-                "issuebox ensure {self} gives it one, issuebox events {self} says whether it waits \
-                 for one"
+                "run issuebox ensure {self} to create one, or issuebox events {self} to see whether \
+                 a start is pending"
             ),
         }
     }
 }
 
-/// The path of what belongs to an issue that is known by repository and number.
+/// The API path of an issue known by repository and number.
 fn path_of(repository: &Repository, number: IssueNumber, what: &str) -> [String; 6] {
     let whole = repository.as_str();
     let (owner, name) = whole.split_once('/').unwrap_or((whole, ""));
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_issue_is_refused() {
+    fn a_text_that_names_no_issue_is_refused() {
         for bad in [
             "",
             "a b",
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandboxs_name_names_its_issue() {
+    fn a_sandboxs_name_contains_its_issue() {
         let id = |text: &str| IssueRef::Word(text.to_owned()).issue_id().map(|id| id.to_string());
         assert_eq!(id("claude-issue-test-1"), Some("test-1".to_owned()));
         assert_eq!(id("test-1"), Some("test-1".to_owned()));

@@ -1,4 +1,4 @@
-//! What the arguments mean, as tables, and what tables look like.
+//! Tables of arguments and their meaning, and the layout of tables.
 
 use clap::CommandFactory;
 
@@ -123,7 +123,7 @@ fn waiting_takes_its_seconds_after_an_equals_sign_only() {
     assert!(parse(&["ensure", "--wait=17"]).is_err(), "the issue is missing");
 }
 
-fn sandbox(changes: &serde_json::Value) -> wire::Sandbox {
+fn sandbox(changes: &serde_json::Value) -> wire::ApiSandbox {
     let mut value = serde_json::json!({
         "id": "0190c1d2-0000-7000-8000-000000000001", "name": "claude-issue-2874100012",
         "issueId": "2874100012", "repository": "pear-garden/orchard", "issueNumber": 12,
@@ -147,7 +147,7 @@ fn screen(colours: bool) -> Screen {
     Screen { out: std::io::stdout(), colours, columns: None }
 }
 
-fn samples() -> [wire::Sandbox; 3] {
+fn samples() -> [wire::ApiSandbox; 3] {
     [
         sandbox(&serde_json::json!({})),
         sandbox(&serde_json::json!({
@@ -187,7 +187,7 @@ fn colours_change_nothing_but_the_colours() {
 }
 
 #[test]
-fn a_sheet_says_all_there_is() {
+fn a_sheet_has_all_details() {
     insta::assert_snapshot!(table::sheet(&screen(false), &samples()[0], now()), @"
     issue      pear-garden/orchard#12
     title      Sign-in loops
@@ -237,7 +237,7 @@ fn ages_are_in_their_largest_unit() {
 }
 
 #[test]
-fn a_list_takes_the_room_that_its_terminal_has() {
+fn a_list_uses_the_width_of_its_terminal() {
     let title = "t".repeat(80);
     let one = || [sandbox(&serde_json::json!({ "issueTitle": title }))];
     let lines = |columns, width| {

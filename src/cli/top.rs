@@ -1,10 +1,9 @@
-//! `issuebox top`: a live view of all sandboxes, in the terminal.
+//! `issuebox top`: a live view of all sandboxes in the terminal.
 //!
 //! # Guarantees
-//! What needs attention stands first, then the sandboxes by their latest change. Nothing is left
-//! out between the list and the stream of changes; a connection that breaks is taken up where it
-//! was, and until then the view says that it is not live. However it ends, the terminal is as
-//! before.
+//! Alarms come first, then the sandboxes by their latest change. No change between the list and the
+//! stream is missed. A broken connection resumes at its cursor, and until then the view says that it
+//! is not live. However the view ends, the terminal is restored.
 
 mod frame;
 mod keys;
@@ -21,11 +20,11 @@ use tokio::sync::mpsc::{self, Sender};
 
 use crate::clock::{Clock, SystemClock};
 
-use super::Session;
+use super::CliSession;
 use super::client::{ApiClient, ApiRequest, EventStream};
 use super::failure::CliFailure;
 use super::rejoin::{Rejoins, ended_by_server};
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 use frame::frame;
 use state::{KEPT_MAX, KeyAction, System, TopView, ViewUpdate};
 use terminal::RawScreen;
@@ -33,18 +32,18 @@ use terminal::RawScreen;
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {}
 
-/// How many the API gives at once at most.
+/// Largest page of the API.
 const PAGE_LEN: usize = 200;
-/// How often the server is asked about itself, and ages are drawn anew.
+/// How often the server's status is refreshed and ages are redrawn.
 const PACE: Duration = Duration::from_secs(2);
-/// News that may wait to be taken in; beyond it the server waits for us.
+/// Most updates that may wait; beyond it the reader blocks.
 const NEWS_MAX: usize = 256;
 
-pub(super) async fn run(session: &mut Session<'_>, _args: TopArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, _args: TopArgs) -> anyhow::Result<ExitCode> {
     let is_dumb = session.env.get("TERM") == Some("dumb");
     if is_dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(CliFailure::Usage {
-            message: "top needs a terminal that it can draw on".to_owned(),
+            message: "top needs a terminal".to_owned(),
             hint: "use `issuebox ls` for a list, or `issuebox events` for changes as they come"
                 .to_owned(),
         }
@@ -52,24 +51,24 @@ pub(super) async fn run(session: &mut Session<'_>, _args: TopArgs) -> anyhow::Re
     }
     let client = &session.client;
     let mut state = TopView::new(client.server());
-    // Before the terminal is taken, so that a server that is not there is told as by other verbs.
+    // Before the terminal changes, so that an unreachable server is reported as by other verbs.
     state.take(ViewUpdate::System(system(client).await?));
     let (sandboxes, cursor) = load(client).await?;
     state.take(ViewUpdate::All(sandboxes));
     let (sender, mut news) = mpsc::channel(NEWS_MAX);
     let mut following = std::pin::pin!(follow(client, cursor, &sender));
-    let mut asking = std::pin::pin!(ask_again(client, &sender));
+    let mut polling = std::pin::pin!(poll_system(client, &sender));
 
     let mut resized = signal(SignalKind::window_change())?;
     let mut ended = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()]
         .map(|kind| signal(kind).map(|signal| (kind, signal)));
     let [Ok((_, terminated)), Ok((_, interrupted)), Ok((_, hung_up))] = &mut ended else {
-        anyhow::bail!("signals cannot be listened to");
+        anyhow::bail!("cannot listen for signals");
     };
     let mut terminal = RawScreen::take()?;
     let mut pressed = terminal::pressed()?;
     let by_signal = |kind: SignalKind| {
-        // As shells say it of a program that a signal ended.
+        // The exit code of a program that a signal ended, as in shells.
         Ok(ExitCode::from(
             u8::try_from(128 + kind.as_raw_value()).unwrap_or(super::failure::FAILED),
         ))
@@ -88,18 +87,18 @@ pub(super) async fn run(session: &mut Session<'_>, _args: TopArgs) -> anyhow::Re
             _ = resized.recv() => terminal.clear()?,
             Some(first) = news.recv() => {
                 state.take(first);
-                // Drawn once for all that came meanwhile.
+                    // Draw once for all waiting updates.
                 while let Ok(next) = news.try_recv() {
                     state.take(next);
                 }
             }
             given_up = &mut following => return Err(given_up.into()),
-            never = &mut asking => match never {},
+            never = &mut polling => match never {},
         }
     }
 }
 
-/// What the server says about itself.
+/// The server's status.
 async fn system(client: &ApiClient) -> Result<System, CliFailure> {
     let answer = client.call(ApiRequest::get(&["system"])).await?;
     let data = answer.data();
@@ -111,20 +110,20 @@ async fn system(client: &ApiClient) -> Result<System, CliFailure> {
     })
 }
 
-/// Asks the server about itself again and again. That it does not answer is seen at the stream.
-async fn ask_again(client: &ApiClient, news: &Sender<ViewUpdate>) -> std::convert::Infallible {
+/// Polls the server's status. The stream reports it when the server does not answer.
+async fn poll_system(client: &ApiClient, news: &Sender<ViewUpdate>) -> std::convert::Infallible {
     loop {
         tokio::time::sleep(PACE).await;
         if let Ok(system) = system(client).await {
-            // Closed only while the view ends anyway.
+            // The channel closes only when the view ends.
             let _ended = news.send(ViewUpdate::System(system)).await;
         }
     }
 }
 
-/// The sandboxes, those that failed first and then the newest, and the cursor from which on
-/// changes are not in them.
-async fn load(client: &ApiClient) -> Result<(Vec<Sandbox>, Option<String>), CliFailure> {
+/// The sandboxes, failed ones first and then the newest, and the cursor at which the stream of
+/// changes must start.
+async fn load(client: &ApiClient) -> Result<(Vec<ApiSandbox>, Option<String>), CliFailure> {
     let mut all = Vec::new();
     let mut since = None;
     for phase in [Some("failed"), None] {
@@ -136,7 +135,7 @@ async fn load(client: &ApiClient) -> Result<(Vec<Sandbox>, Option<String>), CliF
                 .query("cursor", cursor.as_deref());
             let body = client.call(call).await?.body;
             let text = |name: &str| body[name].as_str().map(str::to_owned);
-            // The first one: what changes while we read is told again, which does no harm.
+            // The first cursor: changes during the load then arrive twice, which is harmless.
             since = since.or_else(|| text("eventCursor"));
             for item in body["data"].as_array().into_iter().flatten() {
                 all.push(wire::read(item)?);
@@ -150,7 +149,7 @@ async fn load(client: &ApiClient) -> Result<(Vec<Sandbox>, Option<String>), CliF
     Ok((all, since))
 }
 
-/// Tells changes as they come. Returns once joining the stream has failed too often.
+/// Forwards changes as they arrive. Returns after too many failed attempts to connect.
 async fn follow(
     client: &ApiClient,
     mut cursor: Option<String>,
@@ -162,7 +161,7 @@ async fn follow(
             Ok(mut events) => {
                 rejoins.joined();
                 let _ended = news.send(ViewUpdate::Live).await;
-                match tell(client, &mut events, &mut cursor, news).await {
+                match forward(client, &mut events, &mut cursor, news).await {
                     Ok(never) => match never {},
                     Err(ended) => ended,
                 }
@@ -176,8 +175,8 @@ async fn follow(
     }
 }
 
-/// Tells changes until the stream ends, and returns why it did.
-async fn tell(
+/// Forwards changes until the stream ends, and returns why it ended.
+async fn forward(
     client: &ApiClient,
     events: &mut EventStream,
     cursor: &mut Option<String>,
@@ -185,17 +184,17 @@ async fn tell(
 ) -> Result<std::convert::Infallible, CliFailure> {
     loop {
         let event = events.next().await?.ok_or_else(ended_by_server)?;
-        let told = match event.name.as_str() {
+        let update = match event.name.as_str() {
             "sandbox.changed" => {
                 Some(ViewUpdate::Changed(Box::new(wire::read_event(&event.data)?)))
             }
-            // What is missing is read; what the stream tells besides is not older.
+            // Reloading fills the gap; later events of the stream are newer.
             "gap" => Some(ViewUpdate::All(load(client).await?.0)),
-            // What later versions may tell.
+            // Events of later versions.
             _ => None,
         };
-        if let Some(told) = told {
-            let _ended = news.send(told).await;
+        if let Some(update) = update {
+            let _ended = news.send(update).await;
         }
         if event.id.is_some() {
             *cursor = event.id;

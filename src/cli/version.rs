@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::connect::Environment;
-use super::output::{Screen, Shape, Shown};
+use super::output::{OutputMode, Screen, Shape};
 
 #[derive(Debug, Args)]
 pub(super) struct VersionArgs {
@@ -17,10 +17,10 @@ pub(super) struct VersionArgs {
 pub(super) fn run(args: VersionArgs, env: &Environment) -> anyhow::Result<ExitCode> {
     let version = env!("CARGO_PKG_VERSION");
     let mut screen = Screen::new(env);
-    match args.shape.shown() {
-        Shown::Table(_) => screen.line(&format!("issuebox {version}"))?,
-        Shown::Data(notation) => screen.record(notation, &json!({ "version": version }))?,
-        Shown::Ids => screen.line(version)?,
+    match args.shape.mode() {
+        OutputMode::Table(_) => screen.line(&format!("issuebox {version}"))?,
+        OutputMode::Data(notation) => screen.record(notation, &json!({ "version": version }))?,
+        OutputMode::Ids => screen.line(version)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,7 @@
-//! `issuebox wait`: until a sandbox is in a phase.
+//! `issuebox wait`: waits until a sandbox reaches a phase.
 //!
-//! The server is asked to wait, again and again until the time is up. A server that answers early
-//! without the phase is not asked more than once a second.
+//! It sends requests that wait at the server until the time is up. If the server answers early, it
+//! sends at most one a second.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,32 +9,32 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tokio::time::Instant;
 
-use super::Session;
+use super::CliSession;
 use super::act::{WAIT_MAX, reached};
 use super::client::ApiRequest;
 use super::failure::CliFailure;
-use super::output::{Shape, Shown};
+use super::output::{OutputMode, Shape};
 use super::progress::Spinner;
 use super::table;
 use super::target::IssueRef;
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 
 #[derive(Debug, Args)]
-pub(super) struct WaitArgs {
+pub(super) struct WaitVerbArgs {
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// What to wait for
+    /// The phase to wait for
     #[arg(long = "for", value_name = "PHASE", default_value = "running")]
     goal: WaitGoal,
-    /// How many seconds at most
+    /// Time limit in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = WAIT_MAX)]
     timeout: u64,
     #[command(flatten)]
     shape: Shape,
 }
 
-/// What can be waited for.
+/// A phase to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum WaitGoal {
     Running,
@@ -53,7 +53,7 @@ impl WaitGoal {
         }
     }
 
-    /// Whether it can no longer come about by itself.
+    /// Whether the goal can no longer be reached without an action.
     fn is_lost(self, phase: &str) -> bool {
         match self {
             Self::Running | Self::Stopped => matches!(phase, "failed" | "deleting" | "deleted"),
@@ -63,10 +63,13 @@ impl WaitGoal {
     }
 }
 
-/// How long one request waits at most, in seconds: proxies cut longer ones off.
+/// Longest wait of one request, in seconds; proxies cut off longer ones.
 const STRIDE: u64 = 30;
 
-pub(super) async fn run(session: &mut Session<'_>, args: WaitArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(
+    session: &mut CliSession<'_>,
+    args: WaitVerbArgs,
+) -> anyhow::Result<ExitCode> {
     let Some(mut sandbox) = args.issue.find(&session.client).await? else {
         return match args.goal {
             WaitGoal::Deleted => Ok(ExitCode::SUCCESS),
@@ -85,17 +88,17 @@ pub(super) async fn run(session: &mut Session<'_>, args: WaitArgs) -> anyhow::Re
                 break;
             }
             sandbox = once_more(session, &sandbox.id, goal, until).await?;
-            spinner.say(&waiting(&sandbox, goal));
+            spinner.set(&waiting(&sandbox, goal));
         }
     }
     reached(&sandbox, goal, args.timeout)?;
-    match args.shape.shown() {
-        Shown::Table(_) => {
+    match args.shape.mode() {
+        OutputMode::Table(_) => {
             let line = table::line(&session.screen, &sandbox);
             session.screen.line(&line)?;
         }
-        Shown::Ids => session.screen.line(&sandbox.id)?,
-        Shown::Data(notation) => {
+        OutputMode::Ids => session.screen.line(&sandbox.id)?,
+        OutputMode::Data(notation) => {
             let answer = session.client.call(ApiRequest::get(&["sandboxes", &sandbox.id])).await?;
             session.screen.data(notation, answer.data())?;
         }
@@ -103,24 +106,24 @@ pub(super) async fn run(session: &mut Session<'_>, args: WaitArgs) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
-fn waiting(sandbox: &Sandbox, goal: &str) -> String {
+fn waiting(sandbox: &ApiSandbox, goal: &str) -> String {
     format!("{} is {}, waiting for {goal}", sandbox.name, sandbox.phase_word())
 }
 
-/// Asks the server to wait, and keeps a pace where it does not.
+/// One waiting request; it takes at least a second.
 async fn once_more(
-    session: &Session<'_>,
+    session: &CliSession<'_>,
     id: &str,
     goal: &str,
     until: Instant,
-) -> Result<Sandbox, CliFailure> {
-    let asked = Instant::now();
-    let left = until.saturating_duration_since(asked);
+) -> Result<ApiSandbox, CliFailure> {
+    let sent = Instant::now();
+    let left = until.saturating_duration_since(sent);
     let seconds = left.as_secs().clamp(1, STRIDE);
     let call = ApiRequest::get(&["sandboxes", id]).query("until", Some(goal)).wait(Some(seconds));
-    let sandbox: Sandbox = wire::read(session.client.call(call).await?.data())?;
+    let sandbox: ApiSandbox = wire::read(session.client.call(call).await?.data())?;
     if sandbox.phase_word() != goal {
-        let paced = asked + Duration::from_secs(1);
+        let paced = sent + Duration::from_secs(1);
         tokio::time::sleep_until(paced.min(until)).await;
     }
     Ok(sandbox)

@@ -1,5 +1,5 @@
-//! What the API answers, as far as the command line shows it. Fields that are not known are
-//! ignored, so that an older command line works with a newer server.
+//! The API's answers, as far as the command line uses them. Unknown fields are ignored, so that an
+//! older command line works with a newer server.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -10,7 +10,7 @@ use super::failure::CliFailure;
 /// A sandbox.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Sandbox {
+pub(super) struct ApiSandbox {
     pub id: String,
     pub name: String,
     pub issue_id: String,
@@ -21,7 +21,7 @@ pub(super) struct Sandbox {
     pub provider: String,
     pub external_id: Option<String>,
     pub template: String,
-    /// What it can reach; `None` from a server that does not say.
+    /// Its network access; `None` from an older server.
     pub network: Option<String>,
     /// `None` once deleted.
     pub phase: Option<String>,
@@ -35,13 +35,13 @@ pub(super) struct Sandbox {
     pub deleted_at: Option<String>,
 }
 
-impl Sandbox {
-    /// The phase, or what is said of one that has none any more.
+impl ApiSandbox {
+    /// The phase, or `deleted`.
     pub fn phase_word(&self) -> &str {
         self.phase.as_deref().unwrap_or("deleted")
     }
 
-    /// The issue as people write it: `owner/repo#number` where known, else its id.
+    /// The issue for display: `owner/repo#number` if known, else its id.
     pub fn issue(&self) -> String {
         match (&self.repository, self.issue_number) {
             (Some(repository), Some(number)) => format!("{repository}#{number}"),
@@ -60,7 +60,7 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// The limit in a few words, such as `memory 512 MiB enforced`.
+    /// The limit in words, such as `memory 512 MiB enforced`.
     pub fn words(&self) -> String {
         let allowed = self.allowed.map(|allowed| allowed.to_string());
         let parts = [Some(self.name.clone()), allowed, self.unit.clone(), Some(self.holds.clone())];
@@ -75,7 +75,7 @@ pub(super) struct Endpoint {
     pub state: Option<String>,
 }
 
-/// Why a sandbox is *failed*, or what stands in the way of its delete.
+/// Why a sandbox failed, or why its delete fails.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SandboxFailure {
@@ -84,10 +84,10 @@ pub(super) struct SandboxFailure {
     pub message: String,
 }
 
-/// What *ensure* says beside the sandbox.
+/// The answer of *ensure* besides the sandbox.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct EnsureAnswer {
+pub(super) struct EnsureResult {
     pub outcome: String,
     pub reason: String,
     pub settled: Option<bool>,
@@ -95,7 +95,7 @@ pub(super) struct EnsureAnswer {
     pub mismatch: Vec<String>,
 }
 
-/// One thing that happened to an issue.
+/// One timeline entry of an issue.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TimelineRow {
@@ -106,18 +106,18 @@ pub(super) struct TimelineRow {
     pub cause: String,
 }
 
-/// One change of a sandbox, as the event stream tells it.
+/// One change of a sandbox on the event stream.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Changed {
-    pub sandbox: Sandbox,
+    pub sandbox: ApiSandbox,
     pub from: Option<String>,
     pub to: Option<String>,
     pub reason: String,
     pub cause: String,
 }
 
-/// A delivery, and what came of it.
+/// A delivery and its result.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Delivery {
@@ -130,7 +130,7 @@ pub(super) struct Delivery {
     pub received_at: String,
 }
 
-/// A hold that is on.
+/// An active hold.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct HoldRow {
     pub id: String,
@@ -139,7 +139,7 @@ pub(super) struct HoldRow {
     pub by: String,
 }
 
-/// What came of a release.
+/// The result of a release.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct Released {
     pub id: String,
@@ -163,21 +163,21 @@ pub(super) struct ExecExit {
     pub timed_out: bool,
 }
 
-/// Why a stream broke off.
+/// Why a stream ended early.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct BrokenOff {
     pub message: String,
 }
 
-/// Reads an answer's part.
+/// Parses a part of an answer.
 ///
 /// # Errors
-/// [`CliFailure::Failed`] when the server's answer has another shape.
+/// [`CliFailure::Failed`] if the answer has an unexpected shape.
 pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, CliFailure> {
     T::deserialize(value).map_err(|error| unknown_shape(&error))
 }
 
-/// Reads the data of an event.
+/// Parses an event's data.
 ///
 /// # Errors
 /// As for [`read`].
@@ -187,7 +187,7 @@ pub(super) fn read_event<T: DeserializeOwned>(data: &str) -> Result<T, CliFailur
 
 fn unknown_shape(error: &serde_json::Error) -> CliFailure {
     CliFailure::Failed {
-        message: format!("the server's answer is not what we know: {error}"),
-        hint: "is the server of another major version?".to_owned(),
+        message: format!("unexpected answer of the server: {error}"),
+        hint: "check that server and command line have the same version".to_owned(),
     }
 }

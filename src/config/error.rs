@@ -1,15 +1,15 @@
-//! What can be wrong with a configuration, told so that a person can put it right.
+//! The errors of a configuration, worded so that a person can fix them.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::source::Origin;
 
-/// Why there is no configuration.
+/// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("{} cannot be read", path.display())]
+    #[error("cannot read {}", path.display())]
     Unreadable {
         /// Which file.
         path: PathBuf,
@@ -21,20 +21,20 @@ pub enum ConfigError {
     Syntax {
         /// Which file.
         path: PathBuf,
-        /// In which line, from 1.
+        /// The line, from 1.
         line: usize,
         /// What is wrong.
         message: String,
     },
-    /// Keys or values are wrong: all of them, in the order of their keys.
+    /// Wrong keys or values: all of them, in the order of their keys.
     #[error("{}", Lines(.0))]
     Wrong(Vec<Problem>),
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it was read; `None` where a default cannot be found out.
+    /// Where the value was read; `None` for a default that cannot be determined.
     pub origin: Option<Origin>,
     /// What is wrong, naming the key.
     pub message: String,

@@ -1,15 +1,15 @@
-//! What a template says of the network. Nothing that it gives is a default but *none*; what would
-//! give nothing, or more than anybody may mean, is an error. So is an address that would be refused
-//! all the same: it is judged here as it is when a sandbox asks for it.
+//! The network keys of a template. The only default is `none`. Lists that allow nothing, or more than
+//! was probably meant, are errors. So are addresses that the proxy would reject; the same code checks
+//! them here and there.
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::reader::Reader;
-use crate::types::address::{Standing, canonical, standing};
+use super::reader::ConfigReader;
+use crate::types::address::{AddressClass, canonical, classify};
 use crate::types::{AllowedHost, Network, NetworkKind, WEB_PORTS};
 
-/// Reads the three keys of a template.
-pub(super) fn network(r: &mut Reader, key: &impl Fn(&str) -> String) -> Network {
+/// Reads the three network keys of a template.
+pub(super) fn network(r: &mut ConfigReader, key: &impl Fn(&str) -> String) -> Network {
     let kind = r.parsed(&key("network"), NetworkKind::None, |text| {
         NetworkKind::parse(text).ok_or_else(|| "must be none, allow, full or host".to_owned())
     });
@@ -24,8 +24,8 @@ pub(super) fn network(r: &mut Reader, key: &impl Fn(&str) -> String) -> Network 
         NetworkKind::Full => (false, true),
     };
     if is_listed && listed.is_empty() && listed_private.is_empty() {
-        let nothing = "is empty, so that nothing could be reached: name hosts, as in \
-                       [\"github.com\", \"*.githubusercontent.com\"], or set network = \"none\"";
+        let nothing = "is empty, so nothing is reachable: list hosts, as in [\"github.com\", \
+                       \"*.githubusercontent.com\"], or set network = \"none\"";
         r.wrong(&allow, nothing);
     }
     if !is_listed && !listed.is_empty() {
@@ -36,22 +36,22 @@ pub(super) fn network(r: &mut Reader, key: &impl Fn(&str) -> String) -> Network 
     }
     for entry in &hosts {
         if let Some((address, port)) = entry.address()
-            && let Some(trouble) = trouble_with(address, port, &addresses)
+            && let Some(trouble) = rejection_of(address, port, &addresses)
         {
             r.wrong(&allow, &format!("has \"{entry}\", which {trouble}"));
         }
     }
     for address in &addresses {
-        if let Some(trouble) = trouble_with(address.ip(), Some(address.port()), &addresses) {
+        if let Some(trouble) = rejection_of(address.ip(), Some(address.port()), &addresses) {
             r.wrong(&private, &format!("has \"{address}\", which {trouble}"));
         }
     }
     Network::assemble(kind, hosts, addresses)
 }
 
-/// Reads a list's entries, and names each that is wrong.
+/// Parses a list's entries, and reports each wrong one.
 fn entries<T>(
-    r: &mut Reader,
+    r: &mut ConfigReader,
     key: &str,
     listed: &[String],
     parse: impl Fn(&str) -> Result<T, &'static str>,
@@ -75,22 +75,22 @@ fn private_address(text: &str) -> Result<SocketAddr, &'static str> {
     address.ok_or("must be an address with its port, as in 10.0.0.5:443 or [fd00::5]:443")
 }
 
-/// Why an address that is listed would be refused all the same, and what to do; `None` where it would
-/// not be. `port` is `None` for those of the web.
-fn trouble_with(address: IpAddr, port: Option<u16>, private: &[SocketAddr]) -> Option<String> {
+/// Why the proxy would reject a listed address, and what to do; `None` if it would not. `port` is
+/// `None` for the web's ports.
+fn rejection_of(address: IpAddr, port: Option<u16>, private: &[SocketAddr]) -> Option<String> {
     let meant = canonical(address);
     if meant != address {
-        return Some(format!("is another form of {meant}: write that"));
+        return Some(format!("is another form of {meant}: use that one"));
     }
-    match standing(address) {
-        Standing::Public => None,
-        Standing::Never(what) => Some(format!("no sandbox may ever reach ({what}): take it out")),
-        Standing::Private(what) => {
+    match classify(address) {
+        AddressClass::Public => None,
+        AddressClass::Never(what) => Some(format!("no sandbox may ever reach ({what}): remove it")),
+        AddressClass::Private(what) => {
             let ports = port.as_ref().map_or(&WEB_PORTS[..], std::slice::from_ref);
             let is_opened = |port: &u16| private.contains(&SocketAddr::new(address, *port));
             let instead = SocketAddr::new(address, port.unwrap_or(443));
             (!ports.iter().any(is_opened)).then(|| {
-                format!("is not public ({what}): put \"{instead}\" into allow_private instead")
+                format!("is not public ({what}): list \"{instead}\" in allow_private instead")
             })
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Which repositories count. Compared without regard to case, as GitHub does.
+/// A pattern of repositories. It ignores case, as GitHub does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepositoryPattern(String);
 
@@ -10,7 +10,7 @@ impl RepositoryPattern {
     /// Parses `*`, or `owner/name` in which `*` stands for any characters but `/`.
     ///
     /// # Errors
-    /// What is wrong with it, for people.
+    /// Why the text is not a pattern.
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts: Vec<&str> = text.split('/').collect();
         let form_ok = text == "*" || (parts.len() == 2 && parts.iter().all(|p| !p.is_empty()));
@@ -37,8 +37,8 @@ impl RepositoryPattern {
     }
 }
 
-/// Matches with `*` for any bytes, going back only to the last star: linear in practice, bounded
-/// by the product of the lengths.
+/// Matches with `*` for any bytes. It backtracks only to the last star: linear in practice, at most the
+/// product of the lengths.
 fn part_matches(like: &[u8], text: &[u8]) -> bool {
     let (mut l, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;

@@ -1,5 +1,5 @@
-//! Typed reading of flat values. Each key that is asked for becomes a known key; whatever nobody
-//! asked for is unknown. So the list of keys exists once: where they are read.
+//! Typed access to flat values. Each key that is read becomes a known key; all others are unknown. So
+//! the code that reads the keys is also their list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use super::error::Problem;
 use super::source::{ConfigValue, Origin, Sources, Value};
 
-/// Reads values by key and collects what is wrong.
-pub(super) struct Reader {
+/// Reads values by key and collects problems.
+pub(super) struct ConfigReader {
     entries: BTreeMap<String, ConfigValue>,
     known: BTreeSet<String>,
     set: BTreeMap<String, Origin>,
@@ -17,7 +17,7 @@ pub(super) struct Reader {
     warnings: Vec<String>,
 }
 
-impl Reader {
+impl ConfigReader {
     pub fn new(sources: Sources) -> Self {
         Self {
             entries: sources.entries,
@@ -28,7 +28,7 @@ impl Reader {
         }
     }
 
-    /// The names directly below a section that something was given for.
+    /// The names of the subsections of a section.
     pub fn names_below(&self, section: &str) -> BTreeSet<String> {
         let below = self.entries.keys().filter_map(|key| {
             let rest = key.strip_prefix(section)?.strip_prefix('.')?;
@@ -37,7 +37,7 @@ impl Reader {
         below.collect()
     }
 
-    /// Takes a value as it was written; `None` where it was not given.
+    /// A raw value; `None` if it was not set.
     pub fn take(&mut self, key: &str) -> Option<ConfigValue> {
         self.known.insert(key.to_owned());
         let entry = self.entries.remove(key)?;
@@ -45,30 +45,30 @@ impl Reader {
         Some(entry)
     }
 
-    /// Where a key that was read before had been set.
+    /// Where a key that was read before was set.
     pub fn origin(&self, key: &str) -> Option<Origin> {
         self.set.get(key).cloned()
     }
 
-    /// Notes that the value of a key is wrong.
+    /// Records that the value of a key is wrong.
     pub fn wrong(&mut self, key: &str, message: &str) {
         self.problems
             .push(Problem { origin: self.origin(key), message: format!("{key} {message}") });
     }
 
-    /// Notes something wrong that is no key's fault.
+    /// Records a problem that is not about one key.
     pub fn trouble(&mut self, message: String) {
         self.problems.push(Problem { origin: None, message });
     }
 
-    /// Notes that a key was set but is not in force yet.
+    /// Records that a key was set but has no effect yet.
     pub fn not_in_force(&mut self, key: &str) {
         if let Some(origin) = self.origin(key) {
-            self.warnings.push(format!("{origin}: {key} is accepted but not yet in force"));
+            self.warnings.push(format!("{origin}: {key} is accepted but has no effect yet"));
         }
     }
 
-    /// A value read by `convert`, which says what is needed instead: "must be …".
+    /// A value converted by `convert`; `needed` says what it must be: "must be …".
     fn read<T>(
         &mut self,
         key: &str,
@@ -88,7 +88,7 @@ impl Reader {
         self.read(key, default.to_owned(), text_of, "a text")
     }
 
-    /// A text that `parse` accepts; its error says what is wrong: "must …".
+    /// A text parsed by `parse`, whose error says what is needed: "must …".
     pub fn parsed<T>(
         &mut self,
         key: &str,
@@ -148,7 +148,7 @@ impl Reader {
         self.read(key, Vec::new(), |value| list_of(value, number_of), "a list of whole numbers")
     }
 
-    /// Ends the reading: everything that nobody asked for is unknown.
+    /// Ends the reading; keys that were not read are unknown.
     ///
     /// # Errors
     /// All problems, those of values first.
@@ -171,11 +171,11 @@ impl Reader {
         if self.problems.is_empty() { Ok(self.warnings) } else { Err(self.problems) }
     }
 
-    /// The known key that an unknown one most likely means, where one is near enough.
+    /// The known key that is most similar to an unknown one, if any is similar enough.
     fn nearest(&self, key: &str) -> Option<&str> {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
         let likeness = |known: &&String| {
-            // The right key in the wrong section is as near as a misspelt one.
+            // The right key in the wrong section is as similar as a misspelt one.
             let whole = strsim::normalized_damerau_levenshtein(key, known);
             if last(key) == last(known) { whole.max(0.95) } else { whole }
         };
@@ -184,7 +184,7 @@ impl Reader {
     }
 }
 
-/// From which likeness (0 to 1) on a suggestion helps more than it misleads.
+/// The smallest similarity (0 to 1) at which a suggestion helps.
 const LIKENESS_MIN: f64 = 0.7;
 
 pub(super) fn text_of(value: &Value) -> Option<String> {
@@ -236,7 +236,7 @@ fn flag_of(value: &Value) -> Option<bool> {
     }
 }
 
-/// A list in the file, or words with commas between in the environment (nothing is no item).
+/// A list in the file, or comma-separated words in the environment (an empty word is no item).
 pub(super) fn list_of<T>(value: &Value, item: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
     match value {
         Value::List(items) => items.iter().map(item).collect(),
@@ -253,7 +253,7 @@ pub(super) fn list_of<T>(value: &Value, item: impl Fn(&Value) -> Option<T>) -> O
     }
 }
 
-/// A value as an error shows it.
+/// A value as errors print it.
 fn shown(value: &Value) -> String {
     match value {
         Value::Text(text) | Value::Word(text) => format!("{text:?}"),

@@ -1,9 +1,9 @@
-//! The two secrets that a server needs. What was not configured is made at the first start,
-//! kept in the data directory for its owner alone, and read back at every later one.
+//! The two secrets of a server. The first start generates those that are not configured and stores
+//! them in the data directory, readable by its owner alone; later starts read them.
 //!
 //! # Guarantees
-//! A kept secret is whole or not there: it is written beside and then linked to its name, which
-//! also lets two servers that start at once agree on one. An empty file refuses to start.
+//! A stored secret is complete or absent: it is written to a temporary file and then linked to its
+//! name, so two servers that start together use the same one. An empty file is an error.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,40 +14,40 @@ use crate::types::Secret;
 
 use super::Config;
 
-/// The secrets in force.
+/// The secrets in effect.
 #[derive(Clone, Debug)]
 pub struct Secrets {
-    /// Who knows it may call the API.
+    /// The token that authenticates API calls.
     pub admin_token: Secret,
-    /// What deliveries are signed with; several while rotating.
+    /// The secrets that sign deliveries; several during a rotation.
     pub webhook_secrets: Vec<Secret>,
-    /// What this start made; to be told to the person who started it.
+    /// The secrets that this start generated, for the log.
     pub made: Vec<Made>,
 }
 
-/// A secret that was made because none was configured or kept.
+/// A generated secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     /// What it is, such as `admin token`.
     pub what: &'static str,
-    /// Where it is kept.
+    /// Its file.
     pub path: PathBuf,
 }
 
-/// Why the secrets are not at hand.
+/// Why the secrets cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretsError {
     /// A kept secret is empty.
-    #[error("{} is empty; write a secret into it, or remove it to have one made", .0.display())]
+    #[error("{} is empty; write a secret into it, or remove it to have one generated", .0.display())]
     Empty(PathBuf),
     /// A file or directory cannot be read or written.
-    #[error("the {what} cannot be kept in {}", path.display())]
+    #[error("cannot store the {what} in {}", path.display())]
     Io {
-        /// What was to be kept.
+        /// Which secret.
         what: &'static str,
-        /// Where.
+        /// Its file.
         path: PathBuf,
-        /// Why not.
+        /// Why.
         source: io::Error,
     },
 }
@@ -58,10 +58,10 @@ impl Secrets {
     /// The name of the webhook secret's file in the data directory.
     pub const WEBHOOK_SECRET_FILE: &'static str = "webhook-secret";
 
-    /// The configured secrets, and for what is not configured the kept or newly made ones.
+    /// The configured secrets; for those that are not configured, the stored or newly generated ones.
     ///
     /// # Errors
-    /// [`SecretsError`] when a kept secret is empty or the data directory cannot be used.
+    /// [`SecretsError`] if a stored secret is empty or the data directory cannot be used.
     pub fn ensure(config: &Config) -> Result<Self, SecretsError> {
         let data = &config.server.data;
         let mut made = Vec::new();
@@ -77,7 +77,7 @@ impl Secrets {
     }
 }
 
-/// Reads a kept secret, or makes one.
+/// Reads a stored secret, or generates one.
 fn kept(
     data: &Path,
     what: &'static str,
@@ -104,7 +104,7 @@ fn secret_of(text: &str) -> Option<Secret> {
     (!text.is_empty()).then(|| Secret::new(text))
 }
 
-/// Writes a new secret; `false` where another server was faster.
+/// Writes a new secret; `false` if another server was faster.
 fn make(data: &Path, path: &Path) -> io::Result<bool> {
     let beside = path.with_extension(format!("new-{}", std::process::id()));
     let mut file =
@@ -139,11 +139,11 @@ mod tests {
     fn config(data: &Path, env: &[(&str, &str)]) -> Config {
         let env = env.iter().map(|(name, word)| ((*name).to_owned(), (*word).to_owned()));
         let overrides = Overrides { listen: None, data: Some(data.to_owned()) };
-        Config::load(None, env, overrides).expect("a good configuration").config
+        Config::load(None, env, overrides, &[]).expect("a good configuration").config
     }
 
     #[test]
-    fn the_first_start_makes_strong_secrets_and_later_ones_read_them() {
+    fn the_first_start_generates_strong_secrets_and_later_ones_read_them() {
         let dir = tempfile::tempdir().expect("a directory");
         let data = dir.path().join("deep/data");
         let config = config(&data, &[]);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn configured_secrets_are_not_kept() {
+    fn configured_secrets_are_not_stored() {
         let dir = tempfile::tempdir().expect("a directory");
         let env = [("ISSUEBOX_ADMIN_TOKEN", "t"), ("ISSUEBOX_WEBHOOK_SECRET", "new,old")];
         let secrets = Secrets::ensure(&config(dir.path(), &env)).expect("configured");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_kept_secret_refuses_to_start() {
+    fn an_empty_secret_file_is_an_error() {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("admin-token"), "\n").expect("written");
         let error = Secrets::ensure(&config(dir.path(), &[])).expect_err("empty");
@@ -186,12 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn a_data_directory_that_cannot_be_made_is_named() {
+    fn a_data_directory_that_cannot_be_created_is_named() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("file");
         std::fs::write(&file, "").expect("written");
         let error = Secrets::ensure(&config(&file.join("data"), &[])).expect_err("no directory");
-        assert!(error.to_string().starts_with("the admin token cannot be kept in "), "{error}");
+        assert!(error.to_string().starts_with("cannot store the admin token in "), "{error}");
     }
 
     #[test]

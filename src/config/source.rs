@@ -1,5 +1,5 @@
-//! Where values come from: a TOML file, the environment, flags; brought to one form, a flat map
-//! from `section.key` to a value and its origin. What a key means is not known here.
+//! The sources of values: a TOML file, the environment, flags. All become a flat map from
+//! `section.key` to a value and its origin. The meaning of keys is elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,14 +18,14 @@ pub struct Overrides {
     pub data: Option<PathBuf>,
 }
 
-/// Where a value was read. Later ones win.
+/// Where a value was read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// A line of the file.
     File {
         /// Which file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// The line, from 1.
         line: usize,
     },
     /// An environment variable.
@@ -35,7 +35,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// How strongly it wins: flags over the environment over the file.
+    /// The precedence: flags over the environment over the file.
     pub(super) const fn rank(&self) -> u8 {
         match self {
             Self::File { .. } => 0,
@@ -55,7 +55,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value as it was written.
+/// A raw value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     /// Text in the file.
@@ -70,9 +70,9 @@ pub(super) enum Value {
     List(Vec<Self>),
     /// A section in the file without any key.
     EmptySection,
-    /// What no key takes: a date, a number out of range.
+    /// A value that no key accepts: a date, a number out of range.
     Odd(&'static str),
-    /// A word from the environment or a flag, to be read as the key needs it.
+    /// A word from the environment or a flag; the key decides its type.
     Word(String),
 }
 
@@ -83,7 +83,7 @@ pub(super) struct ConfigValue {
     pub origin: Origin,
 }
 
-/// All that was given, the winner for each key.
+/// All values, the one with the highest precedence for each key.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     pub entries: BTreeMap<String, ConfigValue>,
@@ -94,7 +94,7 @@ pub(super) struct Sources {
 
 const LONG_PREFIX: &str = "ISSUEBOX__";
 
-/// The short names, which win over the long ones.
+/// The short names, which take precedence over the long ones.
 const SHORT_NAMES: [(&str, &str); 4] = [
     ("ISSUEBOX_LISTEN", "listen"),
     ("ISSUEBOX_DATA", "data"),
@@ -103,10 +103,10 @@ const SHORT_NAMES: [(&str, &str); 4] = [
 ];
 
 impl Sources {
-    /// Adds what stands in a TOML file.
+    /// Adds the values of a TOML file.
     ///
     /// # Errors
-    /// When it cannot be read or is not TOML.
+    /// If it cannot be read or is not TOML.
     pub fn add_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
@@ -123,7 +123,7 @@ impl Sources {
         for (name, value) in table {
             let name_at = name.span().start;
             let name = name.get_ref();
-            // A dot inside a quoted name must not read as a section.
+            // A dot in a quoted name is not a section's separator.
             let name = if name.contains('.') { format!("{name:?}") } else { name.to_string() };
             let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
             match value.get_ref() {
@@ -139,7 +139,7 @@ impl Sources {
         }
     }
 
-    /// Adds the variables that are ours.
+    /// Adds issuebox's environment variables.
     pub fn add_environment(&mut self, env: impl Iterator<Item = (String, String)>) {
         let mut short = Vec::new();
         for (name, word) in env {
@@ -159,7 +159,7 @@ impl Sources {
         }
     }
 
-    /// Adds what was given on the command line.
+    /// Adds the command line's values.
     pub fn add_flags(&mut self, overrides: Overrides) {
         if let Some(listen) = overrides.listen {
             self.add_word("listen".into(), Origin::Flag("--listen"), listen);

@@ -1,7 +1,22 @@
-//! Every error's text, and who wins.
+//! The text of every error, and the precedence of sources.
 
 use super::*;
-use crate::types::{Network, OnLimit, Reserve};
+use crate::types::{Network, OnLimit};
+
+/// A provider whose section has one key.
+struct Stub(&'static str);
+
+impl ProviderSchema for Stub {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn read(&self, section: &mut Section<'_>) -> ProviderSettings {
+        ProviderSettings::new(section.fraction("share", 0.5, 0.0..=1.0))
+    }
+}
+
+const STUBS: [&dyn ProviderSchema; 2] = [&Stub("local"), &Stub("simulated")];
 
 fn load_with(
     file: Option<&str>,
@@ -15,7 +30,7 @@ fn load_with(
     }
     let env = [("HOME", "/home/mira")].iter().chain(env);
     let env = env.map(|(name, word)| ((*name).to_owned(), (*word).to_owned()));
-    Config::load(file.map(|_| path.as_path()), env, overrides)
+    Config::load(file.map(|_| path.as_path()), env, overrides, &STUBS)
         .map_err(|error| error.to_string().replace(&format!("{}/", dir.path().display()), ""))
 }
 
@@ -36,7 +51,7 @@ fn env_error_of(env: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn without_anything_the_defaults_hold() {
+fn the_defaults_hold_if_nothing_is_set() {
     let loaded = load_env(&[]).expect("the defaults");
     assert_eq!(loaded.warnings, Vec::<String>::new());
     let config = loaded.config;
@@ -51,7 +66,8 @@ fn without_anything_the_defaults_hold() {
     let template = &config.templates[&TemplateName::trusted("default")];
     assert_eq!(template.provider.as_str(), "local");
     assert_eq!(template.resources.memory_mb, 1024);
-    assert!(config.providers.simulated.unique_names);
+    let shares: Vec<_> = config.providers.values().map(|settings| settings.get()).collect();
+    assert_eq!(shares, [Some(&0.5), Some(&0.5)]);
 }
 
 #[test]
@@ -85,13 +101,7 @@ fn a_whole_file_is_read() {
         memory_mb = 4096
         provider = "simulated"
         [providers.simulated]
-        dir = "elsewhere"
-        create_delay_ms = 1500
-        fail_create = 0.25
-        lose_response = 1
-        fail_first_n = 2
-        unavailable = true
-        unique_names = false
+        share = 0.25
         [quota]
         live = 0
         [retention]
@@ -119,16 +129,14 @@ fn a_whole_file_is_read() {
     assert_eq!(config.logs.age_max, None);
     assert_eq!((config.logs.sandbox_len_max, config.logs.total_len_max), (2 << 20, 1 << 30));
     assert_eq!(config.templates.len(), 2);
-    let simulated = config.providers.simulated;
-    assert_eq!(simulated.create_delay, Duration::from_millis(1500));
-    assert!((simulated.fail_create - 0.25).abs() < f64::EPSILON);
-    assert!((simulated.lose_response - 1.0).abs() < f64::EPSILON);
-    assert_eq!((simulated.fail_first_n, simulated.unavailable), (2, true));
-    assert!(!simulated.unique_names);
+    let simulated = &config.providers[&ProviderName::trusted("simulated")];
+    assert_eq!(simulated.get(), Some(&0.25));
+    assert_ne!(simulated, &config.providers[&ProviderName::trusted("local")]);
+    assert_eq!(simulated.get::<bool>(), None, "only its reader knows the type");
 }
 
 #[test]
-fn flags_win_over_the_environment_and_that_over_the_file() {
+fn flags_take_precedence_over_the_environment_and_that_over_the_file() {
     let file = "listen = \"127.0.0.1:1\"\ndata = \"file\"\n[triggers]\nlabel = \"file\"";
     let env = [
         ("ISSUEBOX__LISTEN", "127.0.0.1:2"),
@@ -160,10 +168,10 @@ fn the_data_directory_follows_xdg() {
     assert_eq!(data(&[("XDG_STATE_HOME", "/x")]), Path::new("/x/issuebox"));
     let home = Path::new("/home/mira/.local/state/issuebox");
     assert_eq!(data(&[("XDG_STATE_HOME", "relative")]), home);
-    let none = Config::load(None, std::iter::empty(), Overrides::default());
+    let none = Config::load(None, std::iter::empty(), Overrides::default(), &STUBS);
     insta::assert_snapshot!(
         none.expect_err("no home"),
-        @"there is no home directory to keep data in; set data (--data DIR)"
+        @"there is no home directory for the data; set data (--data DIR)"
     );
 }
 
@@ -202,7 +210,7 @@ fn unknown_keys_name_where_they_were_read_and_the_nearest_known_key() {
 }
 
 #[test]
-fn variables_of_others_are_left_alone() {
+fn other_programs_variables_are_ignored() {
     let env = [
         ("ISSUEBOX_SERVER", "http://x"),
         ("ISSUEBOX_TOKEN", "t"),
@@ -242,7 +250,7 @@ mode = "quick"
 cpu = 0
 on_limit = "shrug"
 [providers.simulated]
-fail_create = 1.5
+share = 1.5
 "#
         ),
         @r#"
@@ -261,11 +269,11 @@ fail_create = 1.5
     issuebox.toml:17: lifecycle.create_attempts must be a whole number from 1 to 100, not 0
     issuebox.toml:18: lifecycle.create_timeout_seconds must be a whole number from 1 to 86400, not 1.5
     issuebox.toml:19: lifecycle.ttl_seconds must be a whole number from 0 to 316224000, not a number out of range
-    issuebox.toml:21: templates.default.provider must be local or simulated (others are not available yet), not "locl"
+    issuebox.toml:21: templates.default.provider must be local or simulated (there are no others yet), not "locl"
     issuebox.toml:22: templates.default.mode must be strong or fast, not "quick"
     issuebox.toml:23: templates.default.cpu must be a number from 0.01 to 1024, not 0
     issuebox.toml:24: templates.default.on_limit must be kill or stop, not "shrug"
-    issuebox.toml:26: providers.simulated.fail_create must be a number from 0 to 1, not 1.5
+    issuebox.toml:26: providers.simulated.share must be a number from 0 to 1, not 1.5
     "#
     );
 }
@@ -294,26 +302,23 @@ fn wrong_words_in_the_environment_name_the_variable() {
 }
 
 #[test]
-fn what_is_not_available_yet_and_would_change_the_meaning_is_refused() {
+fn a_setting_whose_absence_would_change_the_meaning_is_refused() {
     insta::assert_snapshot!(
         error_of(
             r#"
 [templates.default]
 provider = "docker"
 mode = "fast"
-[providers.local]
-isolation = "none"
 "#
         ),
         @r#"
-    issuebox.toml:3: templates.default.provider must be local or simulated (others are not available yet), not "docker"
-    issuebox.toml:6: providers.local.isolation must be namespaces (anything less is not available yet), not "none"
+    issuebox.toml:3: templates.default.provider must be local or simulated (there are no others yet), not "docker"
     "#
     );
 }
 
 #[test]
-fn a_network_is_what_is_written_out_and_each_wrong_entry_is_named() {
+fn a_network_is_read_and_each_wrong_entry_is_named() {
     let of = |text: &str| {
         let loaded = load(&format!("[templates.default]\n{text}")).expect("accepted");
         loaded.config.templates.values().next().expect("one").network.clone()
@@ -345,7 +350,7 @@ allow_private = ["10.0.0.5:443"]
         ),
         @r#"
     issuebox.toml:3: templates.default.network must be none, allow, full or host, not "some"
-    templates.empty.allow is empty, so that nothing could be reached: name hosts, as in ["github.com", "*.githubusercontent.com"], or set network = "none"
+    templates.empty.allow is empty, so nothing is reachable: list hosts, as in ["github.com", "*.githubusercontent.com"], or set network = "none"
     issuebox.toml:8: templates.lists.allow must be a host, or host:port, without a scheme or path, not "https://example.org"
     issuebox.toml:8: templates.lists.allow must be a host, or host:port, without a scheme or path, not "example.org/x"
     issuebox.toml:8: templates.lists.allow must have its one * at the beginning, as in *.example.org, not "*"
@@ -364,7 +369,7 @@ allow_private = ["10.0.0.5:443"]
 }
 
 #[test]
-fn listed_addresses_that_are_refused_all_the_same_are_errors() {
+fn listed_addresses_that_the_proxy_would_reject_are_errors() {
     insta::assert_snapshot!(
         error_of(
             r#"
@@ -377,42 +382,42 @@ allow_private = ["10.0.0.5:80", "10.0.0.6:443", "127.0.0.2:3000", "169.254.169.2
 "#
         ),
         @r#"
-    issuebox.toml:4: templates.default.allow has "10.0.0.6:22", which is not public (a private network): put "10.0.0.6:22" into allow_private instead
-    issuebox.toml:4: templates.default.allow has "127.0.0.1:3000", which is not public (loopback): put "127.0.0.1:3000" into allow_private instead
-    issuebox.toml:4: templates.default.allow has "0.0.0.0", which no sandbox may ever reach (no host): take it out
-    issuebox.toml:4: templates.default.allow has "224.0.0.1", which no sandbox may ever reach (many hosts): take it out
-    issuebox.toml:4: templates.default.allow has "[::]", which no sandbox may ever reach (no host): take it out
-    issuebox.toml:4: templates.default.allow has "[ff02::1]", which no sandbox may ever reach (many hosts): take it out
-    issuebox.toml:4: templates.default.allow has "169.254.169.254", which no sandbox may ever reach (an address of one link): take it out
-    issuebox.toml:4: templates.default.allow has "[fd00:ec2::254]", which no sandbox may ever reach (a cloud's metadata service): take it out
-    issuebox.toml:4: templates.default.allow has "[::ffff:1.2.3.4]", which is another form of 1.2.3.4: write that
-    issuebox.toml:4: templates.default.allow has "[::ffff:10.0.0.5]:80", which is another form of 10.0.0.5: write that
-    issuebox.toml:4: templates.default.allow has "[2002:7f00:1::]", which no sandbox may ever reach (a tunnel to an IPv4 address): take it out
-    issuebox.toml:6: templates.default.allow_private has "169.254.169.254:80", which no sandbox may ever reach (an address of one link): take it out
-    issuebox.toml:6: templates.default.allow_private has "0.0.0.0:80", which no sandbox may ever reach (no host): take it out
-    issuebox.toml:6: templates.default.allow_private has "[fe80::1]:80", which no sandbox may ever reach (an address of one link): take it out
-    issuebox.toml:6: templates.default.allow_private has "[::ffff:10.0.0.7]:443", which is another form of 10.0.0.7: write that
-    issuebox.toml:6: templates.default.allow_private has "255.255.255.255:1", which no sandbox may ever reach (every host): take it out
+    issuebox.toml:4: templates.default.allow has "10.0.0.6:22", which is not public (a private network): list "10.0.0.6:22" in allow_private instead
+    issuebox.toml:4: templates.default.allow has "127.0.0.1:3000", which is not public (loopback): list "127.0.0.1:3000" in allow_private instead
+    issuebox.toml:4: templates.default.allow has "0.0.0.0", which no sandbox may ever reach (an unspecified address): remove it
+    issuebox.toml:4: templates.default.allow has "224.0.0.1", which no sandbox may ever reach (a multicast address): remove it
+    issuebox.toml:4: templates.default.allow has "[::]", which no sandbox may ever reach (an unspecified address): remove it
+    issuebox.toml:4: templates.default.allow has "[ff02::1]", which no sandbox may ever reach (a multicast address): remove it
+    issuebox.toml:4: templates.default.allow has "169.254.169.254", which no sandbox may ever reach (a link-local address): remove it
+    issuebox.toml:4: templates.default.allow has "[fd00:ec2::254]", which no sandbox may ever reach (a cloud's metadata service): remove it
+    issuebox.toml:4: templates.default.allow has "[::ffff:1.2.3.4]", which is another form of 1.2.3.4: use that one
+    issuebox.toml:4: templates.default.allow has "[::ffff:10.0.0.5]:80", which is another form of 10.0.0.5: use that one
+    issuebox.toml:4: templates.default.allow has "[2002:7f00:1::]", which no sandbox may ever reach (a tunnel to an IPv4 address): remove it
+    issuebox.toml:6: templates.default.allow_private has "169.254.169.254:80", which no sandbox may ever reach (a link-local address): remove it
+    issuebox.toml:6: templates.default.allow_private has "0.0.0.0:80", which no sandbox may ever reach (an unspecified address): remove it
+    issuebox.toml:6: templates.default.allow_private has "[fe80::1]:80", which no sandbox may ever reach (a link-local address): remove it
+    issuebox.toml:6: templates.default.allow_private has "[::ffff:10.0.0.7]:443", which is another form of 10.0.0.7: use that one
+    issuebox.toml:6: templates.default.allow_private has "255.255.255.255:1", which no sandbox may ever reach (the broadcast address): remove it
     "#
     );
 }
 
 #[test]
-fn deliveries_are_kept_for_as_long_as_they_may_come_again() {
+fn deliveries_are_kept_for_as_long_as_github_may_redeliver_them() {
     let days = |n: u32| load(&format!("[retention]\ndeliveries_days = {n}"));
     let kept = days(0).expect("for ever").config.retention;
     assert_eq!((kept.deliveries, kept.timeline), (None, Some(Duration::from_secs(90 * 86_400))));
     insta::assert_snapshot!(
         error_of("[retention]\ndeliveries_days = 2\ntimeline_days = 40_000"),
         @"
-    issuebox.toml:2: retention.deliveries_days must be 0 (for ever) or at least 3: for so long GitHub may send one again
+    issuebox.toml:2: retention.deliveries_days must be 0 (for ever) or at least 3: GitHub may redeliver for that long
     issuebox.toml:3: retention.timeline_days must be a whole number from 0 to 36525, not 40000
     "
     );
 }
 
 #[test]
-fn what_is_accepted_but_not_in_force_is_warned_of() {
+fn keys_without_an_effect_yet_are_warned_of() {
     let loaded = load(
         r#"
 public_url = "https://box.example.org/"
@@ -442,35 +447,14 @@ on_limit = "stop"
     assert_eq!(loaded.config.server.public_url.as_deref(), Some("https://box.example.org"));
     assert_eq!(loaded.config.templates.values().next().expect("one").on_limit, OnLimit::Stop);
     assert_eq!(loaded.config.templates.values().next().expect("one").ports, [8080]);
-    assert!(!loaded.config.providers.local.require_limits);
     let dir = loaded.warnings[0].split("issuebox.toml").next().unwrap_or_default().to_owned();
     insta::assert_snapshot!(loaded.warnings.join("\n").replace(&dir, ""), @"
-    issuebox.toml:5: github.api_url is accepted but not yet in force
+    issuebox.toml:5: github.api_url is accepted but has no effect yet
     ");
 }
 
 #[test]
-fn room_that_is_kept_free_is_a_part_or_a_size() {
-    let reserve = |text: &str| {
-        let loaded = load(&format!("[providers.local]\ndisk_reserve = {text}"));
-        loaded.expect("good").config.providers.local.disk_reserve
-    };
-    assert_eq!(reserve("\"auto\""), Reserve::Auto);
-    assert_eq!(reserve("\"10%\""), Reserve::Percent(10.0));
-    assert_eq!(reserve("\"2 GB\""), Reserve::Megabytes(2048));
-    let error = |text: &str| error_of(&format!("[providers.local]\ndisk_reserve = {text}"));
-    insta::assert_snapshot!(
-        error("\"plenty\""),
-        @r#"issuebox.toml:2: providers.local.disk_reserve must be "auto", a part up to "90%", or room such as "4096 MB" or "4 GB", not "plenty""#
-    );
-    insta::assert_snapshot!(
-        error("5"),
-        @"issuebox.toml:2: providers.local.disk_reserve must be a text, not 5"
-    );
-}
-
-#[test]
-fn each_port_that_is_none_is_named() {
+fn each_invalid_port_is_named() {
     let many: Vec<String> = (1..=17).map(|port| port.to_string()).collect();
     let text = format!(
         "[templates.default]\nports = [0, 65536, 80, 80]\n[templates.many]\nports = [{}]",
@@ -485,7 +469,7 @@ fn each_port_that_is_none_is_named() {
 }
 
 #[test]
-fn empty_and_doubled_secrets_are_refused_without_showing_any() {
+fn empty_and_doubled_secrets_are_refused_without_printing_them() {
     insta::assert_snapshot!(
         env_error_of(&[("ISSUEBOX_ADMIN_TOKEN", ""), ("ISSUEBOX_WEBHOOK_SECRET", "hush-hush,")]),
         @"
@@ -516,7 +500,7 @@ fn empty_and_doubled_secrets_are_refused_without_showing_any() {
 }
 
 #[test]
-fn secrets_come_out_of_files_and_the_environment_wins_over_them() {
+fn secrets_are_read_from_files_and_the_environment_takes_precedence() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("secrets");
     std::fs::write(&path, "new\nold\n").expect("written");
@@ -535,10 +519,10 @@ fn secrets_come_out_of_files_and_the_environment_wins_over_them() {
 }
 
 #[test]
-fn a_file_that_is_not_there_or_not_toml_is_named() {
-    let none =
-        Config::load(Some(Path::new("/nowhere.toml")), std::iter::empty(), Overrides::default());
-    insta::assert_snapshot!(none.expect_err("no file"), @"/nowhere.toml cannot be read");
+fn a_file_that_is_missing_or_not_toml_is_named() {
+    let nowhere = Some(Path::new("/nowhere.toml"));
+    let none = Config::load(nowhere, std::iter::empty(), Overrides::default(), &STUBS);
+    insta::assert_snapshot!(none.expect_err("no file"), @"cannot read /nowhere.toml");
     insta::assert_snapshot!(error_of("listen = \"x\"\n[triggers\n"), @"issuebox.toml:2: unclosed table, expected `]`");
     insta::assert_snapshot!(error_of("listen = \"a\"\nlisten = \"b\"\n"), @"issuebox.toml:2: duplicate key");
 }

@@ -1,4 +1,4 @@
-//! From a destination to a connection: judged, resolved once, and connected to what was judged.
+//! Connects to a destination: checks it, resolves it once, and connects to a checked address.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,50 +9,50 @@ use tokio::net::TcpStream;
 use super::idle::Idle;
 use super::lookups::{LookupFailure, Lookups};
 use super::machine::ThisMachine;
-use super::meter::{Meter, Metered, metered};
-use super::notices::{Matter, Notices};
+use super::meter::{Meter, MeteredStream, metered};
+use super::notices::{NoticeKind, Notices};
 use super::policy::{Destination, Policy, Refusal};
 use super::race;
 use crate::sandbox::EgressResult;
 use crate::types::HostName;
 
-/// Of a name's addresses this many are tried.
+/// Most addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 4;
 
-/// How long nothing may go through a connection. Some servers think for minutes over a pack.
+/// Longest silence of a connection. Some git servers compute a pack for minutes.
 pub const IDLE_WAIT: Duration = Duration::from_secs(600);
 
-/// A connection to somewhere outside.
-pub type Stream = Idle<Metered<TcpStream>>;
+/// A connection to the outside.
+pub type OutgoingStream = Idle<MeteredStream<TcpStream>>;
 
-/// Where connections of a sandbox may go, and how to get there.
-pub struct Ways {
-    /// What it may connect to.
+/// Makes the connections of one sandbox.
+pub struct Connector {
+    /// What the sandbox may connect to.
     pub policy: Policy,
-    /// From names to addresses.
+    /// Resolves names.
     pub lookups: Lookups,
-    /// Tells people of what did not come about.
+    /// Reports failed connections to people.
     pub notices: Notices,
-    /// Counts.
+    /// Counts requests and bytes.
     pub meter: Arc<Meter>,
 }
 
-/// Why no connection came about. Prints as what the sandbox is told.
+/// Why there is no connection. `Display` is the text for the sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum NotConnected {
-    /// It may not.
+    /// The policy refuses it.
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// There is no such name.
+    /// The name has no address.
     #[error("{0} was not found: {1}")]
     NotFound(Destination, LookupFailure),
-    /// Nobody answers there.
-    #[error("{0} could not be reached: {1}")]
+    /// No address accepts a connection.
+    #[error("cannot reach {0}: {1}")]
     NotReached(Destination, String),
 }
 
 impl NotConnected {
-    /// What people are told.
+    /// The text for people.
     fn notice(&self) -> String {
         match self {
             Self::Refused(refusal) => refusal.notice(),
@@ -60,17 +60,17 @@ impl NotConnected {
         }
     }
 
-    /// What the notice is about.
-    fn matter(&self) -> Matter {
+    /// The kind of the notice.
+    fn kind(&self) -> NoticeKind {
         match self {
-            Self::Refused(Refusal::NotPublic { .. } | Refusal::Never { .. }) => Matter::Address,
+            Self::Refused(Refusal::NotPublic { .. } | Refusal::Never { .. }) => NoticeKind::Address,
             Self::Refused(Refusal::Malformed(_) | Refusal::NotListed(_) | Refusal::Mail(_))
             | Self::NotFound(..)
-            | Self::NotReached(..) => Matter::Other,
+            | Self::NotReached(..) => NoticeKind::Other,
         }
     }
 
-    /// As what it counts.
+    /// The result for the metrics.
     fn result(&self) -> EgressResult {
         match self {
             Self::Refused(refusal) => match refusal {
@@ -83,21 +83,21 @@ impl NotConnected {
             Self::NotFound(_, failure) => match failure {
                 LookupFailure::NotFound(_) => EgressResult::NameNotFound,
                 LookupFailure::NoAnswer => EgressResult::NameNoAnswer,
-                LookupFailure::NoPlace => EgressResult::NameNoPlace,
+                LookupFailure::Overloaded => EgressResult::NameNoPlace,
             },
             Self::NotReached(..) => EgressResult::NotReached,
         }
     }
 }
 
-impl Ways {
-    /// Connects to where an authority says, at `port` where that has none. What comes of it is
-    /// counted, and told where nothing does.
+impl Connector {
+    /// Connects to an authority, at `port` if it has none of its own. Counts the result, and reports a
+    /// failure.
     pub async fn connect(
         &self,
         authority: &str,
         port: Option<u16>,
-    ) -> Result<(Destination, Stream), NotConnected> {
+    ) -> Result<(Destination, OutgoingStream), NotConnected> {
         let destination = Destination::parse(authority, port).map_err(NotConnected::from);
         let connected = match destination {
             Ok(destination) => self.reach(&destination).await.map(|stream| (destination, stream)),
@@ -107,14 +107,14 @@ impl Ways {
             Ok(_) => self.meter.count(EgressResult::Connected),
             Err(error) => {
                 self.meter.count(error.result());
-                self.notices.tell(error.matter(), error.notice());
+                self.notices.send(error.kind(), error.notice());
             }
         }
         connected
     }
 
-    /// Connects to a destination that may be reached: resolved once, at an address that was checked.
-    async fn reach(&self, destination: &Destination) -> Result<Stream, NotConnected> {
+    /// Checks a destination, resolves it once and connects to a checked address.
+    async fn reach(&self, destination: &Destination) -> Result<OutgoingStream, NotConnected> {
         self.policy.check_destination(destination)?;
         let addresses = match &destination.host {
             HostName::Address(address) => vec![*address],
@@ -135,7 +135,7 @@ impl Ways {
         }
         let connected = race::first_of(&checked, TcpStream::connect::<SocketAddr>).await;
         let stream = connected.map_err(|why| NotConnected::NotReached(destination.clone(), why))?;
-        // Small packets are worth more than few of them, as in TLS handshakes.
+        // Low latency matters more than few packets, as in TLS handshakes.
         let _ = stream.set_nodelay(true);
         Ok(Idle::new(metered(stream, &self.meter), IDLE_WAIT))
     }

@@ -1,4 +1,4 @@
-//! A stream that fails once nothing has gone through it for a while, in either direction.
+//! A stream that fails when no byte was transferred for a while, in either direction.
 
 use std::io;
 use std::pin::Pin;
@@ -16,12 +16,12 @@ pub struct Idle<S> {
 }
 
 impl<S> Idle<S> {
-    /// Lets a stream be idle for `wait` at most.
+    /// Fails the stream after `wait` without a byte.
     pub fn new(stream: S, wait: Duration) -> Self {
         Self { stream, wait, over: Box::pin(sleep(wait)) }
     }
 
-    /// Passes on what came of something, or fails where that has taken too long.
+    /// Passes on a result, or fails if it took too long.
     fn within<T>(
         &mut self,
         polled: Poll<io::Result<T>>,
@@ -82,12 +82,12 @@ mod tests {
             far.write_all(b"x").await.expect("written");
             near.read_u8().await.expect("what comes in keeps it");
         }
-        let error = near.read_u8().await.expect_err("nothing comes any more");
+        let error = near.read_u8().await.expect_err("it is idle");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
 
         let (near, _far) = duplex(4);
         let mut near = Idle::new(near, Duration::from_secs(10));
-        let error = near.write_all(b"nobody reads").await.expect_err("nobody takes it");
+        let error = near.write_all(b"not read").await.expect_err("it is idle");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

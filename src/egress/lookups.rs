@@ -1,10 +1,10 @@
-//! How many names are looked up at once: of a sandbox, and of all.
+//! Limits concurrent name look-ups, for each sandbox and in total.
 //!
-//! A look-up can't be called off: the system's resolver has a thread until it gives up on the name's
-//! servers, which anybody can run, silent ones too. So a place is given back when the look-up has
-//! really ended, not when nobody waits for it any more; a sandbox that asks for names which nobody
-//! answers runs out of its own places, and the others go on. Who asks for a name that is being looked
-//! up for the same sandbox waits for that answer: tools ask for one name many times at once.
+//! A look-up cannot be cancelled: the system's resolver blocks a thread until the name's servers answer
+//! or time out, and an attacker can run a silent server. So a permit is returned when the look-up has
+//! really ended, not when its caller stops waiting. A sandbox that looks up silent names uses up its own
+//! permits, and others go on. Concurrent look-ups of one name by one sandbox share one answer, because
+//! tools look up a name many times at once.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,32 +18,32 @@ use tokio::time::timeout;
 
 use super::resolve::Resolve;
 
-/// Most look-ups of one sandbox at once, each of another name. Tools ask for few.
+/// Most concurrent look-ups of one sandbox, each of a different name.
 pub(super) const LOOKUPS_MAX: usize = 4;
 
-/// Most look-ups of all sandboxes at once, each of which takes a thread.
+/// Most concurrent look-ups of all sandboxes; each takes a thread.
 const TOTAL_MAX: usize = 64;
 
-/// How long a look-up waits for a place, and then for its answer.
-const PLACE_WAIT: Duration = Duration::from_secs(10);
+/// How long a look-up waits for a permit, and then for its answer.
+const PERMIT_WAIT: Duration = Duration::from_secs(10);
 const RESOLVE_WAIT: Duration = Duration::from_secs(10);
 
-/// What a look-up comes to.
+/// The result of a look-up.
 type LookupResult = Result<Vec<IpAddr>, LookupFailure>;
 
-/// Look-ups under way by name: who waits for each hears from there.
+/// Look-ups in flight by name, each with a channel for its callers.
 type UnderWay = Mutex<HashMap<String, Arc<watch::Sender<Option<LookupResult>>>>>;
 
-/// What all sandboxes' look-ups share.
+/// Shared by the look-ups of all sandboxes.
 #[derive(Clone, Debug)]
 pub(super) struct Resolver {
     names: Arc<dyn Resolve>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Resolver {
     pub(super) fn new(names: Arc<dyn Resolve>) -> Self {
-        Self { names, places: Arc::new(Semaphore::new(TOTAL_MAX)) }
+        Self { names, permits: Arc::new(Semaphore::new(TOTAL_MAX)) }
     }
 
     /// The look-ups of one sandbox.
@@ -64,12 +64,12 @@ pub(super) struct Lookups {
 /// Why a name has no addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LookupFailure {
-    /// What the resolver says.
+    /// The resolver's error.
     NotFound(String),
-    /// It says nothing.
+    /// No name server answered.
     NoAnswer,
-    /// It could not be asked: too many other names are without an answer.
-    NoPlace,
+    /// There was no permit, because too many other look-ups are in flight.
+    Overloaded,
 }
 
 impl fmt::Display for LookupFailure {
@@ -77,7 +77,7 @@ impl fmt::Display for LookupFailure {
         match self {
             Self::NotFound(why) => f.write_str(why),
             Self::NoAnswer => f.write_str("no name server answered in time"),
-            Self::NoPlace => {
+            Self::Overloaded => {
                 f.write_str("too many other names are being looked up; try again later")
             }
         }
@@ -88,18 +88,18 @@ impl Lookups {
     /// The addresses of a name, at least one.
     ///
     /// # Errors
-    /// [`LookupFailure`], within [`PLACE_WAIT`] and [`RESOLVE_WAIT`].
+    /// [`LookupFailure`], within [`PERMIT_WAIT`] and [`RESOLVE_WAIT`].
     pub(super) async fn resolve(&self, name: &str) -> LookupResult {
         let mut answer = {
             let mut under_way = self.under_way();
             match under_way.get(name) {
-                Some(teller) => teller.subscribe(),
+                Some(sender) => sender.subscribe(),
                 None => {
-                    let (teller, answer) = watch::channel(None);
-                    let teller = Arc::new(teller);
-                    under_way.insert(name.to_owned(), Arc::clone(&teller));
-                    // A task of its own, since others may wait for it, too.
-                    tokio::spawn(self.clone().look_up(name.to_owned(), teller));
+                    let (sender, answer) = watch::channel(None);
+                    let sender = Arc::new(sender);
+                    under_way.insert(name.to_owned(), Arc::clone(&sender));
+                    // A separate task, since other callers may wait for it too.
+                    tokio::spawn(self.clone().look_up(name.to_owned(), sender));
                     answer
                 }
             }
@@ -108,26 +108,26 @@ impl Lookups {
         answer.ok().flatten().unwrap_or(Err(LookupFailure::NoAnswer))
     }
 
-    /// Looks a name up and tells all who wait for it; gives up while it waits for a place where
-    /// nobody does.
-    async fn look_up(self, name: String, teller: Arc<watch::Sender<Option<LookupResult>>>) {
-        // Its own first: what waits here holds no place that others could have.
-        let places = async {
+    /// Looks a name up and sends the answer to all callers; while it waits for a permit, it stops if all
+    /// callers have gone.
+    async fn look_up(self, name: String, sender: Arc<watch::Sender<Option<LookupResult>>>) {
+        // Its own permit first, so that it holds no shared one while it waits.
+        let permits = async {
             let own = Arc::clone(&self.own).acquire_owned().await;
-            (own, Arc::clone(&self.all.places).acquire_owned().await)
+            (own, Arc::clone(&self.all.permits).acquire_owned().await)
         };
-        let places = tokio::select! {
-            places = timeout(PLACE_WAIT, places) => places.ok(),
-            () = self.forsaken(&name, &teller) => return,
+        let permits = tokio::select! {
+            permits = timeout(PERMIT_WAIT, permits) => permits.ok(),
+            () = self.abandoned(&name, &sender) => return,
         };
-        let answer = match places {
-            None => Err(LookupFailure::NoPlace),
-            Some(places) => {
+        let answer = match permits {
+            None => Err(LookupFailure::Overloaded),
+            Some(permits) => {
                 let (names, name) = (Arc::clone(&self.all.names), name.clone());
-                // Goes on where it is late, and has its places until it has ended.
+                // Continues after the timeout, and holds its permits until it has ended.
                 let look_up = tokio::spawn(async move {
                     let answer = names.resolve(&name).await;
-                    drop(places);
+                    drop(permits);
                     answer
                 });
                 match timeout(RESOLVE_WAIT, look_up).await {
@@ -142,19 +142,19 @@ impl Lookups {
                 }
             }
         };
-        // Whoever comes from here on asks anew.
+        // Later callers start a new look-up.
         self.under_way().remove(&name);
-        // Nobody may be left to hear it.
-        let _ = teller.send(Some(answer));
+        // The callers may have gone.
+        let _ = sender.send(Some(answer));
     }
 
-    /// Returns once nobody waits for a name, which can be asked for anew then.
-    async fn forsaken(&self, name: &str, teller: &watch::Sender<Option<LookupResult>>) {
+    /// Returns once a look-up has no caller; it is removed then.
+    async fn abandoned(&self, name: &str, sender: &watch::Sender<Option<LookupResult>>) {
         loop {
-            teller.closed().await;
+            sender.closed().await;
             let mut under_way = self.under_way();
-            // Somebody may have come in this moment.
-            if teller.receiver_count() == 0 {
+            // A caller may have just subscribed.
+            if sender.receiver_count() == 0 {
                 under_way.remove(name);
                 return;
             }
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers for `good.test` alone, and not at all for others.
+    /// Answers for `good.test`, and stays silent for unknown names.
     #[derive(Debug, Default)]
     struct Silent {
         asked: AtomicUsize,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_for_names_that_nobody_answers_waits_alone() {
+    async fn a_sandbox_that_looks_up_silent_names_delays_only_itself() {
         let names = Arc::new(Silent::default());
         let all = Resolver::new(Arc::clone(&names) as _);
         let hostile = Arc::new(all.of_one());
@@ -216,7 +216,7 @@ mod tests {
         while names.asked.load(Ordering::Relaxed) < LOOKUPS_MAX {
             tokio::task::yield_now().await;
         }
-        // No time passes for the others, however many of the hostile one's wait.
+        // No time passes for the others while the hostile sandbox's look-ups wait.
         let begun = Instant::now();
         let other = all.of_one();
         for _ in 0..100 {
@@ -233,13 +233,13 @@ mod tests {
             ended.iter().filter(|one| one.as_ref().is_err_and(|error| error == failure)).count()
         };
         assert_eq!(count(&LookupFailure::NoAnswer), LOOKUPS_MAX);
-        assert_eq!(count(&LookupFailure::NoPlace), 200 - LOOKUPS_MAX);
-        // Nobody waits any more, and the threads are still taken.
-        assert_eq!(hostile.resolve("good.test").await, Err(LookupFailure::NoPlace));
+        assert_eq!(count(&LookupFailure::Overloaded), 200 - LOOKUPS_MAX);
+        // No caller waits any more, but the threads are still in use.
+        assert_eq!(hostile.resolve("good.test").await, Err(LookupFailure::Overloaded));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_together_have_a_bound_and_ended_look_ups_give_back_their_places() {
+    async fn the_total_has_a_bound_and_ended_look_ups_return_their_permits() {
         let names = Arc::new(Silent::default());
         let all = Resolver::new(Arc::clone(&names) as _);
         let many: Vec<_> = (0..TOTAL_MAX / LOOKUPS_MAX + 3).map(|_| all.of_one()).collect();
@@ -259,11 +259,11 @@ mod tests {
                 assert_eq!(failure.to_string(), why);
             }
         }
-        assert_eq!(all.places.available_permits(), TOTAL_MAX);
+        assert_eq!(all.permits.available_permits(), TOTAL_MAX);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_for_one_name_at_once_waits_for_one_answer() {
+    async fn concurrent_look_ups_of_one_name_share_one_answer() {
         let names = Arc::new(Silent::default());
         let one = Resolver::new(Arc::clone(&names) as _).of_one();
         let asking = (0..LOOKUPS_MAX * 10).map(|_| one.resolve("slow.test"));
@@ -272,9 +272,9 @@ mod tests {
         }
         assert_eq!(names.asked.load(Ordering::Relaxed), 1);
         assert_eq!(one.resolve("good.test").await, Ok(vec![Ipv4Addr::LOCALHOST.into()]));
-        assert!(one.under_way().is_empty(), "nothing is kept of what has ended");
+        assert!(one.under_way().is_empty(), "ended look-ups are removed");
 
-        // What nobody waits for any more before it has a place is not asked.
+        // A look-up without a caller that still waits for a permit is not made.
         let silent = (0..LOOKUPS_MAX).map(|n| {
             let one = one.clone();
             tokio::spawn(async move { one.resolve(&format!("silent{n}.test")).await })

@@ -1,19 +1,19 @@
-//! Which addresses are those of the machine that the server runs on.
+//! Which addresses belong to the machine that the server runs on.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-use super::policy::Surroundings;
+use super::policy::HostAddresses;
 
 /// The machine that the server runs on.
 pub struct ThisMachine;
 
-impl Surroundings for ThisMachine {
-    /// Tries to listen there, which works on one's own addresses alone, also on a second one of an
-    /// interface. Where the machine lets anybody's be listened on, as load balancers want it, its tables
-    /// say; so they do of networks that a route makes its own, of which version 6 lets nobody listen on
-    /// an address. Where neither can be asked the address counts as one's own.
+impl HostAddresses for ThisMachine {
+    /// Tries to bind the address, which works for the machine's own addresses only, including secondary
+    /// ones. If the machine allows non-local binds (as load balancers do), the kernel's routing tables
+    /// decide. They also know the local networks of IPv6, in which an address cannot be bound. If
+    /// neither is available, the address counts as the machine's own.
     fn is_own(&self, address: IpAddr) -> bool {
         match UdpSocket::bind((address, 0)) {
             Ok(_closed_again) => !binds_anything(address) || is_in_tables(address).unwrap_or(true),
@@ -25,14 +25,14 @@ impl Surroundings for ThisMachine {
     }
 }
 
-/// Whether addresses of this family can be listened on that are nobody's here.
+/// Whether the machine allows non-local binds of this family.
 fn binds_anything(address: IpAddr) -> bool {
     let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
     let setting = fs::read_to_string(format!("/proc/sys/net/{family}/ip_nonlocal_bind"));
     setting.is_ok_and(|setting| setting.trim() != "0")
 }
 
-/// Whether the kernel's tables have an address as the machine's own; `None` where they can't be read.
+/// Whether the routing tables have the address as local; `None` if they cannot be read.
 fn is_in_tables(address: IpAddr) -> Option<bool> {
     match address {
         IpAddr::V4(v4) => Some(is_local(&fs::read_to_string("/proc/net/fib_trie").ok()?, v4)),
@@ -40,8 +40,8 @@ fn is_in_tables(address: IpAddr) -> Option<bool> {
     }
 }
 
-/// Whether a table of routes (`/proc/net/fib_trie`) has a local one that an address belongs to. Of each
-/// leaf, `|-- 10.0.0.0`, the routes follow, `/8 host LOCAL`.
+/// Whether a table (`/proc/net/fib_trie`) has a local route to an address. Each leaf, `|-- 10.0.0.0`, is
+/// followed by its routes, `/8 host LOCAL`.
 fn is_local(table: &str, address: Ipv4Addr) -> bool {
     let mut leaf = None;
     table.lines().map(str::trim_start).any(|line| {
@@ -57,9 +57,8 @@ fn is_local(table: &str, address: Ipv4Addr) -> bool {
     })
 }
 
-/// Whether a table of routes (`/proc/net/ipv6_route`) has a local one that an address belongs to. Each
-/// line has, in hexadecimal, the destination first, the length of its prefix second, and its flags
-/// last but one.
+/// Whether a table (`/proc/net/ipv6_route`) has a local route to an address. A line has the hexadecimal
+/// destination first, the prefix length second, and the flags last but one.
 fn is_routed(table: &str, address: Ipv6Addr) -> bool {
     /// `RTF_LOCAL` of the kernel's `include/uapi/linux/ipv6_route.h`.
     const LOCAL: u32 = 0x8000_0000;
@@ -82,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_s_own_addresses_are_known() {
+    fn local_addresses_are_own() {
         assert!(ThisMachine.is_own(Ipv4Addr::LOCALHOST.into()));
         assert!(ThisMachine.is_own(Ipv4Addr::new(127, 9, 9, 9).into()));
         assert!(!ThisMachine.is_own(Ipv4Addr::new(192, 0, 2, 1).into()));
@@ -134,17 +133,17 @@ mod tests {
         }
     }
 
-    /// Set where the test below runs in the namespaces that it made.
+    /// Set when the test below runs in the namespaces that it created.
     const INSIDE: &str = "ISSUEBOX_TEST_MACHINE_INSIDE";
 
     #[test]
     #[ignore = "needs unshare(1) and user namespaces; run by .ci/run"]
-    fn one_s_own_addresses_are_known_where_anybody_s_can_be_listened_on() {
+    fn local_addresses_are_own_if_non_local_binds_are_allowed() {
         if std::env::var_os(INSIDE).is_some() {
             crate::sandbox::local::raise_loopback().expect("it is ours");
-            let nobody_s = Ipv4Addr::new(192, 0, 2, 1).into();
-            UdpSocket::bind((nobody_s, 0)).expect("anybody's can be listened on");
-            assert!(!ThisMachine.is_own(nobody_s));
+            let foreign = Ipv4Addr::new(192, 0, 2, 1).into();
+            UdpSocket::bind((foreign, 0)).expect("non-local binds are allowed");
+            assert!(!ThisMachine.is_own(foreign));
             assert!(!ThisMachine.is_own("2001:db8::1".parse().expect("an address")));
             assert!(ThisMachine.is_own(Ipv4Addr::new(127, 9, 9, 9).into()));
             assert!(ThisMachine.is_own(Ipv6Addr::LOCALHOST.into()));
@@ -152,8 +151,7 @@ mod tests {
         }
         let script =
             "for v in 4 6; do echo 1 > /proc/sys/net/ipv$v/ip_nonlocal_bind; done; exec \"$@\"";
-        let test = "sandbox::local::proxy::machine::tests::\
-                    one_s_own_addresses_are_known_where_anybody_s_can_be_listened_on";
+        let test = "egress::machine::tests::local_addresses_are_own_if_non_local_binds_are_allowed";
         let out = Command::new("unshare")
             .args(["-Urn", "sh", "-c", script, "sh"])
             .arg(std::env::current_exe().expect("known"))
@@ -165,10 +163,10 @@ mod tests {
         assert!(out.status.success() && text.contains("1 passed"), "{text} {out:?}");
     }
 
-    /// In a network of its own, where its addresses are nobody else's.
+    /// In its own network namespace, where the addresses have no other owner.
     #[test]
     #[ignore = "needs unshare(1), ip(8) and user namespaces; run by .ci/run"]
-    fn second_addresses_are_one_s_own_as_well() {
+    fn secondary_addresses_are_own_too() {
         const APART: &str = "ISSUEBOX_TEST_APART";
         let run = |program: &str, args: &[&str]| {
             let done = Command::new(program).args(args).env(APART, "1").status();
@@ -183,10 +181,10 @@ mod tests {
         }
         let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>());
         let is_own = |address: &str| ThisMachine.is_own(address.parse().expect("an address"));
-        // A network in which nothing is up yet takes any address for one's own.
+        // Before any interface is up, every address counts as own.
         ip("link set lo up");
         let addresses = ["192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2"];
-        assert!(addresses.iter().all(|address| !is_own(address)), "they are nobody's yet");
+        assert!(addresses.iter().all(|address| !is_own(address)), "not yet configured");
         ip("addr add 192.0.2.1/32 dev lo");
         ip("addr add 192.0.2.2/32 dev lo");
         ip("addr add 2001:db8::1/128 dev lo nodad");
@@ -194,8 +192,11 @@ mod tests {
         for address in addresses {
             assert!(is_own(address), "{address} is this machine's");
         }
-        assert!(!is_own("192.0.2.3") && !is_own("2001:db8::3"), "a neighbour's is not");
+        assert!(!is_own("192.0.2.3") && !is_own("2001:db8::3"), "a neighbour's address is not");
         ip("-6 route add local 2001:db8:9::/64 dev lo");
-        assert!(is_own("2001:db8:9::77") && !is_own("2001:db8:a::77"), "nor one beside a network");
+        assert!(
+            is_own("2001:db8:9::77") && !is_own("2001:db8:a::77"),
+            "nor one outside the network"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What goes through all proxies of a server, counted.
+//! Counts the requests and bytes of all proxies of a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use tokio_util::io::{InspectReader, InspectWriter};
 
 use crate::sandbox::{Egress, EgressResult};
 
-/// The counts.
+/// The counters.
 #[derive(Debug, Default)]
 pub struct Meter {
     open: AtomicU64,
@@ -18,19 +18,19 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Counts what became of a request.
+    /// Counts a request's result.
     pub fn count(&self, result: EgressResult) {
         // The order of `ALL` is that of the variants.
         self.results[result as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a connection from inside as open until this is dropped.
+    /// Counts a connection from a sandbox as open until the result is dropped.
     pub fn open(self: &Arc<Self>) -> Open {
         self.open.fetch_add(1, Ordering::Relaxed);
         Open(Arc::clone(self))
     }
 
-    /// How it stands.
+    /// The current values.
     pub fn read(&self) -> Egress {
         let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Egress {
@@ -42,7 +42,7 @@ impl Meter {
     }
 }
 
-/// A connection that is open.
+/// An open connection.
 pub struct Open(Arc<Meter>);
 
 impl Drop for Open {
@@ -51,14 +51,14 @@ impl Drop for Open {
     }
 }
 
-/// A stream to somewhere outside whose bytes are counted.
-pub type Metered<S> = InspectWriter<InspectReader<S, Count>, Count>;
+/// A stream to the outside that counts its bytes.
+pub type MeteredStream<S> = InspectWriter<InspectReader<S, Count>, Count>;
 
 /// Counts the bytes of one direction.
 type Count = Box<dyn FnMut(&[u8]) + Send>;
 
-/// Counts what goes through a stream.
-pub fn metered<S: AsyncRead + AsyncWrite>(stream: S, meter: &Arc<Meter>) -> Metered<S> {
+/// Counts the bytes of a stream.
+pub fn metered<S: AsyncRead + AsyncWrite>(stream: S, meter: &Arc<Meter>) -> MeteredStream<S> {
     let count = |of: fn(&Meter) -> &AtomicU64| -> Count {
         let meter = Arc::clone(meter);
         Box::new(move |bytes| {

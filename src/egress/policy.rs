@@ -1,26 +1,26 @@
-//! What a sandbox may connect to. Pure: names are judged before they are resolved, addresses after.
+//! What a sandbox may connect to. Pure: names are checked before they are resolved, addresses after.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::types::address::{Standing, canonical, standing};
+use crate::types::address::{AddressClass, canonical, classify};
 use crate::types::{AllowedHost, HostName, Network, split_port};
 
-/// The port by which mail is handed from server to server, without a name or password.
+/// The port for mail between servers, which requires no login.
 const MAIL_PORT: u16 = 25;
 
-/// Where a connection is to lead.
+/// The target of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// To whom.
+    /// The host.
     pub host: HostName,
-    /// Which port.
+    /// The port.
     pub port: u16,
 }
 
 impl Destination {
-    /// Reads an authority; where that has no port, `port` is meant. Of an address's forms it is the one
-    /// that the kernel connects to.
+    /// Parses an authority; `port` applies if it has none. An address is in the form that the kernel
+    /// connects to.
     ///
     /// # Errors
     /// [`Refusal::Malformed`].
@@ -42,49 +42,48 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Why a connection is not made. Prints as what whoever runs the command can do about it; where a
-/// name leads is not in that, or a sandbox could ask for the addresses of a network that it does not
-/// reach.
+/// Why a connection is refused. `Display` says what the user of the sandbox can do. It omits the address
+/// behind a name: otherwise a sandbox could look up the addresses of networks that it cannot reach.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It is not said where to, in a form that has one meaning.
-    #[error("what to connect to {0}")]
+    /// The target is not in an unambiguous form.
+    #[error("the target {0}")]
     Malformed(&'static str),
-    /// It is not listed.
+    /// The host is not in the allow list.
     #[error(
-        "{0} is not in the allow list of this sandbox. To let it through, add \"{entry}\" to \
-         `allow` of the sandbox's template", entry = entry_for(.0)
+        "{0} is not in the allow list of this sandbox. To allow it, add \"{entry}\" to `allow` of \
+         the sandbox's template", entry = entry_for(.0)
     )]
     NotListed(Destination),
-    /// Mail, which only a list gives out.
+    /// Mail between servers, which only an allow list opens.
     #[error(
         "{0} is for mail between servers, which network = \"full\" leaves out. To let it through, \
          use network = \"allow\" with \"{0}\" in `allow` of the sandbox's template"
     )]
     Mail(Destination),
-    /// It leads to an address that is not public.
+    /// The address is not public.
     #[error(
-        "{destination} leads to an address that is not public. Which one, and what can be done, is \
-         in the sandbox's log on the server (`issuebox logs`)"
+        "{destination} leads to an address that is not public. The sandbox's log on the server \
+         (`issuebox logs`) says which one, and what to do"
     )]
     NotPublic {
-        /// Where to.
+        /// The target.
         destination: Destination,
-        /// The address that was found.
+        /// The address behind it.
         address: SocketAddr,
-        /// Whose it is.
+        /// What kind of address it is.
         what: &'static str,
     },
-    /// It leads to what no sandbox reaches. Told in the same words: which of the two it is says what is
-    /// there.
+    /// The address is off limits for every sandbox. The text is the same as for `NotPublic`, because the
+    /// difference would reveal what is there.
     #[error(
-        "{destination} leads to an address that is not public. Which one, and what can be done, is \
-         in the sandbox's log on the server (`issuebox logs`)"
+        "{destination} leads to an address that is not public. The sandbox's log on the server \
+         (`issuebox logs`) says which one, and what to do"
     )]
     Never {
-        /// Where to.
+        /// The target.
         destination: Destination,
-        /// The address that was found.
+        /// The address behind it.
         address: SocketAddr,
         /// What is there.
         what: &'static str,
@@ -92,23 +91,22 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What people are told, who may know all of it.
+    /// The text for people, who may see everything.
     pub fn notice(&self) -> String {
         match self {
-            Self::Malformed(needed) => format!("refused: what to connect to {needed}"),
+            Self::Malformed(needed) => format!("refused: the target {needed}"),
             Self::NotListed(to) => format!(
-                "refused {to}: it is not in the allow list. To let it through, add \"{}\" to `allow` \
-                 of the sandbox's template",
+                "refused {to}: it is not in the allow list. To allow it, add \"{}\" to `allow` of the \
+                 sandbox's template",
                 entry_for(to)
             ),
             Self::Mail(to) => format!(
-                "refused {to}: network = \"full\" leaves mail between servers out. To let it \
-                 through, use network = \"allow\" with \"{to}\" in `allow`"
+                "refused {to}: network = \"full\" leaves mail between servers out. To allow it, use \
+                 network = \"allow\" with \"{to}\" in `allow`"
             ),
             Self::NotPublic { destination, address, what } => format!(
-                "refused {destination}: it leads to {address} ({what}), which is not public. To let \
-                 it through all the same, add \"{address}\" to `allow_private` of the sandbox's \
-                 template"
+                "refused {destination}: it leads to {address} ({what}), which is not public. To allow \
+                 it nevertheless, add \"{address}\" to `allow_private` of the sandbox's template"
             ),
             Self::Never { destination, address, what } => format!(
                 "refused {destination}: it leads to {address} ({what}), which no sandbox may reach"
@@ -117,43 +115,43 @@ impl Refusal {
     }
 }
 
-/// The entry that would allow it.
+/// The entry that would allow a destination.
 fn entry_for(destination: &Destination) -> String {
     let Destination { host, port } = destination;
     if crate::types::WEB_PORTS.contains(port) { host.to_string() } else { destination.to_string() }
 }
 
-/// Why something is refused that is not listed: of an address that is not public the list says nothing.
+/// The refusal of a host that is not listed. For an address that is not public, `allow` does not help.
 fn not_listed(destination: &Destination) -> Refusal {
     let HostName::Address(ip) = destination.host else {
         return Refusal::NotListed(destination.clone());
     };
     let (destination, address) = (destination.clone(), SocketAddr::new(ip, destination.port));
-    match standing(ip) {
-        Standing::Public => Refusal::NotListed(destination),
-        Standing::Private(what) => Refusal::NotPublic { destination, address, what },
-        Standing::Never(what) => Refusal::Never { destination, address, what },
+    match classify(ip) {
+        AddressClass::Public => Refusal::NotListed(destination),
+        AddressClass::Private(what) => Refusal::NotPublic { destination, address, what },
+        AddressClass::Never(what) => Refusal::Never { destination, address, what },
     }
 }
 
-/// Who is at an address beside what the address itself says.
-pub trait Surroundings {
-    /// Whether the address is one of this machine's.
+/// The addresses of the server's machine.
+pub trait HostAddresses {
+    /// Whether the address belongs to this machine.
     fn is_own(&self, address: IpAddr) -> bool;
 }
 
 /// What a sandbox may connect to.
 #[derive(Debug)]
 pub struct Policy {
-    /// The hosts that are listed; `None` where every one is allowed.
+    /// The listed hosts; `None` allows all.
     hosts: Option<Vec<AllowedHost>>,
     private: Vec<SocketAddr>,
-    /// Where the server itself listens, which no list opens.
+    /// The server's own address, which no list opens.
     server: Option<SocketAddr>,
 }
 
 impl Policy {
-    /// The policy of a network that goes through a proxy; `None` for one that does not.
+    /// The policy of a network with a proxy; `None` for one without.
     pub fn of(network: &Network, server: Option<SocketAddr>) -> Option<Self> {
         let (hosts, private) = match network {
             Network::None | Network::Host => return None,
@@ -164,11 +162,11 @@ impl Policy {
         Some(Self { hosts, private: private.collect(), server })
     }
 
-    /// Judges where a connection is to lead, by its name. An address is judged as such as well.
+    /// Checks a destination by its name; an address is also checked as an address.
     ///
     /// # Errors
-    /// [`Refusal::NotListed`], [`Refusal::Mail`]; for an address that no entry of `allow` opens, what
-    /// [`check_address`](Self::check_address) says.
+    /// [`Refusal::NotListed`], [`Refusal::Mail`]; for an address that `allow` does not open, those of
+    /// [`check_address`](Self::check_address).
     pub fn check_destination(&self, destination: &Destination) -> Result<(), Refusal> {
         let Destination { host, port } = destination;
         let is_private = match host {
@@ -180,7 +178,7 @@ impl Policy {
             Some(hosts) if hosts.iter().any(|entry| entry.allows(host, *port)) => Ok(()),
             Some(_) => Err(not_listed(destination)),
             None if *port == MAIL_PORT => Err(match not_listed(destination) {
-                // What would be let through where it is listed.
+                // An allow list would let it through.
                 Refusal::NotListed(destination) => Refusal::Mail(destination),
                 other => other,
             }),
@@ -188,8 +186,7 @@ impl Policy {
         }
     }
 
-    /// Judges an address that a destination was resolved to, and gives it back as it is to be
-    /// connected to.
+    /// Checks an address to which a destination was resolved, and returns it in the form to connect to.
     ///
     /// # Errors
     /// [`Refusal::NotPublic`], [`Refusal::Never`].
@@ -197,17 +194,17 @@ impl Policy {
         &self,
         destination: &Destination,
         ip: IpAddr,
-        scope_event: &impl Surroundings,
+        host: &impl HostAddresses,
     ) -> Result<SocketAddr, Refusal> {
         let address = SocketAddr::new(canonical(ip), destination.port);
         let destination = destination.clone();
-        let what = match standing(address.ip()) {
-            Standing::Never(what) => return Err(Refusal::Never { destination, address, what }),
-            Standing::Private(what) => Some(what),
-            Standing::Public => scope_event.is_own(address.ip()).then_some("the server's machine"),
+        let what = match classify(address.ip()) {
+            AddressClass::Never(what) => return Err(Refusal::Never { destination, address, what }),
+            AddressClass::Private(what) => Some(what),
+            AddressClass::Public => host.is_own(address.ip()).then_some("the server's machine"),
         };
         let is_server = self.server.is_some_and(|server| server.port() == address.port());
-        if is_server && (address.ip().is_loopback() || scope_event.is_own(address.ip())) {
+        if is_server && (address.ip().is_loopback() || host.is_own(address.ip())) {
             return Err(Refusal::Never { destination, address, what: "the server itself" });
         }
         match what {
@@ -228,7 +225,7 @@ mod tests {
     /// A machine with these addresses.
     struct Machine(&'static [&'static str]);
 
-    impl Surroundings for Machine {
+    impl HostAddresses for Machine {
         fn is_own(&self, address: IpAddr) -> bool {
             self.0.iter().any(|own| own.parse() == Ok(address))
         }
@@ -250,7 +247,7 @@ mod tests {
         Policy::of(&Network::Full { private }, server).expect("it has a proxy")
     }
 
-    /// What becomes of a connection that is asked for by this authority and resolves to `ip`.
+    /// The result for a connection to this authority, which resolves to `ip`.
     fn judge(policy: &Policy, authority: &str, ip: &str) -> Result<String, String> {
         let judged = || {
             let destination = Destination::parse(authority, None)?;
@@ -261,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_is_reached_at_the_address_that_was_checked() {
+    fn listed_hosts_are_reached_at_the_checked_address() {
         let policy = list(&["example.org", "*.example.org", "git.test:22"], &["10.0.0.5:443"]);
         for (authority, ip, reached) in [
             ("example.org:443", "1.2.3.4", "1.2.3.4:443"),
@@ -269,7 +266,7 @@ mod tests {
             ("a.b.example.org:443", "2606:50c0::1", "[2606:50c0::1]:443"),
             ("example.org:443", "::ffff:1.2.3.4", "1.2.3.4:443"),
             ("git.test:22", "1.2.3.4", "1.2.3.4:22"),
-            // Listed, and leads to the one private address that is listed.
+            // Listed, and it leads to the one listed private address.
             ("example.org:443", "10.0.0.5", "10.0.0.5:443"),
             ("10.0.0.5:443", "10.0.0.5", "10.0.0.5:443"),
             ("[::ffff:10.0.0.5]:443", "::ffff:10.0.0.5", "10.0.0.5:443"),
@@ -279,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is() {
+    fn other_hosts_are_refused() {
         let listed = list(&["example.org", "169.254.169.254", "127.0.0.1"], &["10.0.0.5:443"]);
         for (authority, ip, why) in [
             ("other.org:443", "1.2.3.4", "add \"other.org\" to `allow`"),
@@ -290,7 +287,7 @@ mod tests {
             ("10.0.0.5:80", "10.0.0.5", "add \"10.0.0.5:80\" to `allow_private`"),
             ("[::ffff:10.0.0.5]:80", "10.0.0.5", "add \"10.0.0.5:80\" to `allow_private`"),
             ("169.254.169.253:80", "169.254.169.253", "no sandbox may reach"),
-            // A listed name that leads elsewhere: rebinding.
+            // A listed name that leads to another address: DNS rebinding.
             ("example.org:443", "127.0.0.1", "add \"127.0.0.1:443\" to `allow_private`"),
             ("example.org:443", "10.0.0.6", "not public"),
             ("example.org:443", "::1", "not public"),
@@ -300,10 +297,10 @@ mod tests {
             ("example.org:443", "169.254.169.254", "no sandbox may reach"),
             ("example.org:80", "fd00:ec2::254", "no sandbox may reach"),
             ("example.org:80", "2002:7f00:1::", "no sandbox may reach"),
-            // Listed as an address, which makes it no more public.
+            // Listed as an address, which does not make it public.
             ("127.0.0.1:443", "127.0.0.1", "not public"),
             ("169.254.169.254:80", "169.254.169.254", "no sandbox may reach"),
-            // Forms that have more than one meaning.
+            // Ambiguous forms.
             ("127.1:443", "127.0.0.1", "four decimal numbers"),
             ("2130706433:443", "127.0.0.1", "four decimal numbers"),
             ("0x7f000001:443", "127.0.0.1", "four decimal numbers"),
@@ -346,17 +343,17 @@ mod tests {
     }
 
     #[test]
-    fn where_a_name_leads_is_told_to_people_alone() {
+    fn only_people_see_the_address_behind_a_name() {
         let destination = Destination::parse("inner.test:443", None).expect("a destination");
-        let told = |ip: &str| {
+        let refusal = |ip: &str| {
             let ip = ip.parse().expect("an address");
             full(&[]).check_address(&destination, ip, &MACHINE).expect_err("not public").to_string()
         };
-        let one = told("10.0.0.6");
+        let one = refusal("10.0.0.6");
         assert!(one.starts_with("inner.test:443 leads to an address that is not public"), "{one}");
-        // No two can be told apart.
+        // All refusals are equal.
         for other in ["10.0.0.7", "127.0.0.1", "169.254.169.254", "140.82.0.9", "fd00::1", "::"] {
-            assert_eq!(told(other), one, "{other}");
+            assert_eq!(refusal(other), one, "{other}");
         }
     }
 
@@ -368,7 +365,7 @@ mod tests {
             let judged = judge(&policy, address, ip);
             assert!(judged.as_ref().is_err_and(|r| r.contains("the server itself")), "{judged:?}");
         }
-        // Another machine's port of the same number is not the server's.
+        // The same port on another machine is not the server's.
         let policy = full(&["10.0.0.5:8787"]);
         assert_eq!(judge(&policy, "10.0.0.5:8787", "10.0.0.5").as_deref(), Ok("10.0.0.5:8787"));
     }
@@ -377,7 +374,7 @@ mod tests {
         #![proptest_config(crate::fuzz::cases(2048))]
 
         #[test]
-        fn no_bytes_of_an_authority_mean_two_places(
+        fn no_authority_means_two_hosts(
             authority in prop_oneof![".{0,40}", "[0-9a-fA-Fx.:@%\\[\\]/ -]{0,40}"],
         ) {
             if let Ok(destination) = Destination::parse(&authority, Some(443)) {

@@ -1,7 +1,7 @@
-//! Which of a name's addresses answers first (RFC 8305, "happy eyeballs").
+//! Connects to the first of a name's addresses that answers (RFC 8305, "happy eyeballs").
 //!
-//! A machine may have an address of IPv6 and no way out by it; then nothing answers, for as long as one
-//! waits. Whoever speaks to a proxy can't try the next address meanwhile, so that this does.
+//! A machine may have an IPv6 address but no IPv6 route to the internet. A client behind a proxy cannot
+//! try the next address itself, so the proxy does.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{sleep, timeout};
 
-/// How long one address may take to answer.
+/// Time limit for one address.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
-/// How long one is waited for alone (RFC 8305, 5).
+/// Head start of each address (RFC 8305, section 5).
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// How many are tried at once, each of which takes a descriptor.
+/// Most concurrent attempts; each takes a file descriptor.
 const AT_ONCE_MAX: usize = 2;
 
-/// Connects to the addresses, the next one where one fails or does not answer soon, and gives the first
-/// connection that is made; the others end.
+/// Connects to the addresses in order, starting the next one when one fails or is slow. Returns the first
+/// connection; the other attempts are cancelled.
 ///
 /// # Errors
-/// Why there is none, for people: of the last one that failed.
+/// The error of the last failed attempt.
 pub async fn first_of<S, F>(
     addresses: &[SocketAddr],
     connect: impl Fn(SocketAddr) -> F,
@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// What an address does when it is connected to.
+    /// An address's behaviour.
     #[derive(Clone, Copy)]
     enum Does {
         Answer(u64),
@@ -73,16 +73,16 @@ mod tests {
     use Does::{Answer, Nothing, Refuse};
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_that_answers_is_taken_and_a_silent_one_holds_up_nobody() {
+    async fn the_first_that_answers_wins_and_a_silent_one_delays_nothing() {
         for (addresses, taken, took_ms) in [
             (&[Answer(0), Answer(0)][..], Ok(0), 0),
-            // It is worth waiting for.
+            // Within its head start.
             (&[Answer(200), Answer(0)], Ok(0), 200),
             (&[Nothing, Answer(0)], Ok(1), 250),
             (&[Answer(900), Answer(100)], Ok(1), 350),
             (&[Refuse, Refuse, Answer(0)], Ok(2), 0),
             (&[Nothing, Refuse, Answer(0)], Ok(2), 250),
-            // No more than two at once: the third has its turn when the first is given up.
+            // At most two at once: the third starts when the first times out.
             (&[Nothing, Nothing, Answer(0)], Ok(2), 10_000),
             (&[Refuse, Refuse], Err("refused"), 0),
             (&[Refuse, Nothing], Err("it does not answer"), 10_000),

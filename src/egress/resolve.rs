@@ -1,9 +1,8 @@
-//! From a name to its addresses.
+//! Resolves names to addresses.
 //!
-//! Names are absolute: the domains that the host's `/etc/resolv.conf` says to `search` do not count,
-//! or a listed `example.org` could lead to `example.org.corp.example`, of which nobody spoke. The
-//! resolver takes a name as absolute by the dot that ends it. Of the host's own `/etc/hosts` most
-//! resolvers find no name that ends so, which is why that is read here, first, as they would.
+//! Names are absolute. The `search` domains of `/etc/resolv.conf` do not apply, otherwise a listed
+//! `example.org` could lead to `example.org.corp.example`. A trailing dot makes a name absolute for the
+//! resolver, but most resolvers then skip `/etc/hosts`. So this module reads that file first.
 
 use std::fmt;
 use std::fs::File;
@@ -13,17 +12,17 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
-/// Finds the addresses of names.
+/// Resolves names.
 #[async_trait]
 pub trait Resolve: fmt::Debug + Send + Sync {
-    /// The addresses of an absolute name, which has no dot at its end; best first.
+    /// The addresses of an absolute name without its trailing dot; best first.
     ///
     /// # Errors
-    /// What the resolver answers.
+    /// The resolver's error.
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>>;
 }
 
-/// The resolver of the system that the server runs on.
+/// The system's resolver.
 #[derive(Debug)]
 pub struct SystemResolver {
     hosts: PathBuf,
@@ -37,8 +36,7 @@ impl Default for SystemResolver {
 
 #[async_trait]
 impl Resolve for SystemResolver {
-    /// Takes a thread for as long as the system's resolver takes, whether or not somebody still
-    /// waits.
+    /// Blocks a thread until the system's resolver answers, even if the caller stops waiting.
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         let (hosts, name) = (self.hosts.clone(), name.to_owned());
         let look_up = move || {
@@ -46,7 +44,7 @@ impl Resolve for SystemResolver {
             if !listed.is_empty() {
                 return Ok(listed);
             }
-            // A port is asked for and not needed.
+            // The port is required but not used.
             let addresses = (format!("{name}.").as_str(), 0).to_socket_addrs();
             let addresses = addresses.map_err(as_unanswered)?;
             Ok(addresses.map(|address| address.ip()).collect())
@@ -55,8 +53,8 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// Tells where no name server could answer (`EAI_AGAIN`, `getaddrinfo(3)`), of which std leaves the words
-/// of the C library alone: glibc's and musl's.
+/// Recognises a timeout of all name servers (`EAI_AGAIN`, `getaddrinfo(3)`). The standard library only
+/// passes on the message of the C library, glibc or musl.
 fn as_unanswered(error: io::Error) -> io::Error {
     let text = error.to_string();
     match ["Temporary failure in name resolution", "Try again"]
@@ -68,14 +66,14 @@ fn as_unanswered(error: io::Error) -> io::Error {
     }
 }
 
-/// The addresses that a file like `/etc/hosts` has for a name; none where it can't be read.
+/// A name's addresses in a file like `/etc/hosts`; none if it cannot be read.
 fn listed_in(hosts: &Path, name: &str) -> Vec<IpAddr> {
     let Ok(file) = File::open(hosts) else { return Vec::new() };
     let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
     lines.filter_map(|line| address_of(&String::from_utf8_lossy(&line), name)).collect()
 }
 
-/// The address of a line of such a file, where the line names this.
+/// The address in a line of that file, if the line has the name.
 fn address_of(line: &str, name: &str) -> Option<IpAddr> {
     let mut words = line.split('#').next()?.split_ascii_whitespace();
     let address = words.next()?.parse().ok()?;
@@ -92,7 +90,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_the_hosts_file_names_is_what_it_says() {
+    async fn the_hosts_file_takes_precedence() {
         let dir = tempfile::tempdir().expect("a directory");
         let hosts = dir.path().join("hosts");
         let text = b"127.0.0.1\tlocalhost\n# 10.0.0.1 site.test\n10.0.0.2 Site.Test other # site\n\
@@ -108,22 +106,20 @@ mod tests {
         assert_eq!(found("localhost").await, ["127.0.0.1"]);
     }
 
-    /// Set where the test below runs in the namespaces that it made.
+    /// Set when the test below runs in the namespaces that it created.
     const INSIDE: &str = "ISSUEBOX_TEST_RESOLVER_INSIDE";
 
     #[tokio::test]
     #[ignore = "needs unshare(1) and user namespaces; run by .ci/run"]
     async fn search_domains_do_not_count() {
         if std::env::var_os(INSIDE).is_none() {
-            return again_inside(
-                "sandbox::local::proxy::resolve::tests::search_domains_do_not_count",
-            );
+            return again_inside("egress::resolve::tests::search_domains_do_not_count");
         }
         crate::sandbox::local::raise_loopback().expect("it is ours");
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let socket = UdpSocket::bind("127.0.0.1:53").expect("a name server's place");
-        let told = Arc::clone(&asked);
-        std::thread::spawn(move || serve_names(&socket, &told));
+        let socket = UdpSocket::bind("127.0.0.1:53").expect("the name server's port");
+        let seen = Arc::clone(&asked);
+        std::thread::spawn(move || serve_names(&socket, &seen));
         let resolver = SystemResolver::default();
         let found = resolver.resolve("site.test").await.expect("it is known");
         assert_eq!(found, ["10.1.2.3".parse::<IpAddr>().expect("an address")]);
@@ -136,8 +132,8 @@ mod tests {
         assert!(!asked.iter().any(|name| name == "site.test.test"), "{asked:?}");
     }
 
-    /// Runs a test of this file once more, where `/etc/resolv.conf` names a server on a loopback of
-    /// its own and domains to search.
+    /// Runs a test of this file again in a namespace, in which `/etc/resolv.conf` has a name server on
+    /// loopback and search domains.
     fn again_inside(test: &str) {
         let dir = tempfile::tempdir().expect("a directory");
         let settings = dir.path().join("resolv.conf");

@@ -1,7 +1,7 @@
-//! One connection from inside: requests that are passed on, or a tunnel.
+//! Serves one connection from a sandbox: requests that are forwarded, or a tunnel.
 //!
-//! hyper reads and writes HTTP, so that where one request ends and the next begins is decided once:
-//! each request is judged by its own target, whatever came before it on the same connection.
+//! hyper parses and writes HTTP, so there is only one decision about where a request ends. Each request
+//! is checked by its own target, whatever came before it on the connection.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,35 +18,35 @@ use tokio::io::{AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::connect::{IDLE_WAIT, NotConnected, Stream, Ways};
+use super::connect::{Connector, IDLE_WAIT, NotConnected, OutgoingStream};
 use super::idle::Idle;
 use super::policy::{Destination, Refusal};
 use crate::sandbox::EgressResult;
 use crate::types::is_of_one_connection;
 
-/// Longest head of a request or an answer, in bytes: what most servers take.
+/// Longest head of a request or an answer, in bytes: the limit of most servers.
 const HEAD_LEN_MAX: usize = 16 * 1024;
 const ANSWER_HEAD_LEN_MAX: usize = 64 * 1024;
 
-/// How long a request's head may take, and a connection may wait for its next one.
+/// Time limit for a request's head, and for the pause before it.
 const HEAD_WAIT: Duration = Duration::from_secs(30);
 
-/// How long whoever asked for what does not come about waits for the answer. Asking again at once would
-/// find the same, and cost the server more processor than a sandbox's limits give.
+/// Delay of a refusal. Without it a sandbox could retry at once and use more of the server's processor
+/// than its limits allow.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(20);
 
 type ProxyBody = Either<Full<Bytes>, Incoming>;
 
-/// Why a request is not done.
+/// Why a request fails.
 #[derive(Debug, thiserror::Error)]
 enum RequestError {
     #[error("{0}")]
     NotConnected(#[from] NotConnected),
-    #[error("this is a proxy: give it a whole address that begins with http://, or CONNECT")]
+    #[error("this is a proxy: send a whole address that begins with http://, or CONNECT")]
     NoTarget,
-    #[error("https:// goes through CONNECT")]
+    #[error("use CONNECT for https://")]
     NeedsConnect,
-    #[error("{0} did not answer as HTTP wants it: {1}")]
+    #[error("{0} did not answer with valid HTTP: {1}")]
     NoAnswer(Destination, String),
 }
 
@@ -67,21 +67,21 @@ impl RequestError {
     }
 }
 
-/// A tunnel that begins once its request has been answered.
-type Tunnel = (OnUpgrade, Stream);
+/// A tunnel that starts after its request was answered.
+type Tunnel = (OnUpgrade, OutgoingStream);
 
-/// What one connection from inside holds beside itself.
+/// The state of one connection from a sandbox.
 struct ProxyConnection {
-    ways: Arc<Ways>,
+    connector: Arc<Connector>,
     tunnel: Mutex<Option<Tunnel>>,
-    /// The far end of the request that is passed on; it ends with this.
+    /// The task of the outgoing connection; a drop ends it.
     far: Mutex<JoinSet<()>>,
 }
 
-/// Serves a connection from inside to its end.
-pub async fn serve(stream: TcpStream, ways: Arc<Ways>) {
+/// Serves a connection from a sandbox until it ends.
+pub async fn serve(stream: TcpStream, connector: Arc<Connector>) {
     let connection =
-        Arc::new(ProxyConnection { ways, tunnel: Mutex::default(), far: Mutex::default() });
+        Arc::new(ProxyConnection { connector, tunnel: Mutex::default(), far: Mutex::default() });
     let of = Arc::clone(&connection);
     let service = service_fn(move |request| {
         let of = Arc::clone(&of);
@@ -94,19 +94,19 @@ pub async fn serve(stream: TcpStream, ways: Arc<Ways>) {
         .half_close(true)
         .serve_connection(TokioIo::new(Idle::new(stream, IDLE_WAIT)), service)
         .with_upgrades();
-    // What goes wrong on a connection is the affair of whoever made it.
+    // An error on a connection concerns only its two ends.
     let _ = serving.await;
     let tunnel = connection.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some((near, far)) = tunnel
         && let Ok(near) = near.await
     {
-        // It ends by an error as often as by an end of file: both are the two sides' own affair.
+        // The tunnel may end with an error, which concerns only its two ends.
         let _ = carry(near, far).await;
     }
 }
 
-/// Carries bytes both ways until both have ended, or one has failed.
-async fn carry(near: Upgraded, mut far: Stream) -> std::io::Result<()> {
+/// Copies bytes in both directions until both have ended, or one has failed.
+async fn carry(near: Upgraded, mut far: OutgoingStream) -> std::io::Result<()> {
     let Ok(parts) = near.downcast::<TokioIo<Idle<TcpStream>>>() else { return Ok(()) };
     let mut near = parts.io.into_inner();
     far.write_all(&parts.read_buf).await?;
@@ -116,8 +116,8 @@ async fn carry(near: Upgraded, mut far: Stream) -> std::io::Result<()> {
 
 impl ProxyConnection {
     async fn answer(&self, request: Request<Incoming>) -> Response<ProxyBody> {
-        // The request before this one has its answer. A far end that has not taken all of that request
-        // goes now, or one connection from inside could gather any number of them.
+        // The previous request was answered. If its server has not read all of it, that connection ends now;
+        // otherwise one sandbox connection could accumulate outgoing ones.
         self.far().abort_all();
         let answered = match *request.method() {
             Method::CONNECT => self.open_tunnel(request).await,
@@ -128,7 +128,7 @@ impl ProxyConnection {
             Err(trouble) => trouble,
         };
         if matches!(trouble, RequestError::NoTarget | RequestError::NeedsConnect) {
-            self.ways.meter.count(EgressResult::Malformed);
+            self.connector.meter.count(EgressResult::Malformed);
         }
         tokio::time::sleep(REFUSAL_PAUSE).await;
         explain(&trouble)
@@ -143,13 +143,13 @@ impl ProxyConnection {
         request: Request<Incoming>,
     ) -> Result<Response<ProxyBody>, RequestError> {
         let authority = request.uri().authority().ok_or(RequestError::NoTarget)?;
-        let (_, far) = self.ways.connect(authority.as_str(), None).await?;
+        let (_, far) = self.connector.connect(authority.as_str(), None).await?;
         let near = hyper::upgrade::on(request);
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some((near, far));
         Ok(Response::new(Either::Left(Full::default())))
     }
 
-    /// Passes one request on, and its answer back.
+    /// Forwards a request, and returns its answer.
     async fn pass_on(
         &self,
         request: Request<Incoming>,
@@ -161,10 +161,10 @@ impl ProxyConnection {
             Some("https") => return Err(RequestError::NeedsConnect),
             Some(_) | None => return Err(RequestError::NoTarget),
         }
-        // The host that is judged is the host that is named, whatever the request's header says.
+        // The checked host is also the `Host` header, whatever the request says.
         let host = HeaderValue::from_str(authority.as_str()).map_err(|_| RequestError::NoTarget)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).parse::<Uri>();
-        let (destination, far) = self.ways.connect(authority.as_str(), Some(80)).await?;
+        let (destination, far) = self.connector.connect(authority.as_str(), Some(80)).await?;
 
         let (mut head, body) = request.into_parts();
         head.uri = path.map_err(|_| RequestError::NoTarget)?;
@@ -181,13 +181,13 @@ impl ProxyConnection {
         {
             let mut far = self.far();
             while far.try_join_next().is_some() {}
-            // What goes wrong shows in the answer, or in its body.
+            // Errors appear in the answer or in its body.
             far.spawn(async move { drop(conversation.await) });
         }
         let answer = sender.send_request(Request::from_parts(head, body));
         let (mut head, body) = answer.await.map_err(no_answer)?.into_parts();
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            let what = "it switches protocols, which nobody asked it to".to_owned();
+            let what = "it switched protocols without a request to do so".to_owned();
             return Err(RequestError::NoAnswer(destination, what));
         }
         strip(&mut head.headers);
@@ -196,7 +196,7 @@ impl ProxyConnection {
     }
 }
 
-/// Takes out the headers that speak of one connection, and those that `ProxyConnection` names.
+/// Removes hop-by-hop headers, and those that `Connection` names.
 fn strip(headers: &mut HeaderMap) {
     let mut gone: Vec<HeaderName> = headers
         .get_all("connection")
@@ -205,7 +205,7 @@ fn strip(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    // Nobody here upgrades, and what is expected the proxy has answered by itself.
+    // Upgrades are not forwarded, and the proxy answers `Expect` itself.
     let is_ours = |name: &str| is_of_one_connection(name) || matches!(name, "upgrade" | "expect");
     gone.extend(headers.keys().filter(|name| is_ours(name.as_str())).cloned());
     for name in gone {
@@ -213,7 +213,7 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// The answer for whoever asked for what does not come about.
+/// The answer for a failed request.
 fn explain(trouble: &RequestError) -> Response<ProxyBody> {
     let text = format!("issuebox: {trouble}.\n");
     let mut response = Response::new(Either::Left(Full::from(text)));
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_speaks_of_one_connection_stays_behind() {
+    fn hop_by_hop_headers_are_removed() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("connection", "close, X-Hop"),

@@ -1,5 +1,5 @@
-//! The proxy against servers on this machine: what it lets through, what it refuses, and that
-//! nothing is left of it. What listens is an ordinary socket here and not one of a sandbox's.
+//! The proxy with real servers on this machine: what it allows, what it refuses, and that it leaves
+//! nothing behind. Its listener is an ordinary socket here.
 
 mod hostile;
 mod long;
@@ -20,14 +20,14 @@ use super::{CONNECTIONS_MAX, Proxies, Proxy, RESERVED, Resolve};
 use crate::sandbox::{Egress, EgressResult, EventSender, Notice, ProviderEvent};
 use crate::types::{AllowedHost, Network, SandboxId};
 
-/// How long anything may take that should happen at once.
+/// Time limit for anything that should happen at once.
 const WAIT: Duration = Duration::from_secs(20);
 
 fn sandbox() -> SandboxId {
     SandboxId::trusted("0190d2a4-test")
 }
 
-/// Names that mean an address, another one each time they are asked for until the last.
+/// Names with a list of addresses; each look-up uses the next one, and the last one stays.
 #[derive(Debug, Default)]
 struct TestNames {
     answers: Mutex<HashMap<String, Vec<IpAddr>>>,
@@ -47,7 +47,7 @@ impl Resolve for TestNames {
     }
 }
 
-/// A running proxy, and a server beside it.
+/// A running proxy, and a server behind it.
 struct ProxyBench {
     proxy: Option<Proxy>,
     at: SocketAddr,
@@ -56,11 +56,11 @@ struct ProxyBench {
     proxies: Proxies,
 }
 
-/// What a server does with a connection.
+/// A server's task for a connection.
 type Serving = tokio::task::JoinHandle<()>;
 
 impl ProxyBench {
-    /// `site.test` is listed and is the server.
+    /// `site.test` is listed and leads to the server.
     async fn new(serves: impl Fn(TcpStream) -> Serving + Send + 'static) -> Self {
         Self::with(serves, |_| {}).await
     }
@@ -105,7 +105,7 @@ impl ProxyBench {
         TcpStream::connect(self.at).await.expect("connected")
     }
 
-    /// Sends this, `PORT` being the server's, and returns all that comes back until the end.
+    /// Sends a request with the server's port in place of `PORT`, and returns all that comes back.
     async fn ask(&self, request: &str) -> String {
         let mut stream = self.connect().await;
         let request = request.replace("PORT", &self.server.port().to_string());
@@ -121,7 +121,7 @@ async fn read_all(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Answers each connection's requests by telling what came.
+/// Answers each request with the request itself.
 fn mirror(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         let mut head = Vec::new();
@@ -144,7 +144,7 @@ fn mirror(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
     })
 }
 
-/// Answers with what came once all of it has.
+/// Answers with all that was sent, once it has ended.
 fn echo(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         let mut all = Vec::new();
@@ -159,7 +159,7 @@ fn flood(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
 }
 
 #[tokio::test]
-async fn plain_requests_are_passed_on_as_their_target_says() {
+async fn plain_requests_are_forwarded_to_their_target() {
     let bench = ProxyBench::new(mirror).await;
     let answer = bench
         .ask(
@@ -174,13 +174,13 @@ async fn plain_requests_are_passed_on_as_their_target_says() {
     for gone in ["other.test", "roxy-", "x-hop: 2"] {
         assert!(!answer.contains(gone), "{gone} in {answer}");
     }
-    // One written as in HTTP/1.0, and a body whose end only chunks tell.
+    // A request in the form of HTTP/1.0, and a body with chunks only.
     let answer = bench.ask("GET http://site.test:PORT HTTP/1.0\r\n\r\n").await;
     assert!(answer.contains("GET / HTTP/1.1\r\n"), "{answer}");
 }
 
 #[tokio::test]
-async fn each_request_is_judged_whatever_came_before_it() {
+async fn each_request_is_checked_whatever_came_before_it() {
     let bench = ProxyBench::new(mirror).await;
     let first = "GET http://site.test:PORT/1 HTTP/1.1\r\nHost: site.test\r\n\r\n";
     let second = "GET http://evil.test/2 HTTP/1.1\r\nHost: site.test\r\nConnection: close\r\n\r\n";
@@ -192,7 +192,7 @@ async fn each_request_is_judged_whatever_came_before_it() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_reached_is_refused_and_said_why() {
+async fn a_refusal_names_its_reason() {
     let bench = ProxyBench::new(mirror).await;
     bench.name("metadata.test", &["169.254.169.254"]);
     bench.name("evil.test", &["127.0.0.1"]);
@@ -226,7 +226,7 @@ async fn what_may_not_be_reached_is_refused_and_said_why() {
 }
 
 #[tokio::test]
-async fn what_became_of_each_is_counted_and_told_to_people() {
+async fn each_result_is_counted_and_failures_are_reported_to_people() {
     let bench = ProxyBench::new(mirror).await;
     bench.name("metadata.test", &["169.254.169.254"]);
     let mut events = bench.proxies.events.subscribe();
@@ -242,23 +242,23 @@ async fn what_became_of_each_is_counted_and_told_to_people() {
     ] {
         bench.ask(&format!("{target} {closing}")).await;
     }
-    let mut told = Vec::new();
+    let mut texts = Vec::new();
     while let Some(event) = events.try_next() {
         let ProviderEvent::Notice(Notice { sandbox: of, text }) = event else {
             panic!("{event:?}")
         };
         assert_eq!(of, sandbox());
-        told.push(text);
+        texts.push(text);
     }
     assert_eq!(
-        told,
+        texts,
         [
-            "refused evil.test:443: it is not in the allow list. To let it through, add \
-             \"evil.test\" to `allow` of the sandbox's template"
+            "refused evil.test:443: it is not in the allow list. To allow it, add \"evil.test\" to \
+             `allow` of the sandbox's template"
                 .to_owned(),
             format!(
-                "refused metadata.test:{port}: it leads to 169.254.169.254:{port} (an address of one \
-                 link), which no sandbox may reach"
+                "refused metadata.test:{port}: it leads to 169.254.169.254:{port} (a link-local \
+                 address), which no sandbox may reach"
             ),
             format!("gone.test:{port} was not found: no such name"),
         ]
@@ -290,11 +290,11 @@ async fn what_became_of_each_is_counted_and_told_to_people() {
     };
     is_open(1).await.expect("it is open");
     drop(open);
-    is_open(0).await.expect("it is not any more");
+    is_open(0).await.expect("it is closed");
 }
 
 #[tokio::test]
-async fn a_redirect_leads_nowhere_by_itself() {
+async fn a_redirect_is_not_followed() {
     let bench = ProxyBench::new(mirror).await;
     let request =
         "GET http://site.test:PORT/elsewhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -308,10 +308,10 @@ async fn a_redirect_leads_nowhere_by_itself() {
 }
 
 #[tokio::test]
-async fn a_name_is_resolved_once_and_what_was_checked_is_what_is_reached() {
+async fn a_name_is_resolved_once_and_the_checked_address_is_reached() {
     let bench = ProxyBench::new(mirror).await;
     let request = "GET http://rebound.test:PORT/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    // The first answer would pass and the next would not; then the other way round.
+    // The first answer passes and the second would not; then the other way round.
     bench.name("rebound.test", &["127.0.0.1", "169.254.169.254"]);
     assert!(bench.ask(request).await.starts_with("HTTP/1.1 200"));
     assert_eq!(bench.names.asked.load(Ordering::Relaxed), 1);
@@ -321,7 +321,7 @@ async fn a_name_is_resolved_once_and_what_was_checked_is_what_is_reached() {
 }
 
 #[tokio::test]
-async fn a_tunnel_carries_what_comes_early_and_each_side_ends_for_itself() {
+async fn a_tunnel_forwards_early_bytes_and_each_direction_ends_separately() {
     let bench = ProxyBench::new(echo).await;
     let mut stream = bench.connect().await;
     let port = bench.server.port();
@@ -376,7 +376,7 @@ async fn heads_are_bounded() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_holds_up_nobody_and_all_ends_with_the_proxy() {
+async fn a_client_that_does_not_read_blocks_no_other_and_ends_with_the_proxy() {
     let mut bench = ProxyBench::new(flood).await;
     let port = bench.server.port();
     let connect = format!("CONNECT site.test:{port} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -387,15 +387,15 @@ async fn who_does_not_read_holds_up_nobody_and_all_ends_with_the_proxy() {
         stream.read_exact(&mut [0; 64]).await.expect("it began");
         unread.push(stream);
     }
-    // The last place is free for others, one after the other.
+    // One connection is left, and others use it one after the other.
     for _ in 0..3 {
         let refused = "CONNECT evil.test:443 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
         assert!(bench.ask(refused).await.starts_with("HTTP/1.1 403"));
     }
-    // Past the bound a connection waits until another has ended.
+    // Beyond the bound a connection waits until another has ended.
     let mut last = bench.connect().await;
     last.write_all(connect.as_bytes()).await.expect("sent");
-    last.read_exact(&mut [0; 64]).await.expect("the last place");
+    last.read_exact(&mut [0; 64]).await.expect("the last connection");
     let mut waiting = bench.connect().await;
     waiting.write_all(connect.as_bytes()).await.expect("sent");
     tokio::task::yield_now().await;
@@ -412,24 +412,24 @@ async fn who_does_not_read_holds_up_nobody_and_all_ends_with_the_proxy() {
     streams.extend([last, waiting]);
     for mut stream in streams {
         let ended = tokio::time::timeout(WAIT, async {
-            // What had been written already may still be read.
+            // Bytes that were written before may still be read.
             while matches!(stream.read(&mut [0; 65_536]).await, Ok(1..)) {}
         });
         ended.await.expect("each must end with the proxy");
     }
     let refused = async {
-        // The listening socket goes with the task, in the same moment or the next.
+        // The listener closes with its task, now or a moment later.
         while TcpStream::connect(bench.at).await.is_ok() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(WAIT, refused).await.expect("nobody listens any more");
+    tokio::time::timeout(WAIT, refused).await.expect("it listens no more");
 }
 
 #[tokio::test]
-async fn a_sandbox_has_places_of_its_own_when_others_hold_all_the_shared_ones() {
+async fn a_sandbox_has_reserved_connections_if_others_use_all_shared_ones() {
     let bench =
-        ProxyBench::with(mirror, |proxies| proxies.places = Arc::new(Semaphore::new(0))).await;
+        ProxyBench::with(mirror, |proxies| proxies.permits = Arc::new(Semaphore::new(0))).await;
     let mut held = Vec::new();
     for _ in 0..RESERVED - 1 {
         held.push(bench.connect().await);
@@ -441,7 +441,7 @@ async fn a_sandbox_has_places_of_its_own_when_others_hold_all_the_shared_ones() 
 }
 
 #[tokio::test]
-async fn a_sandbox_without_a_way_out_has_no_proxy() {
+async fn a_sandbox_without_a_network_has_no_proxy() {
     let proxies = Proxies::new(Arc::new(TestNames::default()), None, EventSender::default());
     let listener =
         || async { Some(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bound")) };

@@ -5,7 +5,7 @@
 //!   home took away the successor's entry 274 times in 2,000.
 //! - A sender counts itself as pending under the map's guard, before it lets go of it, and stays
 //!   counted until the actor has taken its message. Passivation removes the entry under the same
-//!   guard only when nobody is pending, so no message is ever left in a queue that nobody reads.
+//!   guard only if no sender is pending, so no message is left in a queue that is never read.
 //! - Messages go through a bounded queue of our own. An actor's mailbox was seen to hold only 16
 //!   at first, and to lose messages behind `ctx.stop()`.
 //!
@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
+use async_trait::async_trait;
 use dashmap::DashMap;
 use tokio::sync::mpsc;
 use tracing::Span;
@@ -21,15 +22,21 @@ use tracing::Span;
 use crate::sabotage::{Bug, on};
 use crate::types::{HomeId, Timestamp};
 
-use super::actor::{self, Activation, ActorMessage};
-use super::core::Core;
+use super::actor::{self, ActorParts};
+use super::mailbox::{Activation, ActorMessage, ActorSender};
 
 /// How many messages may wait for one actor.
 pub(super) const QUEUE_LEN_MAX: usize = 1024;
 
+/// Sends to the actors of all homes, and starts them.
+pub(super) struct Registry {
+    activations: Arc<Activations>,
+    parts: Arc<ActorParts>,
+}
+
 /// All activations.
 #[derive(Default)]
-pub(super) struct Registry {
+struct Activations {
     map: DashMap<HomeId, Registration>,
     last_number: AtomicU64,
 }
@@ -45,7 +52,7 @@ struct Registration {
 pub(super) struct Envelope {
     pub message: ActorMessage,
     pub pending: Pending,
-    /// Within what it was sent, for traces.
+    /// The span in which it was sent, for traces.
     pub span: Span,
 }
 
@@ -80,24 +87,24 @@ pub(super) struct ActivationNumber(u64);
 
 /// Held by an actor for as long as it lives.
 pub(super) struct Ticket {
-    core: Arc<Core>,
+    activations: Arc<Activations>,
     home: HomeId,
     number: u64,
 }
 
 impl Ticket {
-    /// Gives the activation up where nobody is about to speak to it; false where somebody is.
+    /// Gives the activation up, unless a sender is about to send to it; then returns false.
     pub fn passivate(&self) -> bool {
         let idle = |entry: &Registration| {
             entry.number == self.number
                 && (entry.pending.load(Ordering::SeqCst) == 0 || on(Bug::PassivationDropsMessages))
         };
-        self.core.registry.map.remove_if(&self.home, |_, entry| idle(entry)).is_some()
+        self.activations.map.remove_if(&self.home, |_, entry| idle(entry)).is_some()
     }
 
-    /// Gives the activation up at once: who speaks next speaks to a successor.
+    /// Gives the activation up at once: the next message goes to a successor.
     pub fn leave(&self) {
-        self.core.registry.remove(self.home, self.number);
+        self.activations.remove(self.home, self.number);
     }
 }
 
@@ -107,51 +114,50 @@ impl Drop for Ticket {
     }
 }
 
+impl Activations {
+    fn remove(&self, home: HomeId, number: u64) {
+        self.map.remove_if(&home, |_, entry| entry.number == number || on(Bug::RemoveByKey));
+    }
+}
+
 impl Registry {
-    /// Sends without waiting; makes the actor where there is none. Says which activation took it.
+    /// With no activations yet.
+    pub fn new(parts: Arc<ActorParts>) -> Self {
+        Self { activations: Arc::default(), parts }
+    }
+
+    /// What the actors use.
+    pub fn parts(&self) -> &ActorParts {
+        &self.parts
+    }
+
+    /// Sends without waiting; starts an actor if there is none. Returns which activation took it.
     pub fn try_send(
         &self,
-        core: &Arc<Core>,
         home: HomeId,
         activation: Activation,
         message: ActorMessage,
     ) -> Result<ActivationNumber, SendError> {
-        let (queue, pending, number) = self.handle(core, home, activation);
+        let (queue, pending, number) = self.handle(home, activation);
         match queue.try_send(Envelope { message, pending, span: Span::current() }) {
             Ok(()) => Ok(ActivationNumber(number)),
             Err(mpsc::error::TrySendError::Full(_)) => Err(SendError::Full),
             Err(mpsc::error::TrySendError::Closed(_)) => {
-                self.remove(home, number);
+                self.activations.remove(home, number);
                 Err(SendError::Closed)
             }
         }
     }
 
-    /// Sends what must not be lost: waits for room, and for a new actor where one has just ended.
-    pub async fn send(&self, core: &Arc<Core>, home: HomeId, message: impl Fn() -> ActorMessage) {
-        // An actor that ends takes its queue with it; that it does so again and again would take
-        // a panic at each of its messages. The store's due time then brings the issue back.
-        for _ in 0..8 {
-            let (queue, pending, number) = self.handle(core, home, Activation::default());
-            let envelope = Envelope { message: message(), pending, span: Span::current() };
-            if queue.send(envelope).await.is_ok() {
-                return;
-            }
-            self.remove(home, number);
-        }
-        tracing::error!(home = home.0, "an actor ended again and again; its message was dropped");
-    }
-
     fn handle(
         &self,
-        core: &Arc<Core>,
         home: HomeId,
         activation: Activation,
     ) -> (mpsc::Sender<Envelope>, Pending, u64) {
-        let now = core.now().unix_ms();
+        let now = self.parts.env.now().unix_ms();
         let mut fresh = None;
-        let entry = self.map.entry(home).or_insert_with(|| {
-            let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        let entry = self.activations.map.entry(home).or_insert_with(|| {
+            let number = self.activations.last_number.fetch_add(1, Ordering::Relaxed) + 1;
             let (queue, messages) = mpsc::channel(QUEUE_LEN_MAX);
             fresh = Some((number, messages));
             Registration { number, queue, pending: Arc::default(), last_used: AtomicI64::new(now) }
@@ -162,38 +168,34 @@ impl Registry {
         // Started without the guard: a ticket that is dropped at once, because the arbiter has
         // ended, needs the map. Until it starts, messages wait in the queue.
         if let Some((number, messages)) = fresh {
-            let ticket = Ticket { core: Arc::clone(core), home, number };
-            actor::start(core, home, activation, ticket, messages);
+            let ticket = Ticket { activations: Arc::clone(&self.activations), home, number };
+            actor::start(&self.parts, home, activation, ticket, messages);
         }
         handle
     }
 
-    /// An activation dropped a message without a word: it is ending, and nobody is to speak to it
-    /// any more. (What a panic unwinds first is the reply; the queue is still open then.)
+    /// An activation dropped a message without an answer: it is ending, and must get no further
+    /// messages. (What a panic unwinds first is the reply; the queue is still open then.)
     pub fn give_up(&self, home: HomeId, activation: ActivationNumber) {
-        self.remove(home, activation.0);
-    }
-
-    fn remove(&self, home: HomeId, number: u64) {
-        self.map.remove_if(&home, |_, entry| entry.number == number || on(Bug::RemoveByKey));
+        self.activations.remove(home, activation.0);
     }
 
     /// Whether a home has an activation.
     pub fn is_active(&self, home: HomeId) -> bool {
-        self.map.contains_key(&home)
+        self.activations.map.contains_key(&home)
     }
 
     /// How many activations there are.
     pub fn len(&self) -> usize {
-        self.map.len()
+        self.activations.map.len()
     }
 
-    /// Asks every activation that was not used since `before` to end. It decides by itself.
+    /// Asks every activation that was not used since `before` to end. Each decides by itself.
     pub fn passivate_idle(&self, before: Timestamp) {
         let mut idle: Vec<_> = Vec::new();
-        for entry in &self.map {
-            let spoken_to = entry.pending.load(Ordering::SeqCst) > 0;
-            if !spoken_to && entry.last_used.load(Ordering::Relaxed) < before.unix_ms() {
+        for entry in &self.activations.map {
+            let is_pending = entry.pending.load(Ordering::SeqCst) > 0;
+            if !is_pending && entry.last_used.load(Ordering::Relaxed) < before.unix_ms() {
                 idle.push((*entry.key(), entry.queue.clone(), Pending::count(&entry.pending)));
             }
         }
@@ -210,13 +212,30 @@ impl Registry {
     }
 }
 
+#[async_trait]
+impl ActorSender for Registry {
+    async fn send(&self, home: HomeId, message: &(dyn Fn() -> ActorMessage + Send + Sync)) {
+        // An actor that ends takes its queue with it; that it does so again and again would take
+        // a panic at each of its messages. The store's due time then brings the issue back.
+        for _ in 0..8 {
+            let (queue, pending, number) = self.handle(home, Activation::default());
+            let envelope = Envelope { message: message(), pending, span: Span::current() };
+            if queue.send(envelope).await.is_ok() {
+                return;
+            }
+            self.activations.remove(home, number);
+        }
+        tracing::error!(home = home.0, "an actor ended again and again; its message was dropped");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_ticket_removes_only_its_own_activation() {
-        let registry = Registry::default();
+        let registry = Activations::default();
         let home = HomeId(1);
         let entry = |number| {
             let (queue, _) = mpsc::channel(1);
@@ -227,6 +246,6 @@ mod tests {
         registry.map.insert(home, entry(2));
         // What a ticket does when the first activation is dropped late.
         registry.remove(home, 1);
-        assert_eq!(registry.len(), 1, "the successor's entry stays");
+        assert_eq!(registry.map.len(), 1, "the successor's entry stays");
     }
 }

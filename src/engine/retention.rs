@@ -1,15 +1,15 @@
-//! What is kept for how long: old deliveries and rows of timelines are removed once an hour.
+//! Retention: old deliveries and timeline rows are removed once an hour.
 //!
-//! The store takes them in small bites between other writes. Here, too, there is a pause after
-//! every thousand rows, so that a server which finds a year of them (retention was set for the
-//! first time) goes through them in the background and no delivery waits for that.
+//! The store removes them in small batches between other writes. Here, too, there is a pause after
+//! every thousand rows, so that a server which finds a year of them (retention was set for the first
+//! time) removes them in the background and no delivery waits for that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::store::{CommitError, PruneAsk};
 
-use super::core::Core;
+use super::environment::Environment;
 
 /// The pause between two rounds. What is kept for days may be an hour older.
 const ROUND_EVERY: Duration = Duration::from_secs(3600);
@@ -30,29 +30,29 @@ pub struct Retention {
 }
 
 /// Removes what is too old, for ever.
-pub(super) async fn run(core: Arc<Core>, retention: Retention) {
+pub(super) async fn run(env: Arc<Environment>, retention: Retention) {
     if retention == Retention::default() {
         return;
     }
-    core.clock.sleep_until(core.now().after(FIRST_AFTER)).await;
+    env.clock.sleep_until(env.now().after(FIRST_AFTER)).await;
     loop {
-        match round(&core, retention).await {
+        match round(&env, retention).await {
             Ok(0) => {}
-            Ok(rows) => tracing::info!(rows, "old deliveries and timelines were removed"),
+            Ok(rows) => tracing::info!(rows, "removed old deliveries and timeline rows"),
             Err(error) => {
-                tracing::warn!(%error, "old deliveries and timelines could not all be removed; \
-                                        it is tried again in an hour");
+                tracing::warn!(%error, "failed to remove all old deliveries and timeline rows; \
+                                        retrying in an hour");
             }
         }
-        core.clock.sleep_until(core.now().after(ROUND_EVERY)).await;
+        env.clock.sleep_until(env.now().after(ROUND_EVERY)).await;
     }
 }
 
-/// Removes all that is too old now; says how many rows.
-pub(super) async fn round(core: &Core, retention: Retention) -> Result<u64, CommitError> {
+/// Removes all that is too old now; returns how many rows.
+pub(super) async fn round(env: &Environment, retention: Retention) -> Result<u64, CommitError> {
     let mut rows = 0;
     loop {
-        let now = core.now();
+        let now = env.now();
         let before = |age: Option<Duration>| age.map(|age| now.before(age));
         let ask = PruneAsk {
             now,
@@ -60,11 +60,11 @@ pub(super) async fn round(core: &Core, retention: Retention) -> Result<u64, Comm
             timeline_before: before(retention.timeline),
             limit: ROWS_MAX,
         };
-        let removed = core.store.prune(ask).await?;
+        let removed = env.store.prune(ask).await?;
         rows += removed;
-        if removed < ROWS_MAX as u64 || core.is_stopping() {
+        if removed < ROWS_MAX as u64 || env.is_stopping() {
             return Ok(rows);
         }
-        core.clock.sleep_until(core.now().after(ROWS_PAUSE)).await;
+        env.clock.sleep_until(env.now().after(ROWS_PAUSE)).await;
     }
 }

@@ -1,68 +1,41 @@
 //! What is due, from the store's index. No actor has a timer.
 //!
-//! One loop asks the store which homes are due and nudges their actors, which decide. It sleeps
-//! until the earliest due time; a commit with an earlier one wakes it. A second loop asks idle
-//! actors to end.
+//! One loop asks the store which homes are due and sends `Due` to their actors, which decide. It sleeps
+//! until the earliest due time; a commit with an earlier one wakes it. A second loop asks idle actors to
+//! end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-
-use tokio::sync::Notify;
 
 use crate::types::Timestamp;
 
-use super::actor::{Activation, ActorMessage};
-use super::core::Core;
+use super::alarm::Alarm;
+use super::environment::Environment;
+use super::mailbox::{Activation, ActorMessage};
+use super::registry::Registry;
 
 /// How many due homes are nudged in one round; the rest follow in the next.
 const ROUND_LEN_MAX: usize = 256;
-/// The pause between two rounds: what is due and cannot be helped yet must not keep a core busy.
+/// The pause between two rounds: what stays due must not keep a core busy.
 const ROUND_PAUSE: Duration = Duration::from_millis(50);
 /// The longest sleep, in case the clock is set forward.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
-/// An actor that was not spoken to for this long is asked to end.
+/// An actor without a message for this long is asked to end.
 const IDLE: Duration = Duration::from_secs(60);
 /// With more activations than this, a tenth of [`IDLE`] is enough.
 const CROWDED: usize = 20_000;
 
-/// Wakes the loop when something is due earlier than it sleeps.
-pub(super) struct Alarm {
-    next_ms: AtomicI64,
-    wake: Notify,
-}
-
-impl Default for Alarm {
-    fn default() -> Self {
-        Self { next_ms: AtomicI64::new(i64::MAX), wake: Notify::new() }
-    }
-}
-
-impl Alarm {
-    /// Something is due at that time.
-    pub fn set(&self, due: Timestamp) {
-        if self.next_ms.fetch_min(due.unix_ms(), Ordering::SeqCst) > due.unix_ms() {
-            self.wake.notify_one();
-        }
-    }
-}
-
 /// Sends `Due` to every issue whose due time has come, until the server ends.
-pub(super) async fn run(core: Arc<Core>) {
+pub(super) async fn run(env: Arc<Environment>, alarm: Arc<Alarm>, registry: Arc<Registry>) {
     loop {
-        let now = core.now();
+        let now = env.now();
         // From here on, commits with earlier times than the store shows wake the loop again.
-        core.alarm.next_ms.store(i64::MAX, Ordering::SeqCst);
-        let next = match core.store.due(now, ROUND_LEN_MAX).await {
-            Ok(homes) if homes.is_empty() => core.store.next_due().await,
+        alarm.clear();
+        let next = match env.store.due(now, ROUND_LEN_MAX).await {
+            Ok(homes) if homes.is_empty() => env.store.next_due().await,
             Ok(homes) => {
                 for home in homes {
-                    let sent = core.registry.try_send(
-                        &core,
-                        home,
-                        Activation::default(),
-                        ActorMessage::Due,
-                    );
+                    let sent = registry.try_send(home, Activation::default(), ActorMessage::Due);
                     if let Err(why) = sent {
                         tracing::debug!(home = home.0, ?why, "due again in the next round");
                     }
@@ -72,28 +45,28 @@ pub(super) async fn run(core: Arc<Core>) {
             Err(error) => Err(error),
         };
         let next = next.unwrap_or_else(|error| {
-            tracing::error!(%error, "what is due could not be read");
+            tracing::error!(%error, "failed to load what is due");
             None
         });
-        let latest = core.now().after(SLEEP_MAX);
+        let latest = env.now().after(SLEEP_MAX);
         let until = next.map_or(latest, |due| due.min(latest));
-        core.alarm.next_ms.fetch_min(until.unix_ms(), Ordering::SeqCst);
+        alarm.sleeps_until(until);
         tokio::time::sleep(ROUND_PAUSE).await;
         tokio::select! {
             biased;
-            () = core.alarm.wake.notified() => {}
-            () = core.clock.sleep_until(until) => {}
+            () = alarm.rings() => {}
+            () = env.clock.sleep_until(until) => {}
         }
     }
 }
 
 /// Asks idle actors to end, for ever.
-pub(super) async fn passivate(core: Arc<Core>) {
+pub(super) async fn passivate(env: Arc<Environment>, registry: Arc<Registry>) {
     loop {
         tokio::time::sleep(IDLE / 10).await;
-        let idle = if core.registry.len() > CROWDED { IDLE / 10 } else { IDLE };
-        let now = core.now().unix_ms();
+        let idle = if registry.len() > CROWDED { IDLE / 10 } else { IDLE };
+        let now = env.now().unix_ms();
         let idle_ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
-        core.registry.passivate_idle(Timestamp::from_unix_ms(now - idle_ms));
+        registry.passivate_idle(Timestamp::from_unix_ms(now - idle_ms));
     }
 }

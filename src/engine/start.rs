@@ -1,13 +1,11 @@
-//! How an engine begins and ends: what is live is published, what is unfinished is taken up, and
-//! at the end provider calls in flight have their time.
+//! How an engine begins and ends: live sandboxes are published, unfinished work is resumed, and at the
+//! end provider calls in flight get time to finish.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dashmap::{DashMap, DashSet};
-use tokio::sync::{Mutex, Notify};
+use dashmap::DashSet;
 
 use crate::clock::{Clock, IdSource};
 use crate::issue::Rules;
@@ -16,34 +14,44 @@ use crate::sandbox::Lifecycle;
 use crate::store::Store;
 use crate::types::{Phase, ProviderName, Template, TemplateName};
 
-use super::actor::{Activation, ActorMessage};
-use super::admission::{self, Admission, Quotas};
+use super::actor::ActorParts;
+use super::actors::Actors;
+use super::admission::capacity::Capacity;
+use super::admission::{Admission, Quotas, grant};
 use super::api::{Change, EngineError, Publisher};
 use super::busy::Busy;
-use super::core::Core;
-use super::directory::{Directory, store_failed};
+use super::directory::Directory;
+use super::environment::Environment;
 use super::executor::Executor;
-use super::fanout;
-use super::handle::Engine;
+use super::executor::calls::ProviderCalls;
+use super::fanout::{self, FanOuts};
+use super::handle::{Engine, Parts};
+use super::holds::Holds;
 use super::identity::Identities;
+use super::mailbox::{Activation, ActorMessage, ActorSender};
+use super::merge::Merger;
 use super::provider_events;
+use super::providers::Providers;
+use super::publication::Publication;
 use super::reconciler::Reconciler;
+use super::reconciler::sides::SweepParts;
 use super::registry::Registry;
 use super::restart_backoff::RestartBackoff;
 use super::retention::{self, Retention};
-use super::scheduler::{self, Alarm};
+use super::scheduler;
 use super::spawner::Spawner;
+use super::wait::Waits;
 
 /// How many issues are read at once when the server starts.
 const START_PAGE: usize = 1_000;
 
 /// What the engine is made of.
 pub struct EngineParts {
-    /// What is durable.
+    /// The database.
     pub store: Arc<dyn Store>,
-    /// Time.
+    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Ids and chance.
+    /// Ids and randomness.
     pub ids: Arc<dyn IdSource>,
     /// What is configured of the lifecycle.
     pub rules: Rules,
@@ -55,9 +63,9 @@ pub struct EngineParts {
     pub creates_in_flight: u64,
     /// How many live sandboxes there may be.
     pub quotas: Quotas,
-    /// Who is told what became durable.
+    /// Takes what became durable.
     pub publisher: Arc<dyn Publisher>,
-    /// Where all work runs.
+    /// Runs all work.
     pub spawner: Arc<dyn Spawner>,
     /// The pause between two sweeps of a provider; `None` sweeps only when asked.
     pub reconcile: Option<Duration>,
@@ -66,117 +74,181 @@ pub struct EngineParts {
 }
 
 impl Engine {
-    /// Builds the engine, publishes every live sandbox, and takes up what is unfinished: each
-    /// issue in a transitional phase looks at its provider first.
+    /// Builds the engine, publishes every live sandbox, and resumes unfinished work: each issue in a
+    /// transitional phase looks at its provider first.
     ///
     /// # Errors
     /// [`EngineError::StoreFailed`] when the store cannot be read.
-    pub async fn start(parts: EngineParts) -> Result<Self, EngineError> {
-        let kept = parts.store.identities().await.map_err(store_failed)?;
-        let reconciler = Reconciler::new(parts.reconcile, parts.providers.keys().cloned());
-        let executor =
-            Executor::new(parts.providers, parts.store.instance(), parts.creates_in_flight);
-        let holds = parts.store.holds().await.map_err(store_failed)?;
-        let core = Arc::new(Core {
-            store: parts.store,
-            clock: parts.clock,
-            ids: parts.ids,
-            rules: Arc::new(parts.rules),
-            publisher: parts.publisher,
-            registry: Registry::default(),
-            directory: Directory::default(),
-            executor,
-            identities: Identities::new(kept),
-            reconciler,
-            alarm: Alarm::default(),
-            admission: Admission::new(parts.quotas),
-            busy: Busy::default(),
-            spawner: parts.spawner,
-            watchers: DashMap::new(),
-            restarting: DashSet::new(),
-            holding: Mutex::default(),
-            merging: Mutex::default(),
-            fan_outs: Notify::new(),
-            unfinished_commits: DashSet::new(),
-            restart_backoff: RestartBackoff::default(),
-            stopping: AtomicBool::new(false),
-        });
-        let engine = Self { core, templates: Arc::new(parts.templates) };
+    pub async fn start(setup: EngineParts) -> Result<Self, EngineError> {
+        let (sweep_period, retention) = (setup.reconcile, setup.retention);
+        let identities = setup.store.identities().await?;
+        let holds = setup.store.holds().await?;
+        let engine = Self { parts: Arc::new(Parts::new(setup, identities, sweep_period)) };
+        let parts = &engine.parts;
         for hold in holds {
-            engine.hold_again(hold).await?;
+            parts.registry.parts().holds.restore(hold).await?;
         }
-        engine.take_up().await?;
-        let spawner = &engine.core.spawner;
-        spawner.io(Box::pin(scheduler::run(Arc::clone(&engine.core))));
-        spawner.io(Box::pin(scheduler::passivate(Arc::clone(&engine.core))));
-        spawner.io(Box::pin(admission::grant(Arc::clone(&engine.core))));
-        spawner.io(Box::pin(retention::run(Arc::clone(&engine.core), parts.retention)));
-        engine.begin_sweeps();
-        for (name, provider) in engine.providers() {
-            let events = provider.subscribe();
-            spawner.io(Box::pin(provider_events::follow(engine.clone(), name, events)));
-        }
-        spawner.io(Box::pin(fanout::run(engine.clone())));
+        engine.resume().await?;
+        parts.spawn_loops(retention);
         Ok(engine)
     }
 
-    async fn take_up(&self) -> Result<(), EngineError> {
-        let core = &self.core;
+    /// Publishes what is live, and wakes the actors of what is unfinished.
+    async fn resume(&self) -> Result<(), EngineError> {
+        let Parts { env, registry, .. } = self.parts.as_ref();
+        let ActorParts { publication, admission, restarting, .. } = registry.parts();
         let mut after = None;
         let (mut live, mut unfinished) = (0_usize, 0_usize);
         loop {
-            let page = core.store.live(after, START_PAGE).await.map_err(store_failed)?;
+            let page = env.store.live(after, START_PAGE).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.home);
             live += page.len();
             for issue in page {
-                core.publish(Change::as_it_is(&issue));
-                core.admission.confirm(&issue);
+                publication.publish(Change::as_it_is(&issue));
+                admission.count(&issue);
                 let dies = issue.state.record().is_some_and(|record| {
-                    let rules = core.rules.providers.get(&record.template.provider);
+                    let rules = env.rules.providers.get(&record.template.provider);
                     rules.is_some_and(|rules| rules.dies_with_server)
                 });
                 let phase = issue.state.phase();
                 let transitional = phase.is_some_and(Phase::is_transitional);
-                let taken_up = transitional || (dies && phase == Some(Phase::Running));
-                if taken_up {
+                let is_unfinished = transitional || (dies && phase == Some(Phase::Running));
+                if is_unfinished {
                     unfinished += 1;
-                    core.restarting.insert(issue.home);
+                    restarting.insert(issue.home);
                 }
-                // What is configured of the life over time may be other than when it was stored.
-                let is_due_otherwise = issue.life_due != life_due(&issue, &core.rules);
-                if taken_up || is_due_otherwise {
-                    let activation = Activation::default();
+                // The configured idle time or lifetime may have changed since it was stored.
+                let is_due_otherwise = issue.life_due != life_due(&issue, &env.rules);
+                if is_unfinished || is_due_otherwise {
+                    let (activation, wake) = (Activation::default(), ActorMessage::Wake);
                     // A new actor's queue has room; closed means that the arbiter has ended.
-                    if core
-                        .registry
-                        .try_send(core, issue.home, activation, ActorMessage::Wake)
-                        .is_err()
-                    {
+                    if registry.try_send(issue.home, activation, wake).is_err() {
                         return Err(EngineError::ShuttingDown);
                     }
                 }
             }
         }
-        tracing::info!(live, unfinished, "sandboxes were taken up from the store");
+        tracing::info!(live, unfinished, "sandboxes were loaded from the store");
         Ok(())
     }
 
-    /// Stops taking anything in, and waits up to `at_most` for provider calls in flight. What is
-    /// left is looked for at the next start. Returns how many calls were left.
+    /// Accepts nothing more, and waits up to `at_most` for provider calls in flight. The next start
+    /// looks at what is left. Returns how many calls were left.
     pub async fn stop(&self, at_most: Duration) -> usize {
-        self.core.begin_stop();
-        let watchers = &self.core.watchers;
-        let mut watched: Vec<_> = watchers.iter().map(|entry| *entry.key()).collect();
-        // By home, since a map's own order differs from run to run.
-        watched.sort_unstable();
-        for watcher in watched.iter().filter_map(|home| watchers.get(home)) {
-            watcher.send_modify(|version| *version += 1);
-        }
-        let tasks = &self.core.executor.tasks;
+        self.parts.env.begin_stop();
+        self.parts.registry.parts().publication.wake_all();
+        let tasks = &self.parts.executor.tasks;
         tasks.close();
         // Past the bound the calls go on until the process ends.
         drop(tokio::time::timeout(at_most, tasks.wait()).await);
         tasks.len()
     }
+}
+
+impl Parts {
+    /// Builds the parts from the bottom up. `identities` are those in the store.
+    fn new(
+        setup: EngineParts,
+        identities: Vec<(ProviderName, String)>,
+        sweep_period: Option<Duration>,
+    ) -> Self {
+        let EngineParts { store, clock, ids, rules, spawner, publisher, quotas, .. } = setup;
+        let env = Arc::new(Environment::new(store, clock, ids, rules, spawner));
+        let templates = Arc::new(setup.templates);
+        let providers: Providers = setup.providers.into_iter().collect();
+        let identities = Arc::new(Identities::new(Arc::clone(&env), providers.clone(), identities));
+        let calls = ProviderCalls::new(
+            Arc::clone(&env),
+            Arc::clone(&identities),
+            &providers,
+            setup.creates_in_flight,
+        );
+        let registry = registry(&env, &providers, calls, publisher, quotas);
+        let actors = Actors::new(Arc::clone(&env), Arc::clone(&registry));
+        let ActorParts { directory, executor, holds, publication, restarting, .. } =
+            registry.parts();
+        let sweeps = SweepParts {
+            env: Arc::clone(&env),
+            providers: providers.clone(),
+            identities,
+            executor: Arc::clone(executor),
+            actors: actors.clone(),
+            restarting: Arc::clone(restarting),
+        };
+        let reconciler =
+            Reconciler::new(sweeps, Arc::clone(directory), Arc::clone(&templates), sweep_period);
+        let fan_outs = FanOuts::new(Arc::clone(&env), Arc::clone(holds), actors.clone());
+        let (waits_env, publication) = (Arc::clone(&env), Arc::clone(publication));
+        Self {
+            merger: Merger::new(Arc::clone(&env), Arc::clone(directory), actors.clone()),
+            fan_outs: Arc::new(fan_outs),
+            waits: Waits { env: waits_env, actors: actors.clone(), publication },
+            reconciler: Arc::new(reconciler),
+            directory: Arc::clone(directory),
+            executor: Arc::clone(executor),
+            env,
+            templates,
+            providers,
+            registry,
+            actors,
+        }
+    }
+
+    /// Starts everything that runs for as long as the server does.
+    fn spawn_loops(&self, retention: Retention) {
+        let Self { env, registry, .. } = self;
+        let spawner = &env.spawner;
+        let alarm = Arc::clone(&registry.parts().alarm);
+        spawner.io(Box::pin(scheduler::run(Arc::clone(env), alarm, Arc::clone(registry))));
+        spawner.io(Box::pin(scheduler::passivate(Arc::clone(env), Arc::clone(registry))));
+        let admission = Arc::clone(&registry.parts().admission);
+        let actors = Arc::<Registry>::clone(registry) as Arc<dyn ActorSender>;
+        spawner.io(Box::pin(grant::run(Arc::clone(env), admission, actors)));
+        spawner.io(Box::pin(retention::run(Arc::clone(env), retention)));
+        self.reconciler.begin();
+        for (name, provider) in self.providers.all() {
+            spawner.io(Box::pin(provider_events::follow(
+                Arc::clone(env),
+                self.actors.clone(),
+                Arc::clone(&self.reconciler),
+                name.clone(),
+                provider.subscribe(),
+            )));
+        }
+        spawner.io(Box::pin(fanout::run(Arc::clone(&self.fan_outs))));
+    }
+}
+
+/// Builds the registry, with all that actors use. The executor answers to actors by way of the
+/// registry, and actors submit calls to the executor: hence its weak reference.
+fn registry(
+    env: &Arc<Environment>,
+    providers: &Providers,
+    calls: ProviderCalls,
+    publisher: Arc<dyn Publisher>,
+    quotas: Quotas,
+) -> Arc<Registry> {
+    let directory = Arc::new(Directory::new(Arc::clone(env)));
+    let admission = Arc::new(Admission::new(quotas));
+    let holds = Holds::new(Arc::clone(env), Arc::clone(&admission), Arc::clone(&directory));
+    let parts = |registry: &Weak<Registry>| {
+        let actors = Weak::<Registry>::clone(registry) as Weak<dyn ActorSender>;
+        ActorParts {
+            env: Arc::clone(env),
+            executor: Arc::new(Executor::new(calls, Arc::clone(&directory), actors)),
+            directory,
+            capacity: Capacity::new(Arc::clone(env), providers.clone()),
+            holds: Arc::new(holds),
+            publication: Arc::new(Publication::new(publisher, Arc::clone(&admission))),
+            admission,
+            alarm: Arc::default(),
+            busy: Busy::default(),
+            restarting: Arc::default(),
+            unfinished_commits: DashSet::new(),
+            restart_backoff: RestartBackoff::default(),
+            registry: Weak::clone(registry),
+        }
+    };
+    Arc::new_cyclic(|registry| Registry::new(Arc::new(parts(registry))))
 }

@@ -72,9 +72,9 @@ impl IdSource for TrapIds {
     }
 }
 
-struct Nobody;
+struct NoPublisher;
 
-impl Publisher for Nobody {
+impl Publisher for NoPublisher {
     fn publish(&self, _: Arc<Change>) {}
 }
 
@@ -202,7 +202,7 @@ impl EngineBench {
             providers,
             creates_in_flight: 2,
             quotas,
-            publisher: Arc::new(Nobody),
+            publisher: Arc::new(NoPublisher),
             spawner: Arc::new(Threads {
                 arbiter: arbiter.handle(),
                 io: tokio::runtime::Handle::current(),

@@ -1,8 +1,7 @@
-//! What happens around every request, whatever its route.
+//! The middleware around every request.
 //!
-//! Each gets an id of our own making (one from outside could forge log lines), each under `/v1`
-//! has to say who is calling before anything else is looked at, an encoded body is refused before
-//! a byte of it is read, and each answer is counted.
+//! It gives each request an id (one from outside could forge log lines), authenticates requests
+//! below `/v1` before routing, refuses encoded bodies before reading them, and counts answers.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
-use actix_web::{HttpMessage, ResponseError, web};
+use actix_web::{HttpMessage, HttpRequest, ResponseError, web};
 use tracing::Instrument;
 
 use super::Shared;
@@ -29,43 +28,42 @@ pub struct RequestId(pub Arc<str>);
 /// The middleware around all routes.
 ///
 /// # Errors
-/// Those of the inner service; refusals of its own are answers.
+/// Those of the inner service; its own refusals are answers.
 pub async fn middleware<B: MessageBody + 'static>(
     shared: web::Data<Shared>,
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
     let id: Arc<str> = shared.edge.ids.request_id().into();
-    let route = routes::label(request.path());
     let method = method_word(request.method());
     let asks_for_upgrade = request.head().upgrade();
-    // What goes to a server in a sandbox is for that to answer.
+    // A server in a sandbox answers HEAD itself.
     let head_only = *request.method() == Method::HEAD && !routes::is_below_port(request.path());
     if head_only {
         // HEAD is GET without the body, which actix-web leaves out when it writes the answer.
         request.head_mut().method = Method::GET;
     }
     request.extensions_mut().insert(RequestId(Arc::clone(&id)));
+    let span = tracing::debug_span!(
+        "request",
+        otel.kind = "server",
+        http.request.method = method,
+        http.route = tracing::field::Empty,
+        request.id = %id,
+    );
     let mut response = match gate(&shared, &request, &id).await {
-        Ok(()) => {
-            let span = tracing::debug_span!(
-                "request",
-                otel.kind = "server",
-                http.request.method = method,
-                http.route = route,
-                request.id = %id,
-            );
-            next.call(request).instrument(span).await?.map_into_boxed_body()
-        }
+        Ok(()) => next.call(request).instrument(span.clone()).await?.map_into_boxed_body(),
         Err(refused) => request.into_response(refused.error_response()),
     };
+    let route = label(response.request());
+    span.record("http.route", &route);
     if head_only && response.response().body().size() == BodySize::Stream {
         response = response.map_body(|_, _| BoxBody::new(()));
     }
     let status = response.status();
     if asks_for_upgrade && status != StatusCode::SWITCHING_PROTOCOLS {
-        // What follows such a request is taken for what follows the upgrade, also where it was
-        // refused: nothing else can be asked on this connection.
+        // actix-web takes the bytes after such a request for those of the upgrade, also if it was
+        // refused, so the connection cannot serve another request.
         response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
     }
     let status = status.as_u16();
@@ -77,20 +75,20 @@ pub async fn middleware<B: MessageBody + 'static>(
     if !headers.contains_key(header::CACHE_CONTROL) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
-    shared.edge.feed.metrics.answered(method, route, status);
     tracing::debug!(http.method = method, http.route = route, http.status = status, request.id = %id, "request answered");
+    shared.edge.feed.metrics.answered(method, route, status);
     Ok(response)
 }
 
-/// What is checked before any route is looked for.
+/// Checks a request before routing.
 async fn gate(shared: &Shared, request: &ServiceRequest, id: &Arc<str>) -> Result<(), ApiError> {
-    // What goes to a server in a sandbox is for that to understand.
+    // A server in a sandbox decodes bodies itself.
     let is_ours = !routes::is_below_port(request.path());
     if let Some(encoding) = request.headers().get(header::CONTENT_ENCODING)
         && is_ours
         && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
     {
-        return Err(ApiError::new(Code::UnsupportedMediaType, "encoded bodies are not accepted")
+        return Err(ApiError::new(Code::UnsupportedMediaType, "encoded bodies are not supported")
             .hint("send the body without Content-Encoding"));
     }
     if request.path().starts_with("/v1/") || request.path() == "/v1" {
@@ -100,7 +98,19 @@ async fn gate(shared: &Shared, request: &ServiceRequest, id: &Arc<str>) -> Resul
     Ok(())
 }
 
-/// Methods as metric labels: a client may make up any, so all others are one.
+/// The route of a request, as a metric label: its pattern as the description names it. All paths
+/// without a route have one label, so that callers cannot make up labels.
+fn label(request: &HttpRequest) -> String {
+    let Some(mut route) = request.match_pattern() else { return "other".into() };
+    // The one part that has more than its name: it takes any number of parts of the path.
+    if let Some(at) = route.find(":.*}") {
+        route.truncate(at);
+        route.push('}');
+    }
+    route
+}
+
+/// Methods as metric labels: all unknown ones share one, since clients can send any.
 fn method_word(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",

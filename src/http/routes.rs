@@ -1,8 +1,8 @@
-//! The table of routes: served and described from the same place.
+//! The table of routes.
 //!
-//! Each handler carries its own description, and [`table`] gives both to the app at once, so the
-//! served document cannot name a route that is not there, nor leave one out. From the document
-//! comes also what a route answers to a method that it does not have.
+//! Each handler has its own description, and [`table`] registers both at once, so the served
+//! document lists exactly the existing routes. The answers to methods that a route does not have
+//! come from the document, too.
 
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{App, web};
@@ -18,7 +18,7 @@ use super::api::{
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
 
-/// Every route. The first ones are those that are called most: actix-web tries them in order.
+/// All routes, the most frequent first: actix-web tries them in order.
 pub fn table(app: &mut ServiceConfig<'_>) {
     app.service(webhooks::github)
         .service(issues::sandbox)
@@ -69,6 +69,7 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(health::readyz)
         .service(health::metrics)
         .service(health::openapi)
+        .service(page::docs::docs)
         .service(page::home)
         .service(page::login_page)
         .service(page::login)
@@ -82,28 +83,29 @@ pub fn document() -> OpenApi {
     doc::complete(document)
 }
 
-/// What a path answers to methods that it does not have: after [`table`], for each of its paths.
+/// Answers 405 to methods that a path does not have. To be registered after [`table`].
 pub fn other_methods(document: &OpenApi, app: &mut web::ServiceConfig) {
     for (path, item) in &document.paths.paths {
         let allow = allowed(item);
         app.service(web::resource(path.as_str()).to(move || {
             let allow = allow.clone();
             async move {
-                let hint = format!("it answers {}", allow.to_str().unwrap_or_default());
-                let error = ApiError::new(Code::MethodNotAllowed, "this route has no such method");
+                let hint = format!("use one of: {}", allow.to_str().unwrap_or_default());
+                let error =
+                    ApiError::new(Code::MethodNotAllowed, "this route does not accept the method");
                 Err::<String, _>(error.hint(hint).header(header::ALLOW, allow))
             }
         }));
     }
 }
 
-/// What every other path answers.
+/// The answer of all other paths.
 ///
 /// # Errors
 /// Always 404.
 pub async fn unknown() -> Result<String, ApiError> {
-    Err(ApiError::new(Code::RouteNotFound, "there is no such route")
-        .hint("GET /openapi.json describes every route"))
+    Err(ApiError::new(Code::RouteNotFound, "unknown route")
+        .hint("see /docs or GET /openapi.json for all routes"))
 }
 
 fn allowed(item: &PathItem) -> HeaderValue {
@@ -116,7 +118,7 @@ fn allowed(item: &PathItem) -> HeaderValue {
     HeaderValue::from_str(&methods.join(", ")).expect("method names are header text")
 }
 
-/// Whether a path is one of a server in a sandbox, however long.
+/// Whether a path belongs to a server in a sandbox.
 pub fn is_below_port(path: &str) -> bool {
     let mut parts = path.split('/').skip(1);
     parts.next() == Some("v1")
@@ -125,94 +127,9 @@ pub fn is_below_port(path: &str) -> bool {
         && parts.nth(1).is_some()
 }
 
-/// The route that a path belongs to, as a metric label; all unknown ones are one.
-pub fn label(path: &str) -> &'static str {
-    if is_below_port(path) {
-        return "/v1/sandboxes/{id}/ports/{port}/{tail}";
-    }
-    let mut parts = [""; 8];
-    let mut len = 0;
-    for part in path.split('/').skip(1) {
-        let Some(slot) = parts.get_mut(len) else { return "other" };
-        *slot = part;
-        len += 1;
-    }
-    match &parts[..len] {
-        ["webhooks", "github"] => "/webhooks/github",
-        ["v1", "issues", _, "sandbox"] => "/v1/issues/{issueId}/sandbox",
-        ["v1", "issues", _, "events"] => "/v1/issues/{issueId}/events",
-        ["v1", "sandboxes"] => "/v1/sandboxes",
-        ["v1", "sandboxes", _] => "/v1/sandboxes/{id}",
-        ["v1", "sandboxes", _, "stop"] => "/v1/sandboxes/{id}/stop",
-        ["v1", "sandboxes", _, "start"] => "/v1/sandboxes/{id}/start",
-        ["v1", "sandboxes", _, "retry"] => "/v1/sandboxes/{id}/retry",
-        ["v1", "sandboxes", _, "exec"] => "/v1/sandboxes/{id}/exec",
-        ["v1", "sandboxes", _, "terminal"] => "/v1/sandboxes/{id}/terminal",
-        ["v1", "sandboxes", _, "logs"] => "/v1/sandboxes/{id}/logs",
-        ["v1", "sandboxes", _, "limits"] => "/v1/sandboxes/{id}/limits",
-        ["v1", "sandboxes", _, "ports"] => "/v1/sandboxes/{id}/ports",
-        ["v1", "sandboxes", _, "ports", _] => "/v1/sandboxes/{id}/ports/{port}",
-        ["v1", "sandboxes", _, "files"] => "/v1/sandboxes/{id}/files",
-        ["v1", "sandboxes", _, "files", "content"] => "/v1/sandboxes/{id}/files/content",
-        ["v1", "sandboxes", _, "files", "directory"] => "/v1/sandboxes/{id}/files/directory",
-        ["v1", "sandboxes", _, "files", "move"] => "/v1/sandboxes/{id}/files/move",
-        ["v1", "sandboxes", _, "files", "mode"] => "/v1/sandboxes/{id}/files/mode",
-        ["v1", "sandboxes", _, "files", "archive"] => "/v1/sandboxes/{id}/files/archive",
-        ["v1", "repos", _, _, "issues", _, "sandbox"] => {
-            "/v1/repos/{owner}/{repo}/issues/{number}/sandbox"
-        }
-        ["v1", "repos", _, _, "issues", _, "events"] => {
-            "/v1/repos/{owner}/{repo}/issues/{number}/events"
-        }
-        ["v1", "events"] => "/v1/events",
-        ["v1", "deliveries"] => "/v1/deliveries",
-        ["v1", "login-links"] => "/v1/login-links",
-        ["v1", "holds"] => "/v1/holds",
-        ["v1", "holds", "server"] => "/v1/holds/server",
-        ["v1", "holds", "accounts", _] => "/v1/holds/accounts/{account}",
-        ["v1", "holds", "repositories", _, _] => "/v1/holds/repositories/{owner}/{repo}",
-        ["v1", "holds", "issues", _] => "/v1/holds/issues/{issueId}",
-        ["v1", "system"] => "/v1/system",
-        ["v1", "system", "drift"] => "/v1/system/drift",
-        ["v1", "system", "drift", _, "adopt"] => "/v1/system/drift/{driftId}/adopt",
-        ["v1", "system", "drift", _, "remove"] => "/v1/system/drift/{driftId}/remove",
-        ["healthz"] => "/healthz",
-        ["readyz"] => "/readyz",
-        ["metrics"] => "/metrics",
-        ["openapi.json"] => "/openapi.json",
-        [""] => "/",
-        ["sandboxes", _] => "/sandboxes/{id}",
-        ["sandboxes", _, _] => "/sandboxes/{id}/{action}",
-        ["sandboxes", _, "logs", "output"] => "/sandboxes/{id}/logs/output",
-        ["deliveries"] => "/deliveries",
-        ["providers"] => "/providers",
-        ["drift"] => "/drift",
-        ["drift", _, _] => "/drift/{driftId}/{remedy}",
-        ["holds"] => "/holds",
-        ["holds", "release"] => "/holds/release",
-        ["overview"] => "/overview",
-        ["connect"] => "/connect",
-        ["connect", _] => "/connect/{step}",
-        ["login"] => "/login",
-        ["logout"] => "/logout",
-        ["assets", _] => "/assets/{name}",
-        _ => "other",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_route_has_a_label_of_its_own() {
-        for path in document().paths.paths.keys() {
-            let called = path.replace(['{', '}'], "");
-            assert_eq!(label(&called), path, "{path}");
-        }
-        assert_eq!(label("/v1/nope"), "other");
-        assert_eq!(label("/a/b/c/d/e/f/g/h/i/j"), "other");
-    }
 
     #[test]
     fn a_path_allows_the_methods_of_its_description() {

@@ -1,5 +1,7 @@
 //! Everything that can happen to an issue, and the moment in which it happens.
 
+mod meta;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -8,6 +10,8 @@ use crate::types::{
     Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber, Mode,
     ObjectName, ObjectState, Phase, ProviderName, Repository, SandboxId, Template, Timestamp,
 };
+
+pub use meta::EventMeta;
 
 /// The moment of a step: the time, what is configured, and chance, all from outside.
 #[derive(Clone, Debug)]
@@ -190,29 +194,6 @@ pub enum IssueEvent {
     },
 }
 
-impl IssueEvent {
-    /// Names that belong to no home yet and are to become aliases of this one.
-    pub fn claims(&self) -> &[Alias] {
-        match self {
-            Self::Ensure(ask) => &ask.claims,
-            Self::Delivery { claims, .. } => claims,
-            Self::Adopt(ask) => &ask.claims,
-            Self::Command(_)
-            | Self::Worked { .. }
-            | Self::LimitStruck { .. }
-            | Self::ScopeEvent { .. }
-            | Self::Learned { .. }
-            | Self::Merged { .. }
-            | Self::Answered(_)
-            | Self::Due { .. }
-            | Self::Observed(_)
-            | Self::Discard { .. }
-            | Self::Granted
-            | Self::Activated { .. } => &[],
-        }
-    }
-}
-
 /// A wish for a running sandbox.
 #[derive(Clone, Debug)]
 pub struct EnsureAsk {
@@ -276,7 +257,7 @@ pub struct IssueDelivery {
     /// GitHub's numeric id of the App installation that sent it, where one did.
     pub installation: Option<u64>,
     /// What it may do.
-    pub effect: Effect,
+    pub effect: DeliveryEffect,
 }
 
 /// What an issue is called on GitHub.
@@ -365,7 +346,7 @@ pub struct News {
 
 /// What a delivery may do, by the table of effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum DeliveryEffect {
     /// Start: somebody who may trigger asked for it; says by what.
     Trigger(TriggerKind),
     /// The issue was closed, or its trigger was taken away: stop, for this reason.

@@ -1,4 +1,4 @@
-//! Reading logs while they are written and turned over.
+//! Reads logs while they are written and rotated.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -8,29 +8,29 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{Entry, LogFollowers, paths, row};
+use super::{LogEntry, LogFollowers, paths, row};
 use crate::types::SandboxId;
 
-/// How much of a log is read at once while following, in bytes: more than the longest line.
+/// Most bytes of a read while following: more than the longest line.
 pub(super) const READ_LEN_MAX: u64 = 1 << 20;
-/// How much of a part is read from its end at first, in bytes.
+/// Size of the first read from the end of a part, in bytes.
 const END_LEN: u64 = 1 << 16;
-/// How many times as much is read where that was too few lines.
+/// Growth of the read when it held too few lines.
 const END_GROWTH: u64 = 4;
 
-pub(super) fn tail(dir: &Path, sandbox: &SandboxId, lines: usize) -> io::Result<Vec<Entry>> {
+pub(super) fn tail(dir: &Path, sandbox: &SandboxId, lines: usize) -> io::Result<Vec<LogEntry>> {
     tail_while(dir, sandbox, lines, || {})
 }
 
-/// The same while something happens between the reading of the two parts.
+/// The same, with a hook between the reading of the two parts for tests.
 pub(super) fn tail_while(
     dir: &Path,
     sandbox: &SandboxId,
     lines: usize,
     meanwhile: impl FnOnce(),
-) -> io::Result<Vec<Entry>> {
+) -> io::Result<Vec<LogEntry>> {
     let [newest, before] = paths(dir, sandbox);
-    // The newest part first: where it is turned over meanwhile, its lines are read twice and not
+    // The newest part first: if a rotation happens in between, its lines are read twice instead of
     // missed.
     let mut entries = end_of(&newest, lines)?;
     meanwhile();
@@ -42,9 +42,8 @@ pub(super) fn tail_while(
     Ok(entries.split_off(entries.len().saturating_sub(lines)))
 }
 
-/// The last lines of a part, and perhaps some before them: a log may be long, and is not read whole
-/// for its end.
-fn end_of(path: &Path, lines: usize) -> io::Result<Vec<Entry>> {
+/// The last lines of a part, and perhaps some before them. Long parts are not read whole.
+fn end_of(path: &Path, lines: usize) -> io::Result<Vec<LogEntry>> {
     let Some(Part { mut file, .. }) = Part::open(path)? else { return Ok(Vec::new()) };
     let len = file.metadata()?.len();
     let mut read_len = END_LEN;
@@ -53,7 +52,7 @@ fn end_of(path: &Path, lines: usize) -> io::Result<Vec<Entry>> {
         file.seek(SeekFrom::Start(from))?;
         let mut bytes = Vec::new();
         (&file).take(len - from).read_to_end(&mut bytes)?;
-        // Where it does not begin with the part, it begins within a line, which is no entry then.
+        // If this is not the start of the part, the first line is incomplete and no entry.
         let entries = entries_of(&bytes, 0);
         if from == 0 || entries.len() >= lines {
             return Ok(entries);
@@ -62,14 +61,14 @@ fn end_of(path: &Path, lines: usize) -> io::Result<Vec<Entry>> {
     }
 }
 
-/// The entries behind that number. What is no entry was broken off while it was written, and the
-/// log says so behind it.
-fn entries_of(bytes: &[u8], after: u64) -> Vec<Entry> {
+/// The entries with greater numbers. Lines that are not entries were cut off while being written; a
+/// note after them says so.
+fn entries_of(bytes: &[u8], after: u64) -> Vec<LogEntry> {
     let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     lines.filter_map(row::read).filter(|entry| entry.n > after).collect()
 }
 
-/// Reads a sandbox's log as it grows.
+/// Follows a sandbox's log.
 pub struct Follower {
     sandbox: SandboxId,
     paths: [PathBuf; 2],
@@ -79,11 +78,11 @@ pub struct Follower {
     all_news: Arc<LogFollowers>,
 }
 
-/// A part of a log, open: as long as it is, no other file has its inode.
+/// An open part of a log: while it is open, no other file has its inode.
 struct Part {
     file: File,
     inode: u64,
-    /// Up to where it was read.
+    /// The offset up to which it was read.
     read_to: u64,
 }
 
@@ -99,13 +98,13 @@ impl Part {
         }
     }
 
-    /// Whole lines from where reading stands.
+    /// Complete lines from the current offset.
     fn read(&mut self) -> io::Result<Vec<u8>> {
         self.file.seek(SeekFrom::Start(self.read_to))?;
         let mut bytes = Vec::new();
         (&self.file).take(READ_LEN_MAX).read_to_end(&mut bytes)?;
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map(|end| end + 1);
-        // So much without an end is no line that goes on: what a machine left that lost its power.
+        // This many bytes without a line feed are remains of a power loss.
         let is_none = bytes.len() as u64 == READ_LEN_MAX;
         let len = end.unwrap_or(if is_none { bytes.len() } else { 0 });
         bytes.truncate(len);
@@ -126,29 +125,29 @@ impl Follower {
         Self { sandbox, paths, last, part: None, news, all_news }
     }
 
-    /// What has come since the last time; empty where nothing has. Blocks on the disk.
+    /// The new entries since the last call. Blocks on the disk.
     ///
     /// # Errors
-    /// Where the log cannot be read.
-    pub fn read(&mut self) -> io::Result<Vec<Entry>> {
+    /// If the log cannot be read.
+    pub fn read(&mut self) -> io::Result<Vec<LogEntry>> {
         self.read_while(|| {})
     }
 
-    /// The same while something happens behind the first look at the newest part.
-    pub(super) fn read_while(&mut self, meanwhile: impl FnOnce()) -> io::Result<Vec<Entry>> {
-        // Seen before reading: what is written after wakes the next wait.
+    /// The same, with a hook after the newest part was opened for tests.
+    pub(super) fn read_while(&mut self, meanwhile: impl FnOnce()) -> io::Result<Vec<LogEntry>> {
+        // Marked before reading: a later write wakes the next wait.
         self.news.borrow_and_update();
         let [newest, before] = self.paths.clone();
         let mut meanwhile = Some(meanwhile);
         loop {
-            // Known before reading: what is no longer the newest does not grow any more.
+            // Opened before reading: a part that is no longer the newest does not grow.
             let next = Part::open(&newest)?;
             if let Some(meanwhile) = meanwhile.take() {
                 meanwhile();
             }
             let Some(part) = &mut self.part else {
-                // The newest part first, as with the last lines: what is turned over meanwhile is
-                // found under its other name.
+                // The newest part first: if it is rotated in between, it is found under its other
+                // name.
                 self.part = Part::open(&before)?.or(next);
                 match self.part {
                     Some(_) => continue,
@@ -166,11 +165,11 @@ impl Follower {
             }
             match next {
                 Some(next) if next.inode != part.inode => {
-                    // Where it was turned over twice since, there is one between.
+                    // After two rotations there is a part between.
                     let between = Part::open(&before)?.filter(|it| it.inode != part.inode);
                     self.part = Some(between.unwrap_or(next));
                 }
-                // It was taken away, or is just being turned over.
+                // The log was deleted, or is just being rotated.
                 None => {
                     let between = Part::open(&before)?.filter(|it| it.inode != part.inode);
                     match between {
@@ -183,17 +182,17 @@ impl Follower {
         }
     }
 
-    /// Waits until there may be more; `false` where there never will be.
+    /// Waits until there may be more; `false` if there never will be.
     pub async fn changed(&mut self) -> bool {
         self.news.changed().await.is_ok()
     }
 }
 
 impl Drop for Follower {
-    /// The last one takes the way to it along.
+    /// The last follower removes the sandbox's channel.
     fn drop(&mut self) {
         let own = std::mem::replace(&mut self.news, watch::channel(0).1);
-        // Given back under the entry's lock: of two that go at once, one is the last.
+        // Dropped under the entry's lock: of two that end together, one is the last.
         self.all_news.remove_if(&self.sandbox, |_, news| {
             drop(own);
             news.receiver_count() == 0

@@ -1,27 +1,26 @@
-//! What tells the writer of one command, beside the command's work.
+//! Sends one command's output to the log writer without blocking the command.
 //!
-//! Nothing here waits. What the writer has not come to is bounded, over all and for each command,
-//! so that one that floods leaves room for the others, and however many flood, one of which nothing
-//! waits has room for a piece; that it began and that it ended is never left out, or a command's
-//! lines would be nobody's.
+//! The queue to the writer is bounded, in total and for each command, so that a command that floods
+//! leaves room for others. A command with an empty queue always has room for a piece. Its start and
+//! its end are never dropped, because lines need a command.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Begun, Message, Stream};
+use super::{Begun, LogStream, Message};
 use crate::sandbox::ExecEvent;
 
-/// Messages that wait for the writer at most.
+/// Most messages in the queue.
 pub(super) const MESSAGES_MAX: usize = 1024;
-/// Pieces of output among them at most: the rest is for what is told of commands.
+/// Most pieces of output among them; the rest is for starts and ends.
 const PIECES_MAX: usize = MESSAGES_MAX * 3 / 4;
-/// Bytes of them at most, beside one piece for each command.
+/// Most bytes among them, besides one piece for each command.
 pub(super) const BYTES_MAX: usize = 8 << 20;
-/// The part of all that one command may have of either.
+/// One command may use at most this fraction of either.
 const SHARE: usize = 8;
 
-/// How much waits for the writer.
+/// The size of the queue.
 #[derive(Default)]
 pub(super) struct QueuedBytes {
     pieces: AtomicUsize,
@@ -49,7 +48,7 @@ impl QueuedBytes {
     }
 }
 
-/// A piece's part of what waits, given back when it is taken or dropped.
+/// A piece's share of the queue; a drop returns it.
 pub(super) struct QueueShare {
     len: usize,
     all: Arc<QueuedBytes>,
@@ -63,24 +62,24 @@ impl Drop for QueueShare {
     }
 }
 
-/// The way to the writer.
+/// The queue to the writer.
 #[derive(Clone)]
 pub(super) struct RecorderDesk {
     pub tx: SyncSender<Message>,
     pub waiting: Arc<QueuedBytes>,
-    /// What must not be left out where the queue has no room: behind what was in it then.
+    /// Messages that must not be dropped when the queue is full; they follow what was in it then.
     pub last_words: Arc<Mutex<Vec<Message>>>,
 }
 
-/// Tells the writer of one command; its end, whatever ends it.
+/// Records one command; a drop records its end.
 pub(super) struct Recorder {
     command: u64,
-    /// `None` once the logs are closed.
+    /// `None` after the logs are closed.
     desk: Option<RecorderDesk>,
-    /// Its beginning, until there was room for it.
+    /// Its start, until there was room for it.
     begun: Option<Begun>,
     own: Arc<QueuedBytes>,
-    /// Bytes that were left out since the last that were not.
+    /// Bytes dropped since the last recorded piece.
     lost: u64,
     ended: Option<String>,
 }
@@ -95,10 +94,10 @@ impl Recorder {
 
     pub fn take(&mut self, event: &ExecEvent) {
         let (stream, bytes) = match event {
-            ExecEvent::Stdout(bytes) => (Stream::Stdout, bytes),
-            ExecEvent::Stderr(bytes) => (Stream::Stderr, bytes),
+            ExecEvent::Stdout(bytes) => (LogStream::Stdout, bytes),
+            ExecEvent::Stderr(bytes) => (LogStream::Stderr, bytes),
             ExecEvent::Exit { code, timed_out } => {
-                let why = if *timed_out { ", its time was up" } else { "" };
+                let why = if *timed_out { ", timed out" } else { "" };
                 self.ended = Some(format!("{code}{why}"));
                 return;
             }
@@ -121,7 +120,7 @@ impl Recorder {
         }
     }
 
-    /// Tells that it began; whether that is told.
+    /// Records the start; returns whether it was queued.
     fn begin(&mut self) -> bool {
         let (Some(desk), Some(begun)) = (&self.desk, self.begun.take()) else { return true };
         match desk.tx.try_send(Message::Begin { command: self.command, begun }) {
@@ -135,14 +134,14 @@ impl Recorder {
         }
     }
 
-    /// Tells what was left out; whether that is told.
+    /// Records what was dropped; returns whether it was queued.
     fn admit(&mut self) -> bool {
         let (Some(desk), Some(lost)) = (&self.desk, self.lost()) else { return true };
-        let is_told = desk.tx.try_send(lost).is_ok();
-        if is_told {
+        let is_sent = desk.tx.try_send(lost).is_ok();
+        if is_sent {
             self.lost = 0;
         }
-        is_told
+        is_sent
     }
 
     fn lost(&self) -> Option<Message> {
@@ -155,10 +154,10 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         let Some(desk) = self.desk.take() else { return };
         let (command, text) = (self.command, self.ended.take());
-        let text = text.unwrap_or_else(|| "ended with its caller, or its sandbox".to_owned());
+        let text = text.unwrap_or_else(|| "ended with its caller or its sandbox".to_owned());
         let begun = self.begun.take().map(|begun| Message::Begin { command, begun });
         let last = [begun, self.lost(), Some(Message::End { command, text })];
-        // In this order: once one of them had no room, the others follow it.
+        // In this order: if one has no room, those after it must follow it.
         let mut left = Vec::new();
         for message in last.into_iter().flatten() {
             if !left.is_empty() {

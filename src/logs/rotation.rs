@@ -1,6 +1,6 @@
-//! Where logs stand: for each sandbox the newest part and the one before it, written at the end,
-//! turned over when full, and taken away when too old or too much. A file's time is that of the
-//! server's own clock when it was last written, so that its age is told by one clock.
+//! The files of the logs. Each sandbox has a newest part and the one before it. A full part is rotated;
+//! old or excess parts are deleted. A file's modification time is set from the server's clock, so that
+//! one clock decides about its age.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -9,20 +9,20 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::{Entry, LogBounds, Stream, paths, reader, row};
+use super::{LogBounds, LogEntry, LogStream, paths, reader, row};
 use crate::types::{SandboxId, Timestamp};
 
-/// Sandboxes whose place is remembered, so that their file need not be read for it again.
+/// Most sandboxes whose position is cached, so that their file need not be read for it.
 const PLACES_MAX: usize = 4096;
 
-/// Where a sandbox's log stands.
+/// The end of a sandbox's log.
 #[derive(Clone, Copy, Default)]
 struct LogPosition {
-    /// The last number that was given; `None` where that is not known yet.
+    /// The last number; `None` if not yet known.
     n: Option<u64>,
-    /// How long the newest part is, in bytes; `None` where the file may have changed.
+    /// Length of the newest part, in bytes; `None` if the file may have changed.
     len: Option<u64>,
-    /// Lines that came to nothing, or may have, since the last that were written.
+    /// Lines that were lost, or may have been, since the last write.
     missing: u64,
 }
 
@@ -31,8 +31,8 @@ pub(super) struct Rotation {
     dir: PathBuf,
     bounds: LogBounds,
     places: HashMap<SandboxId, LogPosition>,
-    /// How long all of them are together, in bytes; more than that where one was turned over since
-    /// it was counted.
+    /// The length of all parts together, in bytes; an upper bound if one was rotated since it was
+    /// counted.
     total_len: u64,
 }
 
@@ -45,17 +45,17 @@ impl Rotation {
         &self.dir
     }
 
-    /// Whether there is more than there may be.
+    /// Whether the total exceeds its bound.
     pub const fn is_too_much(&self) -> bool {
         self.total_len > self.bounds.total_len_max
     }
 
-    /// Puts lines at the end of a sandbox's log, and says the last one's number. Where that cannot be
-    /// done, the log says so once it can.
+    /// Appends lines to a sandbox's log and returns the last one's number. After a failure the log gets a
+    /// note about it once it can be written.
     pub fn append(
         &mut self,
         sandbox: &SandboxId,
-        entries: Vec<Entry>,
+        entries: Vec<LogEntry>,
         now: Timestamp,
     ) -> io::Result<u64> {
         let mut place = self.places.get(sandbox).copied().unwrap_or_default();
@@ -64,7 +64,7 @@ impl Rotation {
         match written {
             Ok(_) => place.missing = 0,
             Err(_) => {
-                // Nobody knows how much of it is there.
+                // It is unknown how much was written.
                 place.len = None;
                 place.missing += count;
             }
@@ -80,7 +80,7 @@ impl Rotation {
         &mut self,
         sandbox: &SandboxId,
         place: &mut LogPosition,
-        entries: Vec<Entry>,
+        entries: Vec<LogEntry>,
         now: Timestamp,
     ) -> io::Result<u64> {
         let [newest, before] = paths(&self.dir, sandbox);
@@ -94,20 +94,20 @@ impl Rotation {
             None => end_line(&newest)?,
         };
         let note = note(place.missing, is_broken).zip(entries.first());
-        let note = note.map(|(text, first)| Entry {
+        let note = note.map(|(text, first)| LogEntry {
             n: 0,
             at: now,
             exec: first.exec.clone(),
-            stream: Stream::Note,
+            stream: LogStream::Note,
             text,
             is_partial: false,
         });
         let mut text = String::new();
         for entry in note.into_iter().chain(entries) {
             n += 1;
-            // Given, whatever becomes of the line: some of it may be there already.
+            // Used up, even if the write fails: a part of the line may be there.
             place.n = Some(n);
-            let line = row::write(&Entry { n, ..entry });
+            let line = row::write(&LogEntry { n, ..entry });
             let so_far = len + text.len() as u64;
             if so_far > 0 && so_far + line.len() as u64 > part_len_max {
                 self.put(&newest, &text, now)?;
@@ -129,14 +129,14 @@ impl Rotation {
         file.set_modified(file_time(now))
     }
 
-    /// Takes away what is too old, then the oldest of what is too much: a tenth more than that, so
-    /// that it is not looked for at each line. One that cannot be taken away keeps no other.
+    /// Deletes parts that are too old, then the oldest ones until the total is a tenth below its bound,
+    /// so that not every line requires it. A part that cannot be deleted does not block others.
     pub fn prune(&mut self, now: Timestamp) -> io::Result<()> {
         let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
             let entry = entry?;
             let metadata = entry.metadata()?;
-            // What somebody else put there is not ours to take away.
+            // Other files are not ours to delete.
             if metadata.is_file() {
                 files.push((metadata.modified()?, metadata.len(), entry.path()));
             }
@@ -170,28 +170,28 @@ fn file_time(at: Timestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(since_1970)
 }
 
-/// What the log says of itself before it goes on.
+/// The log's note about lost lines.
 fn note(missing: u64, is_broken: bool) -> Option<String> {
     match (missing, is_broken) {
         (0, false) => None,
-        (0, true) => Some("a line is missing here: its writing broke off".to_owned()),
+        (0, true) => Some("a line is missing here: its write was interrupted".to_owned()),
         (missing, _) => {
-            Some(format!("up to {missing} lines are missing here: they could not be written"))
+            Some(format!("up to {missing} lines are missing here: writing them failed"))
         }
     }
 }
 
-/// The last number of a sandbox's log. One that is not there, or not any more, begins by the time,
-/// in microseconds, of which no log has as many lines: whoever saw an earlier one's numbers finds
-/// greater ones. JavaScript tells them apart for two hundred years.
+/// The last number of a sandbox's log. A new log starts at the time in microseconds, which grows faster
+/// than any log. So a follower of a deleted log sees greater numbers. JavaScript represents them exactly
+/// for two hundred years.
 fn last_number(dir: &Path, sandbox: &SandboxId, now: Timestamp) -> io::Result<u64> {
     let last = reader::tail(dir, sandbox, 1)?.pop();
     let from_now = u64::try_from(now.unix_ms()).unwrap_or(0).saturating_mul(1_000);
     Ok(last.map_or(from_now, |entry| entry.n))
 }
 
-/// Ends the last line of a file, where a write broke off within it; says how long the file is, and
-/// whether one did.
+/// Ends the last line of a file if a write was interrupted in it. Returns the length of the file, and
+/// whether a write was interrupted.
 fn end_line(path: &Path) -> io::Result<(u64, bool)> {
     let mut file = opened(path)?;
     let len = file.seek(SeekFrom::End(0))?;

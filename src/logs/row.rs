@@ -1,8 +1,8 @@
-//! Entries as lines of a file.
+//! Log entries as lines of JSON.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Stream};
+use super::{LogEntry, LogStream};
 use crate::types::Timestamp;
 
 /// One line: JSON.
@@ -18,7 +18,7 @@ struct Row<'a> {
 }
 
 /// A line with its end.
-pub(super) fn write(entry: &Entry) -> String {
+pub(super) fn write(entry: &LogEntry) -> String {
     let row = Row {
         n: entry.n,
         at: entry.at.unix_ms(),
@@ -32,11 +32,11 @@ pub(super) fn write(entry: &Entry) -> String {
     line
 }
 
-/// `None` where a line was cut off, or is of a later version.
-pub(super) fn read(line: &[u8]) -> Option<Entry> {
+/// `None` if the line was cut off or is of a later version.
+pub(super) fn read(line: &[u8]) -> Option<LogEntry> {
     let row: Row<'_> = serde_json::from_slice(line).ok()?;
-    let stream = Stream::ALL.into_iter().find(|stream| stream.as_str() == row.stream)?;
-    Some(Entry {
+    let stream = LogStream::ALL.into_iter().find(|stream| stream.as_str() == row.stream)?;
+    Some(LogEntry {
         n: row.n,
         at: Timestamp::from_unix_ms(row.at),
         exec: row.exec.into_owned(),

@@ -1,4 +1,4 @@
-//! What is kept, in which order, and what goes.
+//! What is kept, in which order, and what is deleted.
 
 use std::io::Write;
 
@@ -17,7 +17,7 @@ fn open(dir: &Path, bounds: LogBounds) -> Logs {
     Logs::open(dir, bounds, Arc::new(SystemClock)).expect("opens")
 }
 
-/// Runs a command that does this, to its end, and waits until its log is written.
+/// Runs a command with these events to its end, and waits until its log is written.
 async fn run(dir: &Path, bounds: LogBounds, sandbox: &str, events: Vec<ExecEvent>) {
     let logs = open(dir, bounds);
     let (tx, rx) = tokio::sync::mpsc::channel(events.len().max(1));
@@ -33,10 +33,10 @@ async fn run(dir: &Path, bounds: LogBounds, sandbox: &str, events: Vec<ExecEvent
         seen.push(event);
     }
     assert_eq!(seen, expected, "everything is handed on as it came");
-    // The end is told when what records it is dropped, which the last event does not wait for.
+    // The end is recorded when the recorder is dropped, which the last event does not wait for.
     let end = std::time::Instant::now() + Duration::from_secs(10);
     let ended = || logs.tail(&id(sandbox), 1).expect("reads").pop().map(|entry| entry.stream);
-    while ended() != Some(Stream::Exit) {
+    while ended() != Some(LogStream::Exit) {
         assert!(std::time::Instant::now() < end, "{:?}", logs.tail(&id(sandbox), 9));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -59,7 +59,7 @@ async fn lines_are_kept_in_order_over_pieces_and_restarts() {
     let dir = tempfile::tempdir().expect("a directory");
     let err = ExecEvent::Stderr(Bytes::from_static(b"oh\xff\r\n"));
     run(dir.path(), BOUNDS, "a", vec![out("one\ntw"), err, out("o\nthree"), EXIT]).await;
-    let told = [
+    let expected = [
         r"command sh -c 'it'\''s'",
         "stdout one",
         "stderr oh\u{fffd}",
@@ -68,8 +68,8 @@ async fn lines_are_kept_in_order_over_pieces_and_restarts() {
         "exit 3",
     ];
     let logs = open(dir.path(), BOUNDS);
-    assert_eq!(texts(&logs, "a", 99), told);
-    assert_eq!(texts(&logs, "a", 2), told[4..]);
+    assert_eq!(texts(&logs, "a", 99), expected);
+    assert_eq!(texts(&logs, "a", 2), expected[4..]);
     assert_eq!(texts(&logs, "b", 99), Vec::<String>::new(), "another sandbox's is its own");
     drop(logs);
     run(dir.path(), BOUNDS, "a", vec![out("again\n"), EXIT]).await;
@@ -81,7 +81,7 @@ async fn lines_are_kept_in_order_over_pieces_and_restarts() {
 }
 
 #[tokio::test]
-async fn what_a_terminal_shows_is_kept_and_handed_on_until_nobody_takes_it() {
+async fn terminal_output_is_kept_and_passed_on_until_the_caller_ends() {
     let dir = tempfile::tempdir().expect("a directory");
     let logs = open(dir.path(), BOUNDS);
     let (events, shown) = tokio::sync::mpsc::channel(9);
@@ -94,16 +94,16 @@ async fn what_a_terminal_shows_is_kept_and_handed_on_until_nobody_takes_it() {
         assert_eq!(terminal.events.recv().await, Some(event));
     }
     drop(terminal);
-    // It hangs up, and that is its end here.
+    // Dropping it hangs up, and that is the end of the command here.
     events.closed().await;
     logs.close();
-    let told = ["command sh", "stdout $ ls\u{1b}[K", "stdout \u{fffd}"];
-    assert_eq!(texts(&logs, "a", 9)[..3], told);
-    assert_eq!(texts(&logs, "a", 9)[3..], ["exit ended with its caller, or its sandbox"]);
+    let expected = ["command sh", "stdout $ ls\u{1b}[K", "stdout \u{fffd}"];
+    assert_eq!(texts(&logs, "a", 9)[..3], expected);
+    assert_eq!(texts(&logs, "a", 9)[3..], ["exit ended with its caller or its sandbox"]);
 }
 
 #[tokio::test]
-async fn only_the_newest_of_a_sandbox_is_kept() {
+async fn only_the_newest_lines_of_a_sandbox_are_kept() {
     let dir = tempfile::tempdir().expect("a directory");
     let bounds = LogBounds { sandbox_len_max: 20_000, ..BOUNDS };
     let lines: Vec<String> = (0..2_000).map(|n| format!("line {n:04}\n")).collect();
@@ -112,14 +112,14 @@ async fn only_the_newest_of_a_sandbox_is_kept() {
     let sizes = paths(dir.path(), &id("a")).map(|path| path.metadata().expect("there").len());
     assert!(sizes.iter().sum::<u64>() <= 20_000 && sizes[1] > 8_000, "{sizes:?}");
     let logs = open(dir.path(), bounds);
-    let told = texts(&logs, "a", 3);
-    assert_eq!(told, ["stdout line 1998", "stdout line 1999", "exit 3"]);
+    let last = texts(&logs, "a", 3);
+    assert_eq!(last, ["stdout line 1998", "stdout line 1999", "exit 3"]);
     let entries = logs.tail(&id("a"), 9_999).expect("reads");
     assert!(entries.len() > 150 && entries.windows(2).all(|two| two[1].n == two[0].n + 1));
 }
 
 #[tokio::test]
-async fn a_follower_misses_nothing_when_the_log_is_turned_over() {
+async fn a_follower_misses_nothing_when_the_log_is_rotated() {
     let dir = tempfile::tempdir().expect("a directory");
     let bounds = LogBounds { sandbox_len_max: 20_000, ..BOUNDS };
     let logs = open(dir.path(), bounds);
@@ -132,7 +132,7 @@ async fn a_follower_misses_nothing_when_the_log_is_turned_over() {
         tx.send(ExecEvent::Stdout(line)).await.expect("taken");
         passed.events.recv().await.expect("passed on");
         if n % 60 == 59 {
-            // As long as it takes until everything so far was seen.
+            // Until all lines so far were read.
             while seen.len() < n + 2 {
                 let entries = follower.read().expect("reads");
                 if entries.is_empty() {
@@ -142,14 +142,14 @@ async fn a_follower_misses_nothing_when_the_log_is_turned_over() {
             }
         }
     }
-    assert!(paths(dir.path(), &id("a"))[1].exists(), "it was turned over");
+    assert!(paths(dir.path(), &id("a"))[1].exists(), "it was rotated");
     assert_eq!(seen.len(), 301);
     assert!(seen.windows(2).all(|two| two[1].n == two[0].n + 1));
     assert_eq!(seen[300].text, "line 299");
 }
 
 #[tokio::test]
-async fn what_is_too_old_or_too_much_goes() {
+async fn old_and_excess_parts_are_deleted() {
     let dir = tempfile::tempdir().expect("a directory");
     for sandbox in ["a", "b", "c"] {
         run(dir.path(), BOUNDS, sandbox, vec![out("some text\n"), EXIT]).await;
@@ -177,13 +177,13 @@ fn begun(sandbox: &str) -> Begun {
     Begun { sandbox: id(sandbox), exec: "r".into(), text: "x".into(), line_wait }
 }
 
-/// A desk with a queue of this length, at which nobody sits.
+/// A queue of this length without a writer.
 fn desk(len: usize) -> (RecorderDesk, mpsc::Receiver<Message>) {
     let (tx, rx) = mpsc::sync_channel(len);
     (RecorderDesk { tx, waiting: Arc::default(), last_words: Arc::default() }, rx)
 }
 
-/// What is written of these messages.
+/// The log's texts after these messages.
 fn written(messages: impl IntoIterator<Item = Message>, sandbox: &str) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a directory");
     let (desk, rx) = desk(2 * MESSAGES_MAX);
@@ -200,7 +200,7 @@ fn written(messages: impl IntoIterator<Item = Message>, sandbox: &str) -> Vec<St
 }
 
 #[test]
-fn what_comes_too_fast_is_left_out_and_said_and_others_are_not_left_out_for_it() {
+fn excess_output_is_dropped_with_a_note_and_other_commands_keep_theirs() {
     let (desk, rx) = desk(MESSAGES_MAX);
     let piece = ExecEvent::Stdout(Bytes::from(vec![b'x'; (1 << 19) + 1]));
     let mut flood = Recorder::new(1, Some(desk.clone()), begun("a"));
@@ -217,15 +217,15 @@ fn what_comes_too_fast_is_left_out_and_said_and_others_are_not_left_out_for_it()
     assert!((3..MESSAGES_MAX / 4).contains(&pieces), "{pieces}");
     drop((flood, flood_of_few_bytes, other, desk));
     messages.extend(rx.try_iter());
-    let end = "exit ended with its caller, or its sandbox";
-    let told = written(messages, "a");
-    assert_eq!(told.first().map(String::as_str), Some("command x"));
+    let end = "exit ended with its caller or its sandbox";
+    let texts = written(messages, "a");
+    assert_eq!(texts.first().map(String::as_str), Some("command x"));
     let note = "note 524289 bytes are missing here: they came too fast";
-    assert_eq!(told[told.len() - 2..], [note, end]);
+    assert_eq!(texts[texts.len() - 2..], [note, end]);
 }
 
 #[test]
-fn however_many_flood_another_is_heard() {
+fn a_quiet_command_is_recorded_however_many_others_flood() {
     let (desk, rx) = desk(MESSAGES_MAX);
     let begin = |n| Recorder::new(n, Some(desk.clone()), begun(if n == 0 { "a" } else { "b" }));
     let mut floods: Vec<_> = (1..10).map(begin).collect();
@@ -238,7 +238,7 @@ fn however_many_flood_another_is_heard() {
 }
 
 #[test]
-fn a_command_that_begins_and_ends_while_the_queue_is_full_is_told_behind_it() {
+fn a_command_that_starts_and_ends_while_the_queue_is_full_is_recorded_after_it() {
     let (desk, rx) = desk(3);
     let others: Vec<_> = (1..4).map(|n| Recorder::new(n, Some(desk.clone()), begun("b"))).collect();
     let mut late = Recorder::new(4, Some(desk.clone()), begun("a"));
@@ -249,17 +249,17 @@ fn a_command_that_begins_and_ends_while_the_queue_is_full_is_told_behind_it() {
     waiting.extend(rx.try_iter());
     assert_eq!(waiting.len(), 6);
     waiting.append(&mut desk.last_words.lock().expect("not poisoned"));
-    let told = [
+    let expected = [
         "command x",
         "note 5 bytes are missing here: they came too fast",
         "stdout said",
-        "exit ended with its caller, or its sandbox",
+        "exit ended with its caller or its sandbox",
     ];
-    assert_eq!(written(waiting, "a"), told);
+    assert_eq!(written(waiting, "a"), expected);
 }
 
 #[test]
-fn a_line_waits_for_its_end_only_so_long_whoever_else_writes() {
+fn an_unfinished_line_waits_only_so_long_while_others_write() {
     let dir = tempfile::tempdir().expect("a directory");
     let rotation = Rotation::new(dir.path().to_owned(), BOUNDS);
     let mut writer =
@@ -269,25 +269,25 @@ fn a_line_waits_for_its_end_only_so_long_whoever_else_writes() {
     recorder.take(&out("what is your name? "));
     rx.try_iter().for_each(|message| writer.take(message));
     let now = std::time::Instant::now();
-    writer.cut_what_waits(now, false);
-    assert_eq!(writer.waiting(&id("a")), 1, "its beginning alone");
-    writer.cut_what_waits(now + Duration::from_secs(6), false);
+    writer.cut_waiting_lines(now, false);
+    assert_eq!(writer.waiting(&id("a")), 1, "only its beginning");
+    writer.cut_waiting_lines(now + Duration::from_secs(6), false);
     assert_eq!(writer.waiting(&id("a")), 2);
 }
 
 #[tokio::test]
-async fn nothing_is_missed_that_is_turned_over_while_it_is_read() {
+async fn no_line_is_missed_if_the_log_is_rotated_while_it_is_read() {
     let dir = tempfile::tempdir().expect("a directory");
     run(dir.path(), BOUNDS, "a", vec![out("one\ntwo\n"), EXIT]).await;
     let [newest, before] = paths(dir.path(), &id("a"));
     let turn_over = || fs::rename(&newest, &before).expect("renamed");
     let entries = reader::tail_while(dir.path(), &id("a"), 3, turn_over).expect("reads");
-    let told: Vec<&str> = entries.iter().map(|entry| entry.text.as_str()).collect();
-    assert_eq!(told, ["one", "two", "3"]);
+    let texts: Vec<&str> = entries.iter().map(|entry| entry.text.as_str()).collect();
+    assert_eq!(texts, ["one", "two", "3"]);
 }
 
 #[tokio::test]
-async fn a_log_that_was_taken_away_goes_on_with_greater_numbers() {
+async fn a_deleted_log_continues_with_greater_numbers() {
     let dir = tempfile::tempdir().expect("a directory");
     run(dir.path(), BOUNDS, "a", vec![out("one\n"), EXIT]).await;
     let logs = open(dir.path(), BOUNDS);
@@ -301,11 +301,11 @@ async fn a_log_that_was_taken_away_goes_on_with_greater_numbers() {
     assert_eq!((resumed.len(), resumed[1].text.as_str()), (3, "two"));
     assert_eq!(follower.read().expect("reads"), resumed);
     drop(follower);
-    assert_eq!(logs.0.news.len(), 0, "nobody follows it any more");
+    assert_eq!(logs.0.news.len(), 0, "it has no follower any more");
 }
 
 #[test]
-fn of_followers_that_go_at_once_the_last_takes_the_way_along() {
+fn of_followers_that_end_together_the_last_removes_the_channel() {
     let dir = tempfile::tempdir().expect("a directory");
     let news = Arc::<LogFollowers>::default();
     let both = std::sync::Barrier::new(2);
@@ -325,21 +325,21 @@ fn of_followers_that_go_at_once_the_last_takes_the_way_along() {
 }
 
 #[tokio::test]
-async fn a_follower_that_begins_while_the_first_part_is_turned_over_misses_none_of_it() {
+async fn a_follower_that_starts_during_a_rotation_of_the_first_part_misses_none_of_it() {
     let dir = tempfile::tempdir().expect("a directory");
     run(dir.path(), BOUNDS, "a", vec![out("one\n"), EXIT]).await;
     let [newest, before] = paths(dir.path(), &id("a"));
     let aside = dir.path().join("aside");
     fs::rename(&newest, &aside).expect("renamed");
     let mut follower = open(dir.path(), BOUNDS).follow(&id("a"), 0);
-    // The first part shows up under its later name alone.
+    // The first part appears only under its later name.
     let turned_over = || fs::rename(&aside, &before).expect("renamed");
     let seen = follower.read_while(turned_over).expect("reads");
     assert_eq!((seen.len(), seen[1].text.as_str()), (3, "one"));
 }
 
 #[tokio::test]
-async fn the_end_of_a_long_log_is_read_without_the_rest_of_it() {
+async fn the_end_of_a_long_log_is_read_without_the_rest() {
     let dir = tempfile::tempdir().expect("a directory");
     let lines: String = (0..3_000).map(|n| format!("{n:0100}\n")).collect();
     let text: &'static str = Box::leak(lines.into_boxed_str());
@@ -353,40 +353,40 @@ async fn the_end_of_a_long_log_is_read_without_the_rest_of_it() {
 }
 
 #[tokio::test]
-async fn a_write_that_broke_off_spoils_no_other_line() {
+async fn an_interrupted_write_damages_no_other_line() {
     let dir = tempfile::tempdir().expect("a directory");
     run(dir.path(), BOUNDS, "a", vec![out("one\n"), EXIT]).await;
     let mut file = fs::File::options().append(true).open(&paths(dir.path(), &id("a"))[0]);
     file.as_mut().expect("there").write_all(br#"{"n":9,"at":1,"exec"#).expect("written");
     run(dir.path(), BOUNDS, "a", vec![out("two\n"), EXIT]).await;
-    let told = texts(&open(dir.path(), BOUNDS), "a", 9);
-    assert_eq!(told[1..3], ["stdout one", "exit 3"]);
-    assert_eq!(told[3], "note a line is missing here: its writing broke off");
-    assert_eq!(told[5..], ["stdout two", "exit 3"]);
+    let texts = texts(&open(dir.path(), BOUNDS), "a", 9);
+    assert_eq!(texts[1..3], ["stdout one", "exit 3"]);
+    assert_eq!(texts[3], "note a line is missing here: its write was interrupted");
+    assert_eq!(texts[5..], ["stdout two", "exit 3"]);
 }
 
 #[tokio::test]
-async fn a_follower_gets_past_what_is_no_line() {
+async fn a_follower_skips_bytes_that_are_not_a_line() {
     let dir = tempfile::tempdir().expect("a directory");
     let len = usize::try_from(reader::READ_LEN_MAX).expect("fits") + 9;
     fs::write(&paths(dir.path(), &id("a"))[0], vec![0; len]).expect("written");
     let bounds = LogBounds { sandbox_len_max: 1 << 30, ..BOUNDS };
     run(dir.path(), bounds, "a", vec![out("one\n"), EXIT]).await;
     let seen = open(dir.path(), bounds).follow(&id("a"), 0).read().expect("reads");
-    let told: Vec<&str> = seen.iter().map(|entry| entry.text.as_str()).collect();
-    assert_eq!(told[2..], ["one", "3"]);
+    let texts: Vec<&str> = seen.iter().map(|entry| entry.text.as_str()).collect();
+    assert_eq!(texts[2..], ["one", "3"]);
 }
 
 #[test]
-fn lines_that_cannot_be_written_are_said_once_they_can() {
+fn lost_lines_are_noted_once_the_log_can_be_written() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut rotation = Rotation::new(dir.path().to_owned(), BOUNDS);
     let now = SystemClock.now();
-    let line = |text: &str| Entry {
+    let line = |text: &str| LogEntry {
         n: 0,
         at: now,
         exec: "r".into(),
-        stream: Stream::Stdout,
+        stream: LogStream::Stdout,
         text: text.into(),
         is_partial: false,
     };
@@ -396,24 +396,24 @@ fn lines_that_cannot_be_written_are_said_once_they_can() {
     fs::rename(&newest, &aside).expect("renamed");
     fs::create_dir(&newest).expect("in its way");
     rotation.append(&id("a"), vec![line("two"), line("three")], now).expect_err("a directory");
-    // Nor can one who has forgotten where the log stands.
+    // A writer without a cached position cannot write either.
     let mut forgetful = Rotation::new(dir.path().to_owned(), BOUNDS);
     forgetful.append(&id("a"), vec![line("five")], now).expect_err("a directory");
     fs::remove_dir(&newest).expect("removed");
     fs::rename(&aside, &newest).expect("renamed");
     rotation.append(&id("a"), vec![line("four")], now).expect("written");
     forgetful.append(&id("a"), vec![line("six")], now).expect("written");
-    let told = texts(&open(dir.path(), BOUNDS), "a", 9);
-    let missing = |n| format!("note up to {n} lines are missing here: they could not be written");
+    let texts = texts(&open(dir.path(), BOUNDS), "a", 9);
+    let missing = |n| format!("note up to {n} lines are missing here: writing them failed");
     let (two, one) = (missing(2), missing(1));
-    assert_eq!(told, ["stdout one", &two, "stdout four", &one, "stdout six"]);
+    assert_eq!(texts, ["stdout one", &two, "stdout four", &one, "stdout six"]);
 }
 
 #[tokio::test]
-async fn all_together_stay_within_their_bound_while_they_are_written() {
+async fn all_logs_together_stay_within_their_bound() {
     let dir = tempfile::tempdir().expect("a directory");
     let bounds = LogBounds { total_len_max: 50_000, ..BOUNDS };
-    // Older than all of them, and not ours.
+    // Older than all of them, but not a log.
     let foreign = dir.path().join("lost+found");
     fs::create_dir(&foreign).expect("made");
     let logs = open(dir.path(), bounds);
@@ -423,7 +423,8 @@ async fn all_together_stay_within_their_bound_while_they_are_written() {
         let mut recorder = logs.recorder(&sandbox, "r", &["x".to_owned()], LINE_WAIT);
         recorder.take(&ExecEvent::Stdout(Bytes::from(vec![b'x'; 6_000])));
         drop(recorder);
-        while follower.read().expect("reads").last().map(|entry| entry.stream) != Some(Stream::Exit)
+        while follower.read().expect("reads").last().map(|entry| entry.stream)
+            != Some(LogStream::Exit)
         {
             assert!(follower.changed().await);
         }
@@ -436,7 +437,7 @@ async fn all_together_stay_within_their_bound_while_they_are_written() {
 }
 
 #[test]
-fn an_id_of_any_form_is_a_file_of_its_own_in_the_directory() {
+fn an_id_of_any_form_becomes_a_file_name_in_the_directory() {
     let dir = Path::new("/logs");
     for odd in ["../../etc/passwd", "a/b", "", ".", "a\0b", &"x".repeat(300)] {
         let [path, _] = paths(dir, &id(odd));
@@ -447,7 +448,7 @@ fn an_id_of_any_form_is_a_file_of_its_own_in_the_directory() {
 }
 
 #[tokio::test]
-async fn notes_of_a_sandbox_are_of_no_command() {
+async fn notes_about_a_sandbox_belong_to_no_command() {
     let dir = tempfile::tempdir().expect("a directory");
     let logs = open(dir.path(), BOUNDS);
     logs.note(&id("a"), "refused evil.test:443".to_owned());
@@ -455,6 +456,6 @@ async fn notes_of_a_sandbox_are_of_no_command() {
     logs.note(&id("a"), "too late".to_owned());
     let entries = logs.tail(&id("a"), 9).expect("reads");
     let [entry] = &entries[..] else { panic!("{entries:?}") };
-    assert_eq!((entry.stream, &*entry.exec), (Stream::Note, ""));
+    assert_eq!((entry.stream, &*entry.exec), (LogStream::Note, ""));
     assert_eq!(entry.text, "refused evil.test:443");
 }

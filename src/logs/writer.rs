@@ -1,4 +1,4 @@
-//! The one thread that writes logs: lines out of pieces.
+//! The thread that writes all logs: it joins pieces into lines.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 
 use super::recorder::MESSAGES_MAX;
 use super::rotation::Rotation;
-use super::{Begun, Entry, LogFollowers, Message, Stream};
+use super::{Begun, LogEntry, LogFollowers, LogStream, Message};
 use crate::clock::Clock;
 use crate::types::SandboxId;
 
-/// How often it is looked whether a line has waited for its end for long enough.
+/// How often the writer checks for lines that have waited long enough for their end.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Longest line, in bytes; a longer one is cut.
 const LINE_LEN_MAX: usize = 8 << 10;
-/// How often it is looked whether something is too old.
+/// How often the writer checks for parts that are too old.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
-/// A command that runs.
+/// A running command.
 struct LoggedCommand {
     sandbox: SandboxId,
     exec: String,
     line_wait: Duration,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    /// Since when one of them waits for its end.
+    /// Since when an unfinished line waits for its end.
     waits_since: Option<Instant>,
 }
 
@@ -35,8 +35,8 @@ pub(super) struct LogWriter {
     news: Arc<LogFollowers>,
     last_words: Arc<Mutex<Vec<Message>>>,
     commands: HashMap<u64, LoggedCommand>,
-    /// What is written next.
-    lines: HashMap<SandboxId, Vec<Entry>>,
+    /// The lines to write next.
+    lines: HashMap<SandboxId, Vec<LogEntry>>,
     is_failing: bool,
 }
 
@@ -51,23 +51,23 @@ impl LogWriter {
         Self { rotation, clock, news, last_words, commands, lines, is_failing: false }
     }
 
-    /// Writes until nobody can tell anything any more.
+    /// Writes until all senders are gone.
     pub fn run(mut self, rx: &Receiver<Message>) {
         let mut is_pruned = self.prune();
         let mut prune_at = Instant::now() + PRUNE_EVERY;
         loop {
             let received = rx.recv_timeout(LOOK_EVERY);
-            // Whatever was in the queue before these were left here comes before them.
+            // What was in the queue before these messages comes before them.
             let last_words = self.last_words();
-            let is_over = matches!(received, Err(RecvTimeoutError::Disconnected));
+            let is_end = matches!(received, Err(RecvTimeoutError::Disconnected));
             let received = received.into_iter().chain(rx.try_iter().take(MESSAGES_MAX));
             received.chain(last_words).for_each(|message| self.take(message));
-            self.cut_what_waits(Instant::now(), is_over);
+            self.cut_waiting_lines(Instant::now(), is_end);
             self.write_out();
-            if is_over {
+            if is_end {
                 return;
             }
-            // Where there is too much and it cannot be taken away, that is not tried at each line.
+            // If excess parts cannot be deleted, that is not retried at each line.
             if (is_pruned && self.rotation.is_too_much()) || Instant::now() >= prune_at {
                 is_pruned = self.prune();
                 prune_at = Instant::now() + PRUNE_EVERY;
@@ -85,7 +85,7 @@ impl LogWriter {
                 let (stdout, stderr, waits_since) = (Vec::new(), Vec::new(), None);
                 let begun = LoggedCommand { sandbox, exec, line_wait, stdout, stderr, waits_since };
                 self.commands.insert(command, begun);
-                self.add(command, Stream::Command, &text, false);
+                self.add(command, LogStream::Command, &text, false);
             }
             Message::Piece { command, stream, bytes, _place } => {
                 self.take_piece(command, stream, &bytes);
@@ -93,32 +93,34 @@ impl LogWriter {
             Message::Lost { command, bytes } => {
                 self.cut(command);
                 let text = format!("{bytes} bytes are missing here: they came too fast");
-                self.add(command, Stream::Note, &text, false);
+                self.add(command, LogStream::Note, &text, false);
             }
             Message::Note { sandbox, text } => self.push(
                 sandbox,
-                Entry {
+                LogEntry {
                     n: 0,
                     at: self.clock.now(),
                     exec: String::new(),
-                    stream: Stream::Note,
+                    stream: LogStream::Note,
                     text,
                     is_partial: false,
                 },
             ),
             Message::End { command, text } => {
                 self.cut(command);
-                self.add(command, Stream::Exit, &text, false);
+                self.add(command, LogStream::Exit, &text, false);
                 self.commands.remove(&command);
             }
         }
     }
 
-    fn take_piece(&mut self, number: u64, stream: Stream, bytes: &[u8]) {
+    fn take_piece(&mut self, number: u64, stream: LogStream, bytes: &[u8]) {
         let Some(command) = self.commands.get_mut(&number) else { return };
         let kept = match stream {
-            Stream::Stderr => &mut command.stderr,
-            Stream::Stdout | Stream::Command | Stream::Exit | Stream::Note => &mut command.stdout,
+            LogStream::Stderr => &mut command.stderr,
+            LogStream::Stdout | LogStream::Command | LogStream::Exit | LogStream::Note => {
+                &mut command.stdout
+            }
         };
         kept.extend_from_slice(bytes);
         let mut all = std::mem::take(kept);
@@ -135,7 +137,7 @@ impl LogWriter {
                     from += end + 1;
                 }
                 None if rest.len() >= LINE_LEN_MAX => {
-                    // Not in the middle of a character, where that can be told.
+                    // Not in the middle of a character, if that can be determined.
                     let len = whole_len(&rest[..LINE_LEN_MAX]);
                     lines.push((String::from_utf8_lossy(&rest[..len]).into_owned(), true));
                     from += len;
@@ -145,8 +147,10 @@ impl LogWriter {
         }
         all.drain(..from);
         match stream {
-            Stream::Stderr => command.stderr = all,
-            Stream::Stdout | Stream::Command | Stream::Exit | Stream::Note => command.stdout = all,
+            LogStream::Stderr => command.stderr = all,
+            LogStream::Stdout | LogStream::Command | LogStream::Exit | LogStream::Note => {
+                command.stdout = all
+            }
         }
         if command.stdout.is_empty() && command.stderr.is_empty() {
             command.waits_since = None;
@@ -158,24 +162,24 @@ impl LogWriter {
         }
     }
 
-    /// Tells what a command has written of a line that has not ended.
+    /// Writes the unfinished lines of a command.
     fn cut(&mut self, number: u64) {
         let Some(command) = self.commands.get_mut(&number) else { return };
         command.waits_since = None;
         let begun = [
-            (Stream::Stdout, std::mem::take(&mut command.stdout)),
-            (Stream::Stderr, std::mem::take(&mut command.stderr)),
+            (LogStream::Stdout, std::mem::take(&mut command.stdout)),
+            (LogStream::Stderr, std::mem::take(&mut command.stderr)),
         ];
         for (stream, bytes) in begun.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
             self.add(number, stream, &String::from_utf8_lossy(&bytes), true);
         }
     }
 
-    /// The same for all that have waited for the end of a line for as long as they may, or all.
-    pub fn cut_what_waits(&mut self, now: Instant, is_over: bool) {
+    /// The same for all lines that have waited long enough, or for all lines at the end.
+    pub fn cut_waiting_lines(&mut self, now: Instant, is_end: bool) {
         let is_due = |command: &LoggedCommand| {
             let waited = command.waits_since.map(|since| now.duration_since(since));
-            waited.is_some_and(|waited| is_over || waited >= command.line_wait)
+            waited.is_some_and(|waited| is_end || waited >= command.line_wait)
         };
         let due: Vec<u64> = (self.commands.iter())
             .filter(|(_, command)| is_due(command))
@@ -184,15 +188,15 @@ impl LogWriter {
         due.into_iter().for_each(|number| self.cut(number));
     }
 
-    fn add(&mut self, number: u64, stream: Stream, text: &str, is_partial: bool) {
+    fn add(&mut self, number: u64, stream: LogStream, text: &str, is_partial: bool) {
         let Some(command) = self.commands.get(&number) else { return };
         let (exec, text) = (command.exec.clone(), text.to_owned());
-        let entry = Entry { n: 0, at: self.clock.now(), exec, stream, text, is_partial };
+        let entry = LogEntry { n: 0, at: self.clock.now(), exec, stream, text, is_partial };
         let sandbox = command.sandbox.clone();
         self.push(sandbox, entry);
     }
 
-    fn push(&mut self, sandbox: SandboxId, entry: Entry) {
+    fn push(&mut self, sandbox: SandboxId, entry: LogEntry) {
         self.lines.entry(sandbox).or_default().push(entry);
     }
 
@@ -206,34 +210,34 @@ impl LogWriter {
                     }
                 }
                 Err(error) if !self.is_failing => {
-                    // Once, not for each line: the disk is full, most likely.
+                    // Logged once, not for each line, because the disk is probably full.
                     self.is_failing = true;
                     let dir = self.rotation.dir().display();
-                    tracing::warn!(%error, %dir, "sandboxes' logs cannot be written");
+                    tracing::warn!(%error, %dir, "cannot write the logs of sandboxes");
                 }
                 Err(_still) => {}
             }
         }
     }
 
-    /// How many lines of a sandbox are about to be written.
+    /// How many lines of a sandbox are waiting to be written.
     #[cfg(test)]
     pub fn waiting(&self, sandbox: &SandboxId) -> usize {
         self.lines.get(sandbox).map_or(0, Vec::len)
     }
 
-    /// Whether all went that had to.
+    /// Deletes old and excess parts; returns whether that worked.
     fn prune(&mut self) -> bool {
         let pruned = self.rotation.prune(self.clock.now());
         if let Err(error) = &pruned {
             let dir = self.rotation.dir().display();
-            tracing::warn!(%error, %dir, "old logs cannot be taken away");
+            tracing::warn!(%error, %dir, "cannot delete old logs");
         }
         pruned.is_ok()
     }
 }
 
-/// How much of it is whole characters; all where it is no text anyway.
+/// The length in whole characters; all of it if it is not UTF-8 anyway.
 fn whole_len(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => error.valid_up_to(),

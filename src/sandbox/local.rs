@@ -29,7 +29,9 @@
 mod archive;
 mod cgroup;
 mod connect;
+mod directory;
 mod disk;
+mod doctor;
 mod exec;
 mod files;
 mod frame;
@@ -40,6 +42,7 @@ mod image;
 mod inside;
 #[cfg(test)]
 pub(crate) use inside::raise_loopback;
+mod kind;
 mod launching;
 mod limit_events;
 mod limits;
@@ -50,6 +53,7 @@ mod packet;
 mod processes;
 mod proxy_socket;
 mod remove;
+mod settings;
 mod spawner;
 mod terminal;
 mod watched;
@@ -76,7 +80,10 @@ use crate::types::{InstanceId, NetworkKind, Reserve, Template};
 use link::Link;
 use objects::{Make, Objects};
 
+pub(super) use directory::DirectoryFiles;
 pub use inside::run_hidden_command;
+pub use kind::LocalKind;
+pub use settings::LocalSettings;
 
 /// How long after a call's deadline its effect may still appear: a deadline is looked at right
 /// before the one system call that takes effect, and what a launcher has made ends within
@@ -129,6 +136,12 @@ impl LocalConfig {
             resolver: Arc::new(SystemResolver::default()),
             server: None,
         }
+    }
+
+    /// As configured, with objects in `dir`.
+    pub fn with(dir: impl Into<PathBuf>, settings: LocalSettings) -> Self {
+        let LocalSettings { require_limits, disk_reserve, warm_pool } = settings;
+        Self { require_limits, disk_reserve, warm_pool, ..Self::new(dir) }
     }
 }
 

@@ -10,14 +10,22 @@
 //! nothing to land later: `settle` is zero. Only a delete marks its object before it waits.
 //!
 //! # What it does not do
-//! No process runs and there is no workspace: `exec` writes its command's arguments back, and the
-//! file calls are unsupported. Two servers on one directory do not see each other's creates of
+//! No process runs: a command is one of a few [programs](program) that the simulation plays, and
+//! anything else writes its arguments back. Files are real, in a directory for each object. There
+//! are no terminals and no ports. Two servers on one directory do not see each other's creates of
 //! the same moment.
 
 mod calls;
 mod faults;
+mod kind;
 mod objects;
+mod output;
+mod process;
+mod processes;
+mod program;
+mod settings;
 mod watch;
+mod work;
 
 use std::io;
 use std::path::PathBuf;
@@ -26,25 +34,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use tokio::sync::mpsc;
-
 use calls::CallLog;
 pub use faults::{SimulatedConfig, SimulatedFaults};
+pub use kind::SimulatedKind;
 use objects::Objects;
+use processes::SimProcesses;
+pub use settings::SimulatedSettings;
 
 use super::{
-    Capability, ChunkReceiver, CreateSpec, Descriptor, Enforcement, Enforcements, ExecEvent,
-    ExecRequest, Execution, FileContent, FileListing, FilePart, Health, Isolation, Lifecycle,
-    LimitKind, Object, ObjectKey, Offset, PortAccess, ProcessExit, ProcessId, ProcessOutput,
-    ProcessSpec, Processes, ProviderError, Signal, Target, TargetCall, Terminal, TerminalRequest,
-    Uniqueness, WorkError, Workspace, WorkspacePath, Written,
+    Capability, CreateSpec, Descriptor, Enforcement, Enforcements, Health, Isolation, Lifecycle,
+    LimitKind, Object, ObjectKey, ProviderError, Target, TargetCall, Uniqueness, WorkError,
 };
 use crate::clock::{Clock, IdSource};
 use crate::types::{ExternalId, InstanceId, ObjectState, Timestamp};
 
-/// The simulated provider. See the [module](self).
-pub struct SimulatedProvider {
+/// The simulated provider. See the [module](self). A clone is the same provider.
+#[derive(Clone)]
+pub struct SimulatedProvider(Arc<SimulatedParts>);
+
+/// What all clones of a provider share.
+#[doc(hidden)]
+pub struct SimulatedParts {
     unique_names: bool,
     identity: String,
     clock: Arc<dyn Clock>,
@@ -53,7 +63,16 @@ pub struct SimulatedProvider {
     /// How many more creates `fail_first_n` lets fail.
     creates_to_fail: AtomicU64,
     objects: Mutex<Objects>,
+    processes: SimProcesses,
     calls: CallLog,
+}
+
+impl std::ops::Deref for SimulatedProvider {
+    type Target = SimulatedParts;
+
+    fn deref(&self) -> &SimulatedParts {
+        &self.0
+    }
 }
 
 /// Why the provider's directory could not be opened.
@@ -88,22 +107,32 @@ impl SimulatedProvider {
         };
         let (objects, identity, calls) =
             open().map_err(|source| OpenError { dir: dir.clone(), source })?;
-        Ok(Self {
+        Ok(Self(Arc::new(SimulatedParts {
             unique_names,
             identity,
-            clock,
+            clock: Arc::clone(&clock),
             ids,
             faults: RwLock::new(faults),
             creates_to_fail: AtomicU64::new(faults.fail_first_n),
             objects: Mutex::new(objects),
+            processes: SimProcesses::below(dir.join(objects::PRIVATE_DIR).join("work"), clock),
             calls,
-        })
+        })))
     }
 
     /// Sets what goes wrong from now on; calls that wait already end as they began.
     pub fn set_faults(&self, faults: SimulatedFaults) {
         *self.faults.write().unwrap_or_else(PoisonError::into_inner) = faults;
         self.creates_to_fail.store(faults.fail_first_n, Ordering::Relaxed);
+    }
+
+    /// Sets these faults unless they are in force already; whether they were not.
+    fn change_faults(&self, faults: SimulatedFaults) -> bool {
+        let changed = *self.faults.read().unwrap_or_else(PoisonError::into_inner) != faults;
+        if changed {
+            self.set_faults(faults);
+        }
+        changed
     }
 
     /// What goes wrong now, where not every call errors.
@@ -199,7 +228,13 @@ impl SimulatedProvider {
             | ObjectState::Running
             | ObjectState::Stopped
             | ObjectState::Destroying
-            | ObjectState::Error { .. } => objects.set_state(&target.external_id, state),
+            | ObjectState::Error { .. } => {
+                if object.state != state {
+                    let down = self.processes.go_down(&target.external_id);
+                    down.map_err(|error| ProviderError::Broken(error.to_string()))?;
+                }
+                objects.set_state(&target.external_id, state)
+            }
         }
     }
 
@@ -252,6 +287,7 @@ impl Lifecycle for SimulatedProvider {
             } else {
                 Uniqueness::None
             },
+            capabilities: [Capability::Archives, Capability::DetachedProcesses].into(),
             isolation: Isolation { kind: "simulated", seccomp: Enforcement::None },
             limits: limits(),
             ..Descriptor::plain()
@@ -346,125 +382,10 @@ impl Lifecycle for SimulatedProvider {
         }
         let removed = self.objects().and_then(|mut objects| {
             checked(&mut call, &objects, &ask.target)?;
+            let removed = self.processes.remove(&ask.target.external_id);
+            removed.map_err(|error| ProviderError::Broken(error.to_string()))?;
             objects.remove(&ask.target.external_id)
         });
         call.end(removed)
-    }
-}
-
-#[async_trait]
-impl Workspace for SimulatedProvider {
-    async fn list_files(
-        &self,
-        _target: Target,
-        _path: WorkspacePath,
-        _depth: u32,
-    ) -> Result<FileListing, WorkError> {
-        Err(WorkError::Broken("the simulation has no files yet".into()))
-    }
-
-    async fn read_file(
-        &self,
-        _target: Target,
-        _path: WorkspacePath,
-        _part: FilePart,
-    ) -> Result<FileContent, WorkError> {
-        Err(WorkError::Broken("the simulation has no files yet".into()))
-    }
-
-    async fn write_file(
-        &self,
-        _target: Target,
-        _path: WorkspacePath,
-        _content: ChunkReceiver,
-    ) -> Result<Written, WorkError> {
-        Err(WorkError::Broken("the simulation has no files yet".into()))
-    }
-
-    async fn delete_file(&self, _target: Target, _path: WorkspacePath) -> Result<(), WorkError> {
-        Err(WorkError::Broken("the simulation has no files yet".into()))
-    }
-
-    async fn make_directory(&self, _: Target, _: WorkspacePath) -> Result<Written, WorkError> {
-        Err(WorkError::Broken("the simulation has no files yet".into()))
-    }
-
-    async fn move_file(
-        &self,
-        _: Target,
-        _: WorkspacePath,
-        _: WorkspacePath,
-        _: bool,
-    ) -> Result<Written, WorkError> {
-        Err(WorkError::Broken("the simulation has no files yet".into()))
-    }
-
-    async fn set_file_mode(&self, _: Target, _: WorkspacePath, _: u32) -> Result<(), WorkError> {
-        Err(WorkError::Broken("the simulation has no files yet".into()))
-    }
-
-    async fn pack_directory(
-        &self,
-        _: Target,
-        _: WorkspacePath,
-    ) -> Result<ChunkReceiver, WorkError> {
-        Err(WorkError::Unsupported(Capability::Archives))
-    }
-
-    async fn unpack_directory(
-        &self,
-        _: Target,
-        _: WorkspacePath,
-        _: ChunkReceiver,
-    ) -> Result<(), WorkError> {
-        Err(WorkError::Unsupported(Capability::Archives))
-    }
-}
-
-#[async_trait]
-impl Processes for SimulatedProvider {
-    async fn spawn(&self, _: Target, _: ProcessSpec) -> Result<ProcessId, WorkError> {
-        Err(WorkError::Unsupported(Capability::DetachedProcesses))
-    }
-
-    async fn attach(&self, _: Target, _: ProcessId, _: Offset) -> Result<ProcessOutput, WorkError> {
-        Err(WorkError::Unsupported(Capability::DetachedProcesses))
-    }
-
-    async fn write_stdin(&self, _: Target, _: ProcessId, _: Bytes) -> Result<(), WorkError> {
-        Err(WorkError::Unsupported(Capability::DetachedProcesses))
-    }
-
-    async fn close_stdin(&self, _: Target, _: ProcessId) -> Result<(), WorkError> {
-        Err(WorkError::Unsupported(Capability::DetachedProcesses))
-    }
-
-    async fn signal(&self, _: Target, _: ProcessId, _: Signal) -> Result<(), WorkError> {
-        Err(WorkError::Unsupported(Capability::DetachedProcesses))
-    }
-
-    async fn wait(&self, _: Target, _: ProcessId) -> Result<ProcessExit, WorkError> {
-        Err(WorkError::Unsupported(Capability::DetachedProcesses))
-    }
-
-    async fn exec(&self, target: Target, request: ExecRequest) -> Result<Execution, WorkError> {
-        self.running(&target)?;
-        let arguments = request.command.get(1..).unwrap_or_default();
-        let (events, receiver) = mpsc::channel(2);
-        let output = format!("{}\n", arguments.join(" "));
-        for event in
-            [ExecEvent::Stdout(output.into()), ExecEvent::Exit { code: 0, timed_out: false }]
-        {
-            events.try_send(event).expect("the channel holds two and its receiver is here");
-        }
-        Ok(Execution { events: receiver })
-    }
-
-    async fn terminal(&self, _: Target, _: TerminalRequest) -> Result<Terminal, WorkError> {
-        Err(WorkError::Unsupported(Capability::Terminal))
-    }
-
-    async fn port(&self, _: Target, _: u16) -> Result<PortAccess, WorkError> {
-        Err(WorkError::Unsupported(Capability::Ports))
     }
 }

@@ -18,6 +18,7 @@
 
 mod apply;
 mod backup;
+mod columns;
 mod holds;
 mod inspect;
 mod open;
@@ -26,7 +27,6 @@ mod pending;
 mod prune;
 mod read;
 mod reports;
-mod rows;
 mod schema;
 mod sessions;
 mod sweeps;

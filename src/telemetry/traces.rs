@@ -1,16 +1,16 @@
-//! Traces for OpenTelemetry: what a delivery or a call led to, step by step.
+//! OpenTelemetry traces: what a delivery or an API call caused, step by step.
 //!
 //! Off unless `OTEL_EXPORTER_OTLP_ENDPOINT` (or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) names a
-//! collector that takes OTLP over HTTP, such as `http://127.0.0.1:4318`. The other `OTEL_` variables
-//! of the specification hold as well: `OTEL_SERVICE_NAME` (`issuebox` where it is unset),
+//! collector that accepts OTLP over HTTP, such as `http://127.0.0.1:4318`. The other `OTEL_` variables
+//! of the specification apply too: `OTEL_SERVICE_NAME` (default `issuebox`),
 //! `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_BSP_…`.
 //!
-//! One trace is one cause and all it led to: the delivery or the request, each *event* that an
-//! issue's actor took, each *call* of a provider, and its answer.
+//! A trace has one cause and its effects: the delivery or the request, each *event* that an issue's
+//! actor handled, each *call* of a provider, and its answer.
 //!
 //! # Guarantees
-//! Spans are sent from a thread of their own. Where the collector is slow or gone they are thrown
-//! away; nothing else waits for it, but the end of the process for at most [`FLUSH_TIME_MAX`].
+//! A thread of its own sends the spans. If the collector is slow or gone, spans are dropped and
+//! nothing waits, except the end of the process for at most [`FLUSH_TIME_MAX`].
 
 use std::time::Duration;
 
@@ -22,21 +22,21 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tokio::runtime::Runtime;
 
-/// How long the end of the process waits for the last spans to be sent.
+/// Longest time that the end of the process waits for the last spans.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// The name of the instrumentation, and of the service where none is given.
+/// The name of the instrumentation, and the default name of the service.
 const NAME: &str = "issuebox";
 
-/// Sends spans for as long as it lives, and what is left when it is dropped.
+/// Exports spans; a drop sends the rest.
 #[derive(Debug)]
 pub(super) struct Traces(SdkTracerProvider);
 
 impl Traces {
-    /// Begins, where the environment names a collector.
+    /// Starts the export if the environment names a collector.
     ///
     /// # Errors
-    /// Where what it names cannot be used.
+    /// If the configured collector cannot be used.
     pub fn begin(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, TracesError> {
         let names = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
         if names.iter().all(|name| variable(name).is_none()) {
@@ -54,7 +54,7 @@ impl Traces {
         Ok(Some(Self(provider)))
     }
 
-    /// Takes spans.
+    /// The tracer that creates spans.
     pub fn tracer(&self) -> SdkTracer {
         self.0.tracer(NAME)
     }
@@ -63,27 +63,27 @@ impl Traces {
 impl Drop for Traces {
     fn drop(&mut self) {
         if let Err(error) = self.0.shutdown_with_timeout(FLUSH_TIME_MAX) {
-            tracing::warn!(%error, "the last spans could not be sent");
+            tracing::warn!(%error, "cannot send the last spans");
         }
     }
 }
 
-/// Why spans cannot be sent.
+/// Why spans cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {
     /// The `OTEL_` variables.
-    #[error("the OTEL_EXPORTER_OTLP_… variables cannot be used: {0}")]
+    #[error("cannot use the OTEL_EXPORTER_OTLP_… variables: {0}")]
     Variables(#[from] ExporterBuildError),
     /// The HTTP client.
-    #[error("spans cannot be sent over HTTP: {0}")]
+    #[error("cannot send spans over HTTP: {0}")]
     Client(#[from] reqwest::Error),
-    /// What runs it.
-    #[error("spans cannot be sent: {0}")]
+    /// Its runtime.
+    #[error("cannot send spans: {0}")]
     Runtime(#[from] std::io::Error),
 }
 
-/// Our HTTP client for the exporter, which brings none that shares our TLS. It runs on the exporter's
-/// thread, which has nothing else to do.
+/// The exporter's HTTP client, which shares the process's TLS library. It runs on the exporter's
+/// thread.
 #[derive(Debug)]
 struct Client {
     http: reqwest::Client,
@@ -122,9 +122,9 @@ mod tests {
 
     use super::*;
 
-    /// Takes one request and answers it; what it was.
+    /// Accepts one request, answers it and returns it.
     fn collect(listener: &TcpListener) -> Vec<u8> {
-        let (mut stream, _) = listener.accept().expect("somebody connects");
+        let (mut stream, _) = listener.accept().expect("a connection");
         let mut bytes = Vec::new();
         let mut piece = [0; 4096];
         loop {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_reach_a_collector_and_none_is_begun_without_one() {
+    fn spans_reach_a_collector_and_there_is_no_export_without_one() {
         assert!(Traces::begin(|_| None).expect("nothing to use").is_none());
 
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collector_that_never_answers_holds_up_the_end_for_a_bounded_time() {
+    fn a_collector_that_never_answers_delays_the_end_for_a_bounded_time() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let traces = sending_to(&listener);
         opentelemetry::trace::Tracer::start(&traces.tracer(), "an-event");

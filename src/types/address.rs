@@ -1,27 +1,26 @@
-//! Which addresses are public, by the registries of special addresses (IANA: RFC 6890 and its
-//! successors).
+//! Which addresses are public, by IANA's registries of special addresses (RFC 6890 and its successors).
 //!
-//! An address of IPv4 has many forms in IPv6. The one that the kernel itself takes for IPv4 (mapped)
-//! is judged as what it means, and so is that of a translator (NAT64). The others are tunnels that
-//! nobody should need, and are refused whatever they hold.
+//! An IPv4 address has many forms in IPv6. The mapped form, which the kernel treats as IPv4, is
+//! classified by the address in it, and so is a NAT64 translator's form. The others are tunnels and are
+//! always refused.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Who can be reached at an address.
+/// The class of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Anybody on the internet.
+pub enum AddressClass {
+    /// On the internet.
     Public,
-    /// Somebody in a network of one's own, in words.
+    /// In a private network; the text describes it.
     Private(&'static str),
-    /// Nobody that a sandbox may ever reach, in words.
+    /// Off limits for every sandbox; the text describes it.
     Never(&'static str),
 }
 
-const METADATA: Standing = Standing::Never("a cloud's metadata service");
+const METADATA: AddressClass = AddressClass::Never("a cloud's metadata service");
 
-/// Clouds keep their metadata at these, beside the addresses of a link: Amazon (of machines, of
-/// pods), Google, Alibaba, Oracle, Azure's host.
+/// Metadata services of clouds outside of link-local addresses: Amazon (for machines and pods), Google,
+/// Alibaba, Oracle, Azure's host.
 const METADATA_V6: [Ipv6Addr; 3] = [
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),
@@ -33,7 +32,7 @@ const METADATA_V4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(168, 63, 129, 16),
 ];
 
-/// The address that the kernel connects to: a mapped one is one of IPv4.
+/// The address that the kernel connects to: the IPv4 address of a mapped one.
 pub fn canonical(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
@@ -41,65 +40,67 @@ pub fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Judges an address.
-pub fn standing(address: IpAddr) -> Standing {
+/// Classifies an address.
+pub fn classify(address: IpAddr) -> AddressClass {
     match canonical(address) {
         IpAddr::V4(v4) => of_v4(v4),
         IpAddr::V6(v6) => of_v6(v6),
     }
 }
 
-fn of_v4(address: Ipv4Addr) -> Standing {
+fn of_v4(address: Ipv4Addr) -> AddressClass {
     if METADATA_V4.contains(&address) {
         return METADATA;
     }
     match address.octets() {
-        [0, ..] => Standing::Never("no host"),
-        [169, 254, ..] => Standing::Never("an address of one link"),
-        [224..=239, ..] => Standing::Never("many hosts"),
-        [255, 255, 255, 255] => Standing::Never("every host"),
-        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Standing::Private("a private network"),
-        [127, ..] => Standing::Private("loopback"),
-        [100, 64..=127, ..] => Standing::Private("a provider's own network"),
-        [198, 18..=19, ..] => Standing::Private("a network for measurements"),
+        [0, ..] => AddressClass::Never("an unspecified address"),
+        [169, 254, ..] => AddressClass::Never("a link-local address"),
+        [224..=239, ..] => AddressClass::Never("a multicast address"),
+        [255, 255, 255, 255] => AddressClass::Never("the broadcast address"),
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => {
+            AddressClass::Private("a private network")
+        }
+        [127, ..] => AddressClass::Private("loopback"),
+        [100, 64..=127, ..] => AddressClass::Private("a carrier's network"),
+        [198, 18..=19, ..] => AddressClass::Private("a benchmark network"),
         [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => {
-            Standing::Private("an example in documents")
+            AddressClass::Private("a documentation address")
         }
         [192, 0, 0, _] | [192, 88, 99, _] | [240..=255, ..] => {
-            Standing::Private("a reserved address")
+            AddressClass::Private("a reserved address")
         }
-        _ => Standing::Public,
+        _ => AddressClass::Public,
     }
 }
 
-fn of_v6(address: Ipv6Addr) -> Standing {
+fn of_v6(address: Ipv6Addr) -> AddressClass {
     if METADATA_V6.contains(&address) {
         return METADATA;
     }
     match address.segments() {
-        [0, 0, 0, 0, 0, 0, 0, 0] => Standing::Never("no host"),
-        [0, 0, 0, 0, 0, 0, 0, 1] => Standing::Private("loopback"),
-        [0xfe80..=0xfebf, ..] => Standing::Never("an address of one link"),
-        [0xff00..=0xffff, ..] => Standing::Never("many hosts"),
-        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Standing::Private("a private network"),
-        // NAT64: whoever translates connects to the address in it.
+        [0, 0, 0, 0, 0, 0, 0, 0] => AddressClass::Never("an unspecified address"),
+        [0, 0, 0, 0, 0, 0, 0, 1] => AddressClass::Private("loopback"),
+        [0xfe80..=0xfebf, ..] => AddressClass::Never("a link-local address"),
+        [0xff00..=0xffff, ..] => AddressClass::Never("a multicast address"),
+        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => AddressClass::Private("a private network"),
+        // NAT64: the translator connects to the address in it.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             let [a, b, c, d] = [high.to_be_bytes(), low.to_be_bytes()].concat()[..] else {
-                return Standing::Never("no host");
+                return AddressClass::Never("an unspecified address");
             };
             of_v4(Ipv4Addr::new(a, b, c, d))
         }
-        // 6to4 and Teredo, which hold an address of IPv4 each; and what protocols keep for themselves.
-        [0x2002, ..] => Standing::Never("a tunnel to an IPv4 address"),
-        [0x2001, 0, ..] => Standing::Never("a tunnel to an IPv4 address"),
-        [0x2001, 0x1..=0x1ff, ..] => Standing::Private("a reserved address"),
+        // 6to4 and Teredo, each with an IPv4 address in it; and addresses reserved for protocols.
+        [0x2002, ..] => AddressClass::Never("a tunnel to an IPv4 address"),
+        [0x2001, 0, ..] => AddressClass::Never("a tunnel to an IPv4 address"),
+        [0x2001, 0x1..=0x1ff, ..] => AddressClass::Private("a reserved address"),
         [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => {
-            Standing::Private("an example in documents")
+            AddressClass::Private("a documentation address")
         }
-        // What is given out to the internet at all.
-        [0x2000..=0x3fff, ..] => Standing::Public,
-        // Forms of IPv4 addresses among them: compatible, translated, a translator's own prefix.
-        _ => Standing::Never("a reserved address"),
+        // Addresses allocated to the internet.
+        [0x2000..=0x3fff, ..] => AddressClass::Public,
+        // Includes IPv4-compatible and IPv4-translated forms, and other NAT64 prefixes.
+        _ => AddressClass::Never("a reserved address"),
     }
 }
 
@@ -107,8 +108,8 @@ fn of_v6(address: Ipv6Addr) -> Standing {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Standing {
-        standing(text.parse().unwrap_or_else(|_| panic!("{text} must be an address")))
+    fn of(text: &str) -> AddressClass {
+        classify(text.parse().unwrap_or_else(|_| panic!("{text} must be an address")))
     }
 
     #[test]
@@ -135,12 +136,12 @@ mod tests {
             "::ffff:1.1.1.1",
             "64:ff9b::1.1.1.1",
         ] {
-            assert_eq!(of(text), Standing::Public, "{text}");
+            assert_eq!(of(text), AddressClass::Public, "{text}");
         }
     }
 
     #[test]
-    fn addresses_of_one_s_own_networks_are_private() {
+    fn addresses_of_private_networks_are_private() {
         for text in [
             "10.0.0.1",
             "10.255.255.255",
@@ -173,12 +174,12 @@ mod tests {
             "64:ff9b::10.0.0.1",
             "64:ff9b::7f00:1",
         ] {
-            assert!(matches!(of(text), Standing::Private(_)), "{text} is {:?}", of(text));
+            assert!(matches!(of(text), AddressClass::Private(_)), "{text} is {:?}", of(text));
         }
     }
 
     #[test]
-    fn metadata_and_what_no_host_has_are_never_reached() {
+    fn metadata_and_unusable_addresses_are_never_reached() {
         for text in [
             "0.0.0.0",
             "0.1.2.3",
@@ -211,7 +212,7 @@ mod tests {
             "5f00::1",
             "4000::1",
         ] {
-            assert!(matches!(of(text), Standing::Never(_)), "{text} is {:?}", of(text));
+            assert!(matches!(of(text), AddressClass::Never(_)), "{text} is {:?}", of(text));
         }
     }
 }

@@ -1,8 +1,7 @@
-//! Headers of HTTP that every part which passes messages on must know.
+//! HTTP headers that every forwarding part must know.
 
-/// Whether a header speaks of one connection and not of what goes over it (RFC 9110, section 7.6.1),
-/// so that it is not passed on; with what is named in `Connection`, and with `Upgrade`, which some
-/// pass on all the same. `name` is in lower case.
+/// Whether a header is hop-by-hop (RFC 9110, section 7.6.1) and not forwarded. The headers that
+/// `Connection` names, and `Upgrade`, are up to the caller. `name` is in lower case.
 pub fn is_of_one_connection(name: &str) -> bool {
     matches!(
         name,

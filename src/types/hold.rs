@@ -1,11 +1,11 @@
-//! Holds: the brake that people put on, and how far each reaches.
+//! Holds, and their scopes.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use super::{AccountName, IssueId, Repository, Timestamp};
 
-/// What a hold covers. Two that differ only in the case of a repository are equal.
+/// The scope of a hold. Repositories are compared without regard to case.
 #[derive(Clone, Debug)]
 pub enum HoldScope {
     /// Everything.
@@ -19,7 +19,7 @@ pub enum HoldScope {
 }
 
 impl HoldScope {
-    /// The stable word for its kind: `server`, `account`, `repository` or `issue`.
+    /// The stable word for the kind: `server`, `account`, `repository` or `issue`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Server => "server",
@@ -29,7 +29,7 @@ impl HoldScope {
         }
     }
 
-    /// What is held, as it was written; empty for the server.
+    /// The name of the account, repository or issue; empty for the server.
     pub fn name(&self) -> &str {
         match self {
             Self::Server => "",
@@ -39,7 +39,7 @@ impl HoldScope {
         }
     }
 
-    /// What is held, in the form in which two names of one thing are equal.
+    /// The name in a form in which equal scopes are equal.
     pub fn folded(&self) -> String {
         match self {
             Self::Repository(repository) => repository.folded(),
@@ -75,19 +75,19 @@ impl fmt::Display for HoldScope {
     }
 }
 
-/// A brake that is on: nothing it covers is made, started or resumed until it is released.
+/// An active hold: in its scope no sandbox is created, started or resumed until it is released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// What it covers.
+    /// Its scope.
     pub scope: HoldScope,
-    /// Why, in the words of who put it on; empty where nothing was said.
+    /// The reason that the caller gave; empty if none.
     pub reason: String,
     /// Since when.
     pub since: Timestamp,
-    /// Who put it on.
+    /// Who placed it.
     pub by: String,
-    /// Of a repository that was renamed: the name that the hold has followed it to. It does so
-    /// once, so that what a person releases under the new name stays released.
+    /// For a repository that was renamed: the new name, to which the hold followed. It follows once, so
+    /// that a person can release it under the new name.
     pub followed_to: Option<Repository>,
 }
 
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repository_is_held_whatever_its_case_and_nothing_else_is() {
+    fn a_repository_is_held_in_every_case_and_nothing_else() {
         let repository = |name| HoldScope::Repository(Repository::trusted(name));
         let held: HashSet<_> = [repository("Octo/Hello")].into();
         assert!(held.contains(&repository("oCTO/hELLO")));

@@ -1,4 +1,4 @@
-//! Newtypes for every identifier. What arrives from outside is parsed here and nowhere else.
+//! A newtype for every identifier. Text from outside is parsed here and nowhere else.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
-/// An identifier that does not have the form it must have. The message is for people.
+/// A malformed identifier. The message is for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {reason}")]
 pub struct InvalidId {
     /// Which kind of identifier was expected, such as `issue id`.
     pub what: &'static str,
-    /// What is wrong with it and which form is right.
+    /// What is wrong, and which form is right.
     pub reason: String,
 }
 
@@ -35,7 +35,7 @@ macro_rules! text_id {
                 &self.0
             }
 
-            /// Takes text that this system wrote or checked before (a row, a provider's answer).
+            /// Wraps text that issuebox wrote or checked before (a row, a provider's answer).
             pub fn trusted(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
             }
@@ -60,8 +60,8 @@ text_id! {
     AccountName
 }
 text_id! {
-    /// What GitHub or a caller calls an issue: the decimal of GitHub's global `issue.id`, or a
-    /// caller's own word. An alias of a home, see [`HomeId`].
+    /// An issue's id at GitHub or a caller: the decimal of GitHub's global `issue.id`, or a caller's
+    /// word. An alias of a home, see [`HomeId`].
     IssueId
 }
 text_id! {
@@ -93,13 +93,13 @@ text_id! {
     TemplateName
 }
 text_id! {
-    /// Which installation of issuebox made an object. Made once and kept in the store.
+    /// An installation of issuebox; generated once and kept in the store. Labels of objects carry it.
     InstanceId
 }
 
 impl SandboxId {
-    /// The id of a sandbox that is recorded in fast mode: 32 hex digits, the MD5 of
-    /// `name:account:unixNanos`. MD5 only spreads here, it keeps no secret.
+    /// The id of a sandbox in fast mode: 32 hex digits, the MD5 of `name:account:unixNanos`. MD5 is used
+    /// for its distribution, not for secrecy.
     pub fn fast(name: &str, account: &AccountName, unix_ns: i64) -> Self {
         let digest = Md5::digest(format!("{name}:{account}:{unix_ns}"));
         Self::trusted(hex::encode(digest))
@@ -148,12 +148,12 @@ impl IssueId {
         Self(Arc::from(id.to_string()))
     }
 
-    /// The name people see for this issue's sandbox.
+    /// The display name of this issue's sandbox.
     pub fn sandbox_name(&self) -> String {
         format!("{}{}", SANDBOX_NAME_PREFIX, self.0)
     }
 
-    /// Reads the issue id back out of a sandbox's name.
+    /// Extracts the issue id from a sandbox's name.
     pub fn from_sandbox_name(name: &str) -> Option<Self> {
         Self::parse(name.strip_prefix(SANDBOX_NAME_PREFIX)?).ok()
     }
@@ -207,14 +207,14 @@ impl DeliveryId {
 }
 
 impl ObjectName {
-    /// Longest issue-derived name that is used as it is, in characters.
+    /// Longest name that is used unchanged, in characters.
     const PLAIN_LEN_MAX: usize = 40;
 
-    /// The object name of a home's sandbox, decided once and then stored with the record.
+    /// The object name of a home's sandbox; stored with the record when it is created.
     ///
-    /// It equals the sandbox's name in the account `default` where that is
-    /// `[a-z0-9]([a-z0-9-]*[a-z0-9])?` of at most 40 characters; else a slug of it and 16 hex
-    /// digits of SHA-256 over account and home, so that two accounts never share a name.
+    /// In the account `default` it equals the sandbox's name, if that matches
+    /// `[a-z0-9]([a-z0-9-]*[a-z0-9])?` and has at most 40 characters. Otherwise it is a slug of the name
+    /// and 16 hex digits of SHA-256 over account and home, so that two accounts never share a name.
     pub fn for_home(account: &AccountName, home: HomeId, sandbox_name: &str) -> Self {
         let plain = sandbox_name.len() <= Self::PLAIN_LEN_MAX
             && sandbox_name
@@ -244,7 +244,7 @@ pub struct HomeId(pub i64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IssueNumber(pub u64);
 
-/// Which sandbox of a home: 1, 2, … It only grows; 0 means there has been none.
+/// The number of a home's sandbox: 1, 2, … It only grows; 0 means there has been none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Generation(pub u32);
 
@@ -255,8 +255,8 @@ impl Generation {
     }
 }
 
-/// The number of one provider call within a sandbox. It never decreases, `retry` included, and
-/// fences late answers.
+/// The number of a provider call of a sandbox. It never decreases, even on `retry`, and fences late
+/// answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attempt(pub u32);
 
@@ -267,7 +267,7 @@ impl Attempt {
     }
 }
 
-/// The number of one server process on a store. Every write names it; an older one is refused.
+/// The number of a server process on a store. Every write carries it, and older ones are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 
@@ -282,7 +282,7 @@ macro_rules! show_number {
 }
 show_number!(HomeId, IssueNumber, Generation, Attempt, Epoch);
 
-/// A name under which a home is known in an account.
+/// A name of a home in an account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Alias {
     /// By issue id.
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn object_names_are_plain_where_they_can_be() {
+    fn object_names_are_unchanged_if_possible() {
         let account = AccountName::default_account();
         let name = |id: &str| {
             let id = IssueId::parse(id).expect("a valid id");

@@ -1,14 +1,13 @@
-//! What a sandbox can reach of the network: four words, and the lists that go with them.
+//! The network access of a sandbox: four kinds, and their lists.
 //!
-//! Names are compared as they are resolved: in lower case, without the dot that may end them, and in
-//! ASCII (an international name has its form in Punycode). What looks like an address but is not
-//! written as one is neither: `0x7f.1`, `127.1` and `2130706433` mean 127.0.0.1 to some programs
-//! and a name to others, and so they are not taken at all.
+//! Names are compared in lower case, without a trailing dot, and in ASCII (Punycode). Text that some
+//! programs read as an address and others as a name is rejected: `0x7f.1`, `127.1` and `2130706433` all
+//! mean 127.0.0.1 to some.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The ports that an entry without one allows: those of `http://` and `https://`.
+/// The ports of an entry without a port: those of `http://` and `https://`.
 pub const WEB_PORTS: [u16; 2] = [80, 443];
 
 /// Longest name, in bytes (RFC 1035).
@@ -17,30 +16,30 @@ const NAME_LEN_MAX: usize = 253;
 /// Longest part of a name between dots, in bytes (RFC 1035).
 const LABEL_LEN_MAX: usize = 63;
 
-/// What a sandbox can reach.
+/// The network access of a sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Network {
-    /// Loopback of its own, and nothing else.
+    /// Only its own loopback.
     #[default]
     None,
-    /// What is listed, through the server's proxy.
+    /// The listed hosts, through the server's proxy.
     Allow {
-        /// Hosts that lead to public addresses.
+        /// Hosts with public addresses.
         hosts: Vec<AllowedHost>,
-        /// Addresses that are not public and may be reached all the same.
+        /// Allowed addresses that are not public.
         private: Vec<SocketAddr>,
     },
     /// Every public address, through the server's proxy.
     Full {
-        /// Addresses that are not public and may be reached all the same.
+        /// Allowed addresses that are not public.
         private: Vec<SocketAddr>,
     },
-    /// Everything that the host reaches, its own loopback included, without a proxy.
+    /// Everything that the host reaches, including its loopback, without a proxy.
     Host,
 }
 
 impl Network {
-    /// Its one word.
+    /// The word for it.
     pub const fn kind(&self) -> NetworkKind {
         match self {
             Self::None => NetworkKind::None,
@@ -50,7 +49,7 @@ impl Network {
         }
     }
 
-    /// The network of a kind with those of the lists that it has.
+    /// A network of this kind; lists that the kind does not have are ignored.
     pub fn assemble(kind: NetworkKind, hosts: Vec<AllowedHost>, private: Vec<SocketAddr>) -> Self {
         match kind {
             NetworkKind::None => Self::None,
@@ -60,7 +59,7 @@ impl Network {
         }
     }
 
-    /// The hosts that it lists.
+    /// The listed hosts.
     pub fn hosts(&self) -> &[AllowedHost] {
         match self {
             Self::Allow { hosts, .. } => hosts,
@@ -68,7 +67,7 @@ impl Network {
         }
     }
 
-    /// The addresses that it lists although they are not public.
+    /// The listed addresses that are not public.
     pub fn private(&self) -> &[SocketAddr] {
         match self {
             Self::Allow { private, .. } | Self::Full { private } => private,
@@ -77,7 +76,7 @@ impl Network {
     }
 }
 
-/// The word for what a sandbox can reach. Later ones reach more.
+/// The kind of network access. Later ones reach more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NetworkKind {
     /// See [`Network::None`].
@@ -117,7 +116,7 @@ impl fmt::Display for NetworkKind {
     }
 }
 
-/// Where a connection is to lead: a name still to be resolved, or an address.
+/// The host of a connection: a name to resolve, or an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostName {
     /// A name in its compared form.
@@ -127,10 +126,10 @@ pub enum HostName {
 }
 
 impl HostName {
-    /// Reads a host as it stands in an authority, an IPv6 address in brackets.
+    /// Parses the host of an authority, with an IPv6 address in brackets.
     ///
     /// # Errors
-    /// What it must be instead, for people: `must …`.
+    /// What is needed instead: `must …`.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         if let Some(bracketed) = text.strip_prefix('[') {
             let inner = bracketed.strip_suffix(']').filter(|inner| !inner.contains('%'));
@@ -175,7 +174,7 @@ impl fmt::Display for HostName {
     }
 }
 
-/// Whether some resolver would take it for a number: the last part is one, in whatever base.
+/// Whether a resolver might read the name as a number: its last part is one, in any base.
 fn is_like_an_address(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     let digits = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
@@ -188,7 +187,7 @@ fn is_like_an_address(name: &str) -> bool {
 /// An entry of an allow list: `example.org`, `example.org:8443`, `*.example.org`, `192.0.2.7:443`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedHost {
-    /// Every name below `host`, at any depth, and not `host` itself.
+    /// Whether it means every name below `host`, at any depth, and not `host` itself.
     below: bool,
     host: HostName,
     /// The one port; `None` for [`WEB_PORTS`].
@@ -196,10 +195,10 @@ pub struct AllowedHost {
 }
 
 impl AllowedHost {
-    /// Reads an entry.
+    /// Parses an entry.
     ///
     /// # Errors
-    /// What it must be instead, for people: `must …`.
+    /// What is needed instead: `must …`.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         if text.contains("://") || text.contains('/') {
             return Err("must be a host, or host:port, without a scheme or path");
@@ -226,7 +225,7 @@ impl AllowedHost {
         }
     }
 
-    /// The address that it is, and its port where it has one; `None` for names.
+    /// The entry's address and port; `None` for names.
     pub fn address(&self) -> Option<(IpAddr, Option<u16>)> {
         match self.host {
             HostName::Address(address) => Some((address, self.port)),
@@ -234,7 +233,7 @@ impl AllowedHost {
         }
     }
 
-    /// Whether it allows a connection.
+    /// Whether the entry allows a connection.
     pub fn allows(&self, host: &HostName, port: u16) -> bool {
         let port_fits = match self.port {
             Some(own) => own == port,
@@ -260,7 +259,7 @@ impl fmt::Display for AllowedHost {
 /// Splits `host:port`; the port may be missing.
 ///
 /// # Errors
-/// What it must be instead, for people.
+/// What is needed instead.
 pub fn split_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
     let behind_host = match text.starts_with('[') {
         true => text.find(']').map_or(text.len(), |at| at + 1),
@@ -282,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_read_in_one_form_and_odd_ones_not_at_all() {
+    fn hosts_have_one_form_and_odd_ones_are_rejected() {
         for (text, read) in [
             ("example.org", "example.org"),
             ("EXAMPLE.Org.", "example.org"),
@@ -327,12 +326,12 @@ mod tests {
             &"a".repeat(64),
             &"a.".repeat(128),
         ] {
-            assert!(HostName::parse(odd).is_err(), "{odd:?} must not be taken");
+            assert!(HostName::parse(odd).is_err(), "{odd:?} must be rejected");
         }
     }
 
     #[test]
-    fn entries_allow_what_they_name_and_no_more() {
+    fn entries_allow_only_what_they_name() {
         for (entry, host, port, allowed) in [
             ("example.org", "example.org", 443, true),
             ("example.org", "EXAMPLE.ORG.", 80, true),
@@ -356,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_print_as_they_are_read() {
+    fn entries_print_in_the_form_in_which_they_are_parsed() {
         for text in ["a.b", "a.b:1", "*.a.b:65535", "[2001:db8::1]:8443", "[::1]", "192.0.2.7"] {
             assert_eq!(AllowedHost::parse(text).map(|e| e.to_string()), Ok(text.into()));
         }
@@ -378,7 +377,7 @@ mod tests {
             "2001:db8::1",
             "",
         ] {
-            assert!(AllowedHost::parse(bad).is_err(), "{bad:?} must not be taken");
+            assert!(AllowedHost::parse(bad).is_err(), "{bad:?} must be rejected");
         }
     }
 }

@@ -1,40 +1,39 @@
-//! Room that is kept free on a file system.
+//! Disk space to keep free.
 
-/// How much of a file system is kept free, as it is configured.
+/// How much of a file system to keep free, as configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Reserve {
-    /// A twentieth, but not more than is ever filled between two looks at it, 4 GB, and not less than
-    /// memory alone can take of it within some of them, 1 GB, or a quarter where it is that small.
+    /// A twentieth of the disk; at most 4 GB, which is more than is ever written between two checks; at
+    /// least 1 GB, which a burst from memory can write, or a quarter of a small disk.
     #[default]
     Auto,
-    /// A part of the whole, in percent.
+    /// A percentage of the whole.
     Percent(f64),
-    /// So much, in MiB; 0 keeps nothing free.
+    /// An amount in MiB; 0 keeps nothing free.
     Megabytes(u64),
 }
 
-/// The most that is kept free where nothing is configured, in bytes.
+/// Most that `auto` keeps free, in bytes.
 const AUTO_MAX: u64 = 4 << 30;
 
-/// The least that is kept free where nothing is configured, in bytes: programs write some 5 GB a second
-/// into memory, so that half of this is filled within a tenth of a second.
+/// Least that `auto` keeps free, in bytes: programs write some 5 GB a second into memory, so half of this
+/// is filled within a tenth of a second.
 const AUTO_MIN: u64 = 1 << 30;
 
-/// The most that is kept free where nothing is configured, as a part of the disk: a small one is to be
-/// of use.
+/// Largest fraction of the disk that `auto` keeps free, so that a small disk stays usable.
 const AUTO_MAX_PART: u64 = 4;
 
-/// The most that can be kept free, in percent: with more there would be no use in the disk.
+/// Largest percentage: with more the disk would be of no use.
 const PERCENT_MAX: f64 = 90.0;
 
-/// The most that can be kept free, in MiB: more than fits any disk of today.
+/// Largest amount, in MiB: more than any disk of today has.
 const MEGABYTES_MAX: u64 = 1 << 30;
 
 impl Reserve {
-    /// Reads `auto`, `5%`, `4096 MB` or `4 GB`.
+    /// Parses `auto`, `5%`, `4096 MB` or `4 GB`.
     ///
     /// # Errors
-    /// What is needed instead, in words: "must be …".
+    /// What is needed instead: "must be …".
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let number = |unit| text.strip_suffix(unit).map(str::trim_end);
@@ -55,12 +54,12 @@ impl Reserve {
             None
         };
         parsed.ok_or_else(|| {
-            "must be \"auto\", a part up to \"90%\", or room such as \"4096 MB\" or \"4 GB\""
+                "must be \"auto\", a percentage up to \"90%\", or a size such as \"4096 MB\" or \"4 GB\""
                 .to_owned()
         })
     }
 
-    /// The room to keep free on a file system of a size, both in bytes.
+    /// The bytes to keep free on a file system of this size in bytes.
     pub fn of(self, size: u64) -> u64 {
         match self {
             Self::Auto => (size / 20).clamp(AUTO_MIN, AUTO_MAX).min(size / AUTO_MAX_PART),
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_a_part_or_a_size_and_nothing_else() {
+    fn a_reserve_is_a_percentage_or_a_size_and_nothing_else() {
         const GB: u64 = 1 << 30;
         for (text, of_100_gb) in [
             ("auto", 4 * GB),

@@ -1,5 +1,5 @@
-//! What a sandbox is to everyone outside its actor: phases, wishes, outcomes, failures, and the
-//! snapshot that lookups, lists and events show.
+//! A sandbox outside of its actor: phases, outcomes, failures, and the snapshot that lookups, lists and
+//! events use.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::{
     ProviderName, Repository, SandboxId, TemplateName, Timestamp,
 };
 
-/// Declares an enum whose variants have one stable word each, used on the wire and in rows.
+/// Declares an enum with one stable word for each variant, used on the wire and in rows.
 macro_rules! worded {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$doc])*
@@ -19,12 +19,12 @@ macro_rules! worded {
             /// Every variant, in the order of the documentation.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The stable word for this.
+                /// The stable word.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)* }
             }
 
-            /// Reads the word back; `None` for any other text.
+                /// Parses the word; `None` for any other text.
             pub fn parse(word: &str) -> Option<Self> {
                 match word { $($word => Some(Self::$variant),)* _ => None }
             }
@@ -39,27 +39,27 @@ macro_rules! worded {
 }
 
 worded! {
-    /// Where a live sandbox is in its life. A deleted one has no phase.
+    /// The phase of a live sandbox. A deleted one has none.
     Phase {
-        /// The provider was or will be asked to make it.
+            /// The object is being created, or will be.
         Creating = "creating",
-        /// It is up.
+            /// It runs.
         Running = "running",
-        /// The provider was asked to stop it.
+            /// It is being stopped.
         Stopping = "stopping",
-        /// It is down; its workspace is kept.
+            /// It is stopped; its workspace is kept.
         Stopped = "stopped",
-        /// The provider was asked to bring it up again.
+            /// It is being started again.
         Starting = "starting",
-        /// A step failed for good; only `retry` or `delete` lead on.
+            /// A step failed permanently; only `retry` and `delete` lead on.
         Failed = "failed",
-        /// It is being removed; accepted deletes are final.
+            /// It is being deleted; an accepted delete is final.
         Deleting = "deleting",
     }
 }
 
 impl Phase {
-    /// Whether something is under way in this phase.
+    /// Whether an operation is in progress in this phase.
     pub const fn is_transitional(self) -> bool {
         match self {
             Self::Creating | Self::Stopping | Self::Starting | Self::Deleting => true,
@@ -69,7 +69,7 @@ impl Phase {
 }
 
 worded! {
-    /// What the issue should come to.
+    /// The desired state of an issue.
     Wanted {
         /// A running sandbox.
         Running = "running",
@@ -83,71 +83,71 @@ worded! {
 worded! {
     /// How a create is recorded.
     Mode {
-        /// The record is durable before the provider is asked.
+            /// The record is durable before the provider is called.
         Strong = "strong",
-        /// The record is written beside the provider call.
+            /// The record is written concurrently with the provider call.
         Fast = "fast",
     }
 }
 
 worded! {
-    /// Why a call to *ensure* answered as it did.
+    /// The outcome of *ensure*.
     Outcome {
-        /// A new sandbox was recorded and is being made.
+            /// A new sandbox was recorded and is being created.
         Created = "created",
-        /// There was one already.
+            /// There already was one.
         Existing = "existing",
-        /// There was a stopped one; it is being started.
+            /// A stopped one is being started.
         Resumed = "resumed",
-        /// The provider had this very sandbox already.
+            /// The provider already had this very sandbox.
         Adopted = "adopted",
-        /// A stop or delete has to end first; then it runs.
+            /// It starts after a stop or delete has finished.
         Queued = "queued",
-        /// There is one, and it has failed.
+            /// There is one, but it has failed.
         Failed = "failed",
-        /// A hold or a quota forbids it now.
+            /// A hold or a quota denies it.
         Refused = "refused",
     }
 }
 
 worded! {
-    /// A step that a provider is asked for.
+    /// A provider call.
     ProviderStep {
-        /// Looking at what is there.
+            /// Observes the object.
         Look = "look",
-        /// Making the object.
+            /// Creates the object.
         Create = "create",
-        /// Bringing it up.
+            /// Starts it.
         Start = "start",
-        /// Taking it down.
+            /// Stops it.
         Stop = "stop",
-        /// Removing it.
+            /// Deletes it.
         Delete = "delete",
     }
 }
 
 worded! {
-    /// What kind of trouble a [`Failure`] is.
+    /// The kind of a [`Failure`].
     FailureCode {
         /// The provider could not be reached or did not answer in time.
         ProviderUnavailable = "provider_unavailable",
-        /// The provider said no, and asking again would not help.
+            /// The provider refused, and a retry would not help.
         ProviderRefused = "provider_refused",
         /// The provider tried and failed.
         ProviderBroken = "provider_broken",
         /// The provider has no room: a full disk, a quota, a rate limit.
         ProviderExhausted = "provider_exhausted",
-        /// Somebody else's object has the name.
+        /// The name belongs to an object of another owner.
         NameTaken = "name_taken",
-        /// The object was there and is gone without our asking.
+            /// The object disappeared without a request of issuebox.
         ObjectLost = "object_lost",
         /// The configuration no longer has the provider of this sandbox.
         ProviderUnknown = "provider_unknown",
-        /// The object is there and dead, and it was not us who stopped it.
+            /// The object died without a request of issuebox.
         KilledOutside = "killed_outside",
-        /// The provider has two objects for this issue; only a person can tell which is right.
+            /// The provider has two objects for this issue; a person must choose.
         DuplicateObject = "duplicate_object",
-        /// The phase was not left within its deadline.
+            /// The phase lasted longer than its deadline.
         DeadlineExceeded = "deadline_exceeded",
     }
 }
@@ -155,13 +155,13 @@ worded! {
 /// The state of an object at its provider.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ObjectState {
-    /// Half made: a create with the same sandbox id completes it, a delete removes it.
+    /// Partly created: a create with the same sandbox id completes it, a delete removes it.
     Partial,
-    /// Up and ready.
+    /// Running and ready.
     Running,
-    /// Down, workspace kept.
+    /// Stopped; the workspace is kept.
     Stopped,
-    /// Being removed; counts as present.
+    /// Being deleted; counts as present.
     Destroying,
     /// The provider has it and says that it cannot come up. Only a delete leads on.
     Error {
@@ -208,32 +208,32 @@ impl fmt::Display for ObjectState {
     }
 }
 
-/// Why a sandbox is *failed*, or what stands in the way of a delete.
+/// Why a sandbox failed, or why its delete fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The kind of trouble.
+    /// Its kind.
     pub code: FailureCode,
     /// The step that failed.
     pub step: ProviderStep,
-    /// What happened and what may be left at the provider, for people.
+    /// What happened and what may remain at the provider, for people.
     pub message: String,
-    /// Whether `retry` may help without anybody changing anything.
+    /// Whether `retry` may help without a change elsewhere.
     pub retryable: bool,
 }
 
-/// Who or what caused a step; shown on the timeline.
+/// The cause of a step; shown on the timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A GitHub delivery, by its GUID.
     Delivery(super::DeliveryId),
-    /// A caller of the API, by what is known of it (`admin`, a token's name) and its request id.
+    /// A caller of the API, by its name (`admin`, a token's name) and request id.
     Caller {
         /// Who called.
         name: String,
         /// The request's `x-request-id`.
         request_id: String,
     },
-    /// The service itself, in one word: `provider`, `scheduler`, `startup`.
+    /// A part of the service: `provider`, `scheduler`, `startup`.
     Service(&'static str),
 }
 
@@ -247,7 +247,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A sandbox as lookups, lists, events and pages show it: one committed state.
+/// A committed state of a sandbox, as lookups, lists, events and pages show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sandbox {
     /// Its id.
@@ -256,65 +256,65 @@ pub struct Sandbox {
     pub home: HomeId,
     /// The account it belongs to.
     pub account: AccountName,
-    /// Its name for people, `claude-issue-{issueId}`.
+    /// Its display name, `claude-issue-{issueId}`.
     pub name: String,
     /// The issue's id.
     pub issue_id: IssueId,
-    /// The issue's repository, where known.
+    /// The issue's repository, if known.
     pub repository: Option<Repository>,
-    /// The issue's number, where known.
+    /// The issue's number, if known.
     pub issue_number: Option<IssueNumber>,
-    /// The issue's title, where known.
+    /// The issue's title, if known.
     pub issue_title: Option<String>,
-    /// The issue's page, where known.
+    /// The issue's page, if known.
     pub issue_url: Option<String>,
-    /// Which provider makes it.
+    /// Its provider.
     pub provider: ProviderName,
-    /// The provider's id of it, once known.
+    /// The provider's id for it, if known.
     pub external_id: Option<ExternalId>,
-    /// Which template it was made from.
+    /// The template it was created from.
     pub template: TemplateName,
-    /// What it can reach of the network.
+    /// Its network access.
     pub network: NetworkKind,
-    /// TCP ports inside that can be reached from outside, through the server.
+    /// TCP ports that are reachable through the server.
     pub ports: Vec<u16>,
     /// How its create was recorded.
     pub mode: Mode,
-    /// Where it is in its life; `None` once deleted.
+    /// Its phase; `None` once deleted.
     pub phase: Option<Phase>,
-    /// What it should come to.
+    /// Its desired state.
     pub wanted: Wanted,
-    /// Which sandbox of its home this is.
+    /// Its number within its home.
     pub generation: Generation,
     /// The number of its latest provider call.
     pub attempt: Attempt,
-    /// What failed, where something did.
+    /// What failed, if anything.
     pub failure: Option<Failure>,
-    /// Why it is in this phase, in words.
+    /// The reason for its phase.
     pub reason: String,
     /// When it was recorded.
     pub created_at: Timestamp,
-    /// Since when it has been in this phase.
+    /// When it entered its phase.
     pub phase_since: Timestamp,
-    /// When it was last worked in, asked for or nudged by a delivery.
+    /// When it last ran a command, was requested, or got a delivery.
     pub last_activity_at: Timestamp,
-    /// When it was confirmed absent.
+    /// When its absence was confirmed.
     pub deleted_at: Option<Timestamp>,
 }
 
-/// One row of an issue's timeline: what happened, why, and who did it.
+/// One entry of an issue's timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimelineEntry {
     /// When it was decided.
     pub at: Timestamp,
-    /// The generation it concerns; 0 where there is no sandbox.
+    /// The generation; 0 if there is no sandbox.
     pub generation: Generation,
-    /// The phase before; `None` where there was no sandbox.
+    /// The phase before; `None` if there was no sandbox.
     pub from: Option<Phase>,
-    /// The phase after; `None` where there is none any more.
+    /// The phase after; `None` if there is none any more.
     pub to: Option<Phase>,
-    /// What happened and why, in words.
+    /// What happened and why.
     pub reason: String,
-    /// Who or what caused it, as [`Cause`] prints.
+    /// The cause, as [`Cause`] prints.
     pub cause: String,
 }

@@ -31,22 +31,22 @@ impl fmt::Display for Secret {
     }
 }
 
-/// Secrets that can be replaced while they are in use. What is cloned shares them.
+/// Secrets that can be replaced while they are in use. Clones share them.
 #[derive(Clone, Debug)]
 pub struct LiveSecrets(Arc<RwLock<Arc<[Secret]>>>);
 
 impl LiveSecrets {
-    /// These are in force at first.
+    /// Starts with these secrets.
     pub fn new(secrets: Vec<Secret>) -> Self {
         Self(Arc::new(RwLock::new(secrets.into())))
     }
 
-    /// Those that are in force now.
+    /// The current secrets.
     pub fn in_force(&self) -> Arc<[Secret]> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From now on these are in force, and no others.
+    /// Replaces all secrets.
     pub fn replace(&self, secrets: Vec<Secret>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = secrets.into();
     }

@@ -1,38 +1,37 @@
-//! A named, premade sandbox configuration.
+//! Templates of sandboxes.
 
 use super::{Mode, Network, ProviderName, TemplateName};
 
-/// What a sandbox is made from.
+/// A configuration from which sandboxes are created.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
     /// Its name in the configuration.
     pub name: TemplateName,
-    /// Which provider makes it.
+    /// Its provider.
     pub provider: ProviderName,
     /// How its create is recorded.
     pub mode: Mode,
-    /// What it may use.
+    /// Its resource limits.
     pub resources: Resources,
-    /// What it can reach.
+    /// Its network access.
     pub network: Network,
-    /// TCP ports inside that can be reached from outside, through the server.
+    /// TCP ports that are reachable through the server.
     pub ports: Vec<u16>,
-    /// What happens when it uses that up.
+    /// What happens when it reaches a limit.
     pub on_limit: OnLimit,
 }
 
-/// What happens to a sandbox in which a limit strikes.
+/// What happens when a sandbox reaches a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLimit {
-    /// What struck it is killed or refused, and the sandbox goes on.
+    /// The process is killed or the request refused, and the sandbox goes on.
     #[default]
     Kill,
     /// The sandbox is stopped.
     Stop,
 }
 
-/// What a sandbox may use. Whether a provider can enforce each is said by its
-/// [`Isolation`](crate::sandbox::Isolation).
+/// Resource limits. A provider's [`Isolation`](crate::sandbox::Isolation) says which of them it enforces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resources {
     /// CPUs.

@@ -1,10 +1,9 @@
-//! Text of others, made safe to show on a terminal or in a line of the log.
+//! Makes text from others safe for a terminal or a log line.
 
 use std::borrow::Cow;
 
-/// Writes what could act instead of being read as escapes: control characters (also the escape
-/// that begins a terminal's commands), line separators, and marks that turn the direction of
-/// writing, with which one text can look like another.
+/// Escapes control characters (including the one that starts a terminal's commands), line separators,
+/// and marks for the direction of writing, which can make one text look like another.
 pub fn inert(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
         return Cow::Borrowed(text);
@@ -31,12 +30,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_acts_is_written_as_an_escape() {
+    fn control_characters_and_direction_marks_are_escaped() {
         assert_eq!(inert("a\nb\x1b[31m\u{9b}\u{202e}c"), "a\\nb\\u{1b}[31m\\u{9b}\\u{202e}c");
     }
 
     #[test]
-    fn ordinary_text_stays_as_it_is() {
+    fn ordinary_text_is_unchanged() {
         let text = "Überschrift \"mit\" 漢字 and a tab-free \\n";
         assert!(matches!(inert(text), Cow::Borrowed(same) if same == text));
     }

@@ -20,7 +20,7 @@ impl Timestamp {
         self.unix_ms
     }
 
-    /// Parses RFC 3339, such as GitHub's `2026-01-31T12:00:00Z`. `None` where it is something else.
+    /// Parses RFC 3339, such as GitHub's `2026-01-31T12:00:00Z`. `None` for other text.
     pub fn parse(text: &str) -> Option<Self> {
         let parsed: jiff::Timestamp = text.parse().ok()?;
         Some(Self { unix_ms: parsed.as_millisecond() })
@@ -38,7 +38,7 @@ impl Timestamp {
         Self { unix_ms: self.unix_ms.saturating_sub(ms) }
     }
 
-    /// How long from `earlier` until this; zero where `earlier` is not earlier.
+    /// The time from `earlier` until this; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.unix_ms - earlier.unix_ms).unwrap_or(0))
     }

@@ -1,7 +1,9 @@
 //! The served description, read back: which route answers what.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use issuebox::types::Timestamp;
 use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 
@@ -13,15 +15,17 @@ pub struct Operation {
     pub method: Method,
     pub path: String,
     pub takes_body: bool,
-    /// Every answer: its status, and its code where it is an error in JSON.
+    /// Every answer: its status, and the code of a JSON error.
     pub answers: BTreeSet<(u16, String)>,
     /// The content types of each status.
     pub types: BTreeSet<(u16, String)>,
+    /// The operation as it is described, and the whole document.
+    described: (Value, Arc<Value>),
 }
 
 /// Reads the description that a server serves.
 pub async fn operations(server: &TestServer) -> Vec<Operation> {
-    let document = send(server.client.get(server.url("/openapi.json"))).await.json();
+    let document = Arc::new(send(server.client.get(server.url("/openapi.json"))).await.json());
     let paths = document["paths"].as_object().expect("paths");
     let mut all = Vec::new();
     for (path, item) in paths {
@@ -32,6 +36,7 @@ pub async fn operations(server: &TestServer) -> Vec<Operation> {
                 takes_body: operation["requestBody"].is_object(),
                 answers: answers(operation),
                 types: types(operation),
+                described: (operation.clone(), Arc::clone(&document)),
             });
         }
     }
@@ -52,8 +57,8 @@ fn answers(operation: &Value) -> BTreeSet<(u16, String)> {
     let mut all = BTreeSet::new();
     for (status, answer) in operation["responses"].as_object().expect("answers") {
         let status: u16 = status.parse().expect("a status");
-        if status >= 400 && answer["content"]["application/json"].is_object() {
-            let codes = answer["description"].as_str().expect("codes").split(", ");
+        if let Some(codes) = answer["x-codes"].as_array() {
+            let codes = codes.iter().filter_map(Value::as_str);
             all.extend(codes.map(|code| (status, code.to_owned())));
         } else {
             all.insert((status, String::new()));
@@ -138,7 +143,8 @@ impl Operation {
     }
 }
 
-/// Checks that an answer is one that the description lists, and says which.
+/// Checks that an answer is one that the description lists, in the form that it describes, and says
+/// which.
 pub fn listed(operation: &Operation, answer: &Answer) -> (u16, String) {
     let is_json = answer.header("content-type") == "application/json";
     let code = if answer.status >= 400 && is_json { answer.code() } else { String::new() };
@@ -147,5 +153,85 @@ pub fn listed(operation: &Operation, answer: &Answer) -> (u16, String) {
     let is_described = kind.is_empty() || operation.types.contains(&(answer.status, kind));
     assert!(is_described, "{} does not describe the type of {answer:?}", operation.name());
     assert!(operation.answers.contains(&seen), "{} does not list {answer:?}", operation.name());
+    if is_json {
+        let (described, document) = &operation.described;
+        let status = answer.status.to_string();
+        let schema = &described["responses"][status]["content"]["application/json"]["schema"];
+        let wrong = mismatch(document, schema, &answer.json(), "answer");
+        assert_eq!(wrong, None, "{}: {answer:?}", operation.name());
+    }
     seen
+}
+
+/// The fields of several objects as those of one.
+fn merged(document: &Value, parts: &[Value]) -> Value {
+    let mut whole = serde_json::json!({"type": "object", "properties": {}, "required": []});
+    for part in parts {
+        let name = part["$ref"].as_str().and_then(|name| name.rsplit('/').next());
+        let part = name.map_or(part, |name| &document["components"]["schemas"][name]);
+        for (field, of) in part["properties"].as_object().into_iter().flatten() {
+            whole["properties"][field] = of.clone();
+        }
+        let required = part["required"].as_array().cloned().unwrap_or_default();
+        whole["required"].as_array_mut().expect("a list").extend(required);
+    }
+    whole
+}
+
+/// What of a JSON value is not as a schema of the document says; `at` is where it is.
+pub fn mismatch(document: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
+    // `/openapi.json` itself is any object.
+    if schema == &serde_json::json!({"type": "object"}) {
+        return (!value.is_object()).then(|| format!("{at}: {value} is no object"));
+    }
+    let check = |schema: &Value, value: &Value, at: &str| mismatch(document, schema, value, at);
+    if let Some(name) = schema["$ref"].as_str() {
+        let name = name.rsplit('/').next().expect("a name");
+        return check(&document["components"]["schemas"][name], value, at);
+    }
+    if let Some(choices) = schema["oneOf"].as_array() {
+        let fits = choices.iter().filter(|one| check(one, value, at).is_none()).count();
+        return (fits != 1).then(|| format!("{at}: {value} fits {fits} of {schema}"));
+    }
+    if let Some(parts) = schema["allOf"].as_array() {
+        return check(&merged(document, parts), value, at);
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let types = schema["type"].as_array().cloned().unwrap_or_else(|| vec![schema["type"].clone()]);
+    let is_of = |one: &Value| one == kind || (one == "number" && kind == "integer");
+    if !types.iter().any(is_of) {
+        return Some(format!("{at}: {value} is not of {schema}"));
+    }
+    if let Some(words) = schema["enum"].as_array()
+        && !words.contains(value)
+    {
+        return Some(format!("{at}: {value} is none of {words:?}"));
+    }
+    if schema["format"] == "date-time"
+        && value.as_str().is_some_and(|text| Timestamp::parse(text).is_none())
+    {
+        return Some(format!("{at}: {value} is no time"));
+    }
+    if let Some(items) = value.as_array() {
+        return items.iter().find_map(|item| check(&schema["items"], item, at));
+    }
+    let fields = value.as_object()?;
+    let is_missing = |field: &&Value| !fields.contains_key(field.as_str().expect("a name"));
+    if let Some(field) = schema["required"].as_array().into_iter().flatten().find(is_missing) {
+        return Some(format!("{at} has no {field}"));
+    }
+    let more = &schema["additionalProperties"];
+    fields.iter().find_map(|(name, value)| {
+        let of = schema["properties"].get(name).unwrap_or(more);
+        let at = format!("{at}.{name}");
+        if of.is_null() { Some(format!("{at} is not described")) } else { check(of, value, &at) }
+    })
 }

@@ -49,7 +49,7 @@ impl MemoryProvider {
         self.objects.lock().expect("not poisoned").len()
     }
 
-    /// Somebody changes objects behind our back.
+    /// Changes objects without a call of the server.
     pub fn outside(&self, change: impl FnOnce(&mut BTreeMap<String, Object>)) {
         change(&mut self.objects.lock().expect("not poisoned"));
     }
@@ -236,7 +236,7 @@ impl Processes for MemoryProvider {
     }
 
     /// `cat` shows what is typed, and what is done to it in brackets, and exits with N once
-    /// `exit N` is typed; `many` writes until nobody listens; `deaf` reads nothing; `vanish` ends
+    /// `exit N` is typed; `many` writes until the reader is gone; `deaf` reads nothing; `vanish` ends
     /// without an exit.
     async fn terminal(&self, _: Target, request: TerminalRequest) -> Result<Terminal, WorkError> {
         self.work()?;

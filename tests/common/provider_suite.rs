@@ -232,8 +232,8 @@ impl Suite<'_> {
             std::slice::from_ref(&two),
             "by home and instance"
         );
-        let nobody = ObjectKey { home: HomeId(-1), ..key("find-one", &one) };
-        assert_eq!(find(nobody).await, std::slice::from_ref(&one), "by name");
+        let unknown = ObjectKey { home: HomeId(-1), ..key("find-one", &one) };
+        assert_eq!(find(unknown).await, std::slice::from_ref(&one), "by name");
         for object in [&one, &two] {
             let instance = object.labels.as_ref().expect("ours").instance.clone();
             let listed = self.provider.lifecycle.list(instance).await.expect("listed");

@@ -17,6 +17,8 @@ mod openapi;
 mod page;
 mod pages;
 mod ports;
+#[path = "../common/process.rs"]
+mod process;
 mod sandboxes;
 mod streams;
 mod terminal;

@@ -4,6 +4,7 @@
 //! Each test provokes one kind of answer on every route that lists it. The last one adds up what
 //! the others cover, so that a code which is described anew and provoked nowhere fails.
 
+mod clients;
 mod well;
 
 use std::collections::BTreeSet;
@@ -101,6 +102,33 @@ async fn an_address_that_guessed_is_refused_everywhere_under_v1() {
         let is_refused = answer.status == 429 && answer.text.contains("too_many_attempts");
         assert_eq!(operation.lists("too_many_attempts"), is_refused, "{}", operation.name());
     }
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_the_pattern_of_their_route() {
+    let server = TestServer::start().await;
+    let operations = operations(&server).await;
+    for operation in &operations {
+        for request in [
+            operation.bare(&server, "x", "1"),
+            operation.bare(&server, "x", "1").bearer_auth("wrong"),
+        ] {
+            // Some answers do not end; their heads say enough.
+            request.send().await.expect("an answer");
+        }
+    }
+    for path in ["/sandboxes/x", "/nope", "/v1/nope", "/a/b/c/d/e/f/g/h"] {
+        send(server.client.get(server.url(path))).await;
+    }
+    let metrics = send(server.client.get(server.url("/metrics"))).await.text;
+    let routes: BTreeSet<&str> = metrics
+        .lines()
+        .filter(|line| line.starts_with("issuebox_http_requests_total"))
+        .filter_map(|line| line.split("route=\"").nth(1)?.split('"').next())
+        .collect();
+    let mut expected: BTreeSet<&str> = operations.iter().map(|one| one.path.as_str()).collect();
+    expected.extend(["/sandboxes/{id}", "other"]);
+    assert_eq!(routes, expected);
 }
 
 #[tokio::test]
@@ -209,7 +237,7 @@ async fn input_that_is_wrong_is_invalid_wherever_there_is_input() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
+async fn unknown_things_are_not_found() {
     let server = TestServer::start().await;
     expect(&server, "sandbox_not_found", "nope", |_| true).await;
     expect(&server, "route_not_found", "nope", |_| true).await;
@@ -282,7 +310,7 @@ async fn each_phase_refuses_what_it_is_said_to_refuse() {
 }
 
 #[tokio::test]
-async fn what_an_ensure_cannot_do_is_told_by_its_code() {
+async fn each_failure_of_an_ensure_has_its_code() {
     let server = TestServer::start().await;
     let one = json!({"issueId": "1", "repository": "o/r", "issueNumber": 1});
     server.post("/v1/sandboxes?wait=5", one).await;
@@ -336,7 +364,7 @@ async fn each_failure_of_work_has_its_code() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_not_configured_any_more_is_said_to_be_so() {
+async fn a_provider_that_is_no_longer_configured_has_its_code() {
     let before = TestServer::start().await;
     let data = std::sync::Arc::clone(&before.data);
     let id = before.running("1").await;
@@ -406,7 +434,7 @@ async fn resting(server: &TestServer) {
 }
 
 #[tokio::test]
-async fn what_is_held_is_refused_wherever_something_would_begin() {
+async fn a_hold_is_an_error_on_every_route_that_would_start_something() {
     let server = TestServer::start().await;
     resting(&server).await;
     let hold = server.request(Method::PUT, "/v1/holds/server").body("");
@@ -417,7 +445,7 @@ async fn what_is_held_is_refused_wherever_something_would_begin() {
 }
 
 #[tokio::test]
-async fn what_there_is_no_room_for_is_refused_wherever_something_would_begin() {
+async fn a_lack_of_capacity_is_an_error_on_every_route_that_would_start_something() {
     let server = TestServer::start().await;
     resting(&server).await;
     let shortage = "the disk is nearly full".to_owned();
@@ -433,7 +461,7 @@ async fn what_there_is_no_room_for_is_refused_wherever_something_would_begin() {
 }
 
 #[tokio::test]
-async fn what_is_over_a_quota_is_refused_with_a_time_to_come_back() {
+async fn an_exceeded_quota_is_an_error_with_a_retry_after() {
     let server = TestServer::limited(Quotas { account: 1, ..Quotas::default() }).await;
     server.running("9").await;
     expect(&server, "quota_exceeded", "claude-issue-9", |_| true).await;
@@ -451,7 +479,7 @@ async fn a_server_that_ends_says_so() {
 }
 
 #[tokio::test]
-async fn every_code_that_is_described_is_provoked_by_a_test_here() {
+async fn a_test_here_provokes_every_described_code() {
     let provoked = [
         "invalid_request",
         "path_not_allowed",
@@ -496,7 +524,7 @@ async fn every_code_that_is_described_is_provoked_by_a_test_here() {
     ];
     let server = TestServer::start().await;
     let document = server.get("/openapi.json").await.json();
-    let listed = &document["components"]["schemas"]["Error"]["properties"]["code"]["enum"];
+    let listed = &document["components"]["schemas"]["ErrorCode"]["enum"];
     for code in provoked {
         let is_listed = listed.as_array().is_some_and(|all| all.contains(&code.into()));
         assert!(is_listed, "{code} is not among the codes of the schema");

@@ -1,4 +1,4 @@
-//! Each thing missing or wrong, and what is said of it.
+//! What the doctor finds for each thing that is missing or wrong.
 
 use std::fs;
 
@@ -9,14 +9,14 @@ fn config(data: &Path, more: &[(&str, &str)]) -> Config {
     let vars = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let overrides =
         Overrides { listen: Some("127.0.0.1:0".to_owned()), data: Some(data.to_owned()) };
-    Config::load(None, vars, overrides).expect("is right").config
+    providers::load_config(None, vars, overrides).expect("is right").config
 }
 
-/// A check's state, and whether its words hold these.
+/// Asserts a check's state and parts of its texts.
 fn is(check: &Check, state: CheckState, found: &str, remedy: &str) {
-    let told = check.remedy.as_deref().unwrap_or_default();
+    let text = check.remedy.as_deref().unwrap_or_default();
     assert_eq!(check.state, state, "{check:?}");
-    assert!(check.found.contains(found) && told.contains(remedy), "{check:?}");
+    assert!(check.found.contains(found) && text.contains(remedy), "{check:?}");
 }
 
 fn chmod(path: &Path, mode: u32) {
@@ -31,14 +31,14 @@ fn a_data_directory_is_there_writable_and_private() {
     assert_eq!(fs::read_dir(dir.path()).expect("readable").count(), 0, "nothing is left");
     let none = dir.path().join("a/b");
     is(&data_directory(&none), CheckState::Broken, "does not exist", "the first `issuebox serve`");
-    is(&data_directory(Path::new("/proc")), CheckState::Broken, "cannot be written", "--data");
-    is(&data_directory(Path::new("/dev/null")), CheckState::Broken, "is no directory", "--data");
+    is(&data_directory(Path::new("/proc")), CheckState::Broken, "cannot write", "--data");
+    is(&data_directory(Path::new("/dev/null")), CheckState::Broken, "is not a directory", "--data");
     chmod(dir.path(), 0o755);
     is(&data_directory(dir.path()), CheckState::Noted, "mode 0755", "chmod 0700");
 }
 
 #[test]
-fn a_port_is_free_or_it_is_said_who_to_look_for() {
+fn a_port_is_free_or_the_remedy_names_its_owner() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut config = config(dir.path(), &[]);
     is(&port(&config, false), CheckState::Right, "is free", "");
@@ -47,8 +47,8 @@ fn a_port_is_free_or_it_is_said_who_to_look_for() {
     let number = config.server.listen.port().to_string();
     is(&port(&config, false), CheckState::Broken, "cannot listen", &format!("sport = :{number}"));
     config.server.listen = "192.0.2.1:80".parse().expect("an address");
-    is(&port(&config, false), CheckState::Broken, "192.0.2.1", "no address of this machine");
-    is(&port(&config, true), CheckState::Noted, "does not listen yet", "its log");
+    is(&port(&config, false), CheckState::Broken, "192.0.2.1", "not an address of this machine");
+    is(&port(&config, true), CheckState::Noted, "does not listen", "its log");
     fs::write(dir.path().join("address"), "127.0.0.1:1\n").expect("written");
     is(&port(&config, true), CheckState::Right, "127.0.0.1:1", "");
 }
@@ -58,10 +58,10 @@ fn a_store_is_whole_and_of_a_known_layout() {
     let dir = tempfile::tempdir().expect("a directory");
     is(&store(dir.path()).0, CheckState::Broken, "no database", "issuebox restore");
     let open = SqliteStore::open(dir.path()).expect("opens");
-    is(&store(dir.path()).0, CheckState::Right, "whole", "");
-    assert!(SqliteStore::is_in_use(dir.path()).expect("told"));
+    is(&store(dir.path()).0, CheckState::Right, "intact", "");
+    assert!(SqliteStore::is_in_use(dir.path()).expect("readable"));
     drop(open);
-    assert!(!SqliteStore::is_in_use(dir.path()).expect("told"));
+    assert!(!SqliteStore::is_in_use(dir.path()).expect("readable"));
     let database = dir.path().join("issuebox.db");
     let conn = rusqlite::Connection::open(&database).expect("opens");
     conn.pragma_update(None, "user_version", 1).expect("written");
@@ -78,7 +78,7 @@ fn secrets_are_configured_or_kept_for_their_owner() {
     let dir = tempfile::tempdir().expect("a directory");
     let kept = dir.path().join("admin-token");
     let token = || secret("admin token", false, &kept);
-    is(&token(), CheckState::Broken, "does not exist", "makes one");
+    is(&token(), CheckState::Broken, "does not exist", "generates one");
     fs::write(&kept, "\n").expect("written");
     is(&token(), CheckState::Broken, "is empty", "write a secret");
     fs::write(&kept, "a-token\n").expect("written");
@@ -89,26 +89,26 @@ fn secrets_are_configured_or_kept_for_their_owner() {
     is(&secret("admin token", true, &dir.path().join("none")), CheckState::Right, "configured", "");
     let short = config(dir.path(), &[("ISSUEBOX_WEBHOOK_SECRET", "short")]);
     is(&webhook_secret(&short), CheckState::Noted, "shorter than 32", "openssl rand");
-    is(&webhook_secret(&config(dir.path(), &[])), CheckState::Broken, "there is none", "serve");
+    is(&webhook_secret(&config(dir.path(), &[])), CheckState::Broken, "not configured", "serve");
 }
 
 #[test]
-fn a_clock_that_stands_before_what_was_recorded_is_wrong() {
+fn a_clock_that_is_behind_the_records_is_wrong() {
     let now = Timestamp::parse("2026-03-02T09:00:00Z").expect("a time");
     let minutes = |minutes: u64| Some(now.after(Duration::from_secs(minutes * 60)));
     is(&clock(now, None), CheckState::Right, "2026-03-02", "");
     is(&clock(now, minutes(1)), CheckState::Right, "", "");
-    is(&clock(now, minutes(2)), CheckState::Broken, "recorded at 2026-03-02T09:02", "timedatectl");
+    is(&clock(now, minutes(2)), CheckState::Broken, "written at 2026-03-02T09:02", "timedatectl");
     is(&clock(Timestamp::from_unix_ms(0), None), CheckState::Broken, "1970", "timedatectl");
 }
 
 #[test]
-fn the_machine_s_own_network_is_told() {
+fn templates_with_the_host_network_are_noted() {
     let dir = tempfile::tempdir().expect("a directory");
     let with = |word| config(dir.path(), &[("ISSUEBOX__TEMPLATES__DEFAULT__NETWORK", word)]);
     assert_eq!(host_networks(&with("full")), None);
-    let told = host_networks(&with("host")).expect("told");
-    is(&told, CheckState::Noted, "for default", "network = \"allow\"");
+    let check = host_networks(&with("host")).expect("a check");
+    is(&check, CheckState::Noted, "for default", "network = \"allow\"");
 }
 
 #[test]
@@ -119,21 +119,8 @@ fn every_provider_that_a_template_names_is_tried() {
         ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", "simulated"),
         ("ISSUEBOX__PROVIDERS__SIMULATED__DIR", simulated.to_str().expect("UTF-8")),
     ];
-    let checks = provider::look(&config(dir.path(), &vars));
+    let checks = providers::check(&config(dir.path(), &vars));
     assert_eq!(checks.len(), 1);
-    is(&checks[0], CheckState::Noted, "nothing runs", "provider = \"local\"");
-    assert!(!simulated.exists(), "nothing is made");
-    let mut gone = config(dir.path(), &vars);
-    gone.providers.simulated.unavailable = true;
-    is(&provider::look(&gone)[0], CheckState::Broken, "out of reach", "leave that key out");
-
-    // A file where the directory is meant to be, or above it.
-    fs::write(&simulated, "").expect("written");
-    let below = simulated.join("a");
-    for wrong in [&simulated, &below] {
-        let vars =
-            [vars[0], ("ISSUEBOX__PROVIDERS__SIMULATED__DIR", wrong.to_str().expect("UTF-8"))];
-        let checks = provider::look(&config(dir.path(), &vars));
-        is(&checks[0], CheckState::Broken, "simulated is no directory", "providers.simulated.dir");
-    }
+    assert_eq!(checks[0].what, "provider simulated");
+    is(&checks[0], CheckState::Noted, "nothing runs", "another provider");
 }

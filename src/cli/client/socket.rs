@@ -1,5 +1,5 @@
-//! WebSockets of a server's API, opened by an ordinary request: with the same TLS, the same time to
-//! connect, and the token where it belongs, in a header.
+//! WebSockets of a server's API, opened by an upgrade of an ordinary request: the same TLS, connect
+//! timeout and token header.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -18,20 +18,20 @@ use crate::cli::failure::CliFailure;
 /// A WebSocket of the API.
 pub(in crate::cli) type WebSocket = WebSocketStream<Upgraded>;
 
-/// Largest message that is taken from a server, in bytes.
+/// Largest message from a server, in bytes.
 const MESSAGE_LEN_MAX: usize = 1024 * 1024;
 
 impl ApiClient {
-    /// Makes a call that goes on as a WebSocket with this sub-protocol.
+    /// Makes a call and upgrades it to a WebSocket with this sub-protocol.
     ///
     /// # Errors
-    /// As for [`ApiClient::call`]; [`CliFailure::Failed`] where the server answers something else.
+    /// As for [`ApiClient::call`]; [`CliFailure::Failed`] if the server does not upgrade.
     pub async fn web_socket(
         &self,
         call: ApiRequest,
         protocol: &str,
     ) -> Result<WebSocket, CliFailure> {
-        // It keeps caches from answering and has no other use, so anything that is new will do.
+        // The key only keeps caches from answering, so any fresh value will do.
         let key = BASE64.encode(uuid::Uuid::now_v7().as_bytes());
         let request = self
             .request(&call)

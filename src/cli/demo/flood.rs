@@ -1,6 +1,6 @@
-//! The deliveries as a bad day brings them: all at once, in no order, each several times.
+//! The demo's deliveries: all in parallel, out of order, each several times.
 //!
-//! The order is fixed, so that two runs send the same; what arrives first is up to the machine.
+//! The order of sending is fixed, so every run sends the same.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use crate::types::Secret;
 
 use super::field;
 
-/// Under how many GUIDs each comes: a hook of the repository and one of the organisation.
+/// GUIDs per delivery: as if a hook of the repository and one of the organisation sent it.
 const GUIDS: usize = 2;
-/// How often each GUID comes: a redelivery keeps its GUID.
+/// Sends per GUID: a redelivery keeps its GUID.
 const SENDS: usize = 2;
-/// How far apart neighbours are sent; a prime, so that every place is met once.
+/// Distance between neighbours in the order of sending; a prime, so that every index is used once.
 const STRIDE: usize = 37;
 
 /// One delivery to send.
@@ -55,8 +55,8 @@ impl Flood {
 
     pub fn describe(&self) -> String {
         format!(
-            "{} deliveries, each under {GUIDS} GUIDs and each of them {SENDS} times: {} at once, \
-             in no order",
+            "{} deliveries, each under {GUIDS} GUIDs and each GUID {SENDS} times: {} in parallel, \
+             out of order",
             fixtures::ALL.len(),
             self.0.len()
         )
@@ -88,21 +88,21 @@ impl Flood {
     }
 }
 
-/// What came back.
+/// The server's answers.
 pub(super) struct Answers {
     took: Duration,
     statuses: BTreeMap<String, usize>,
-    /// What is known of each issue that deliveries concerned, by its id.
+    /// The issues that deliveries were about, by id.
     pub issues: BTreeMap<String, Concerned>,
 }
 
-/// An issue that deliveries concerned.
+/// An issue that deliveries were about.
 pub(super) struct Concerned {
-    /// Its name for people, `owner/repo#number`.
+    /// Its display name, `owner/repo#number`.
     pub name: String,
-    /// How many.
+    /// How many deliveries.
     pub deliveries: usize,
-    /// Why the last of them that had no effect had none.
+    /// Why the last ignored one was ignored.
     pub ignored: Option<String>,
 }
 
@@ -129,7 +129,7 @@ impl Answers {
         }
     }
 
-    /// Whether each was answered with a success.
+    /// Whether every answer was a success.
     pub fn all_taken(&self) -> bool {
         !self.statuses.contains_key("refused")
     }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_delivery_is_sent_as_often_as_it_is_said() {
+    fn every_delivery_is_sent_as_often_as_described() {
         let flood = Flood::new(&Secret::new("s"));
         assert_eq!(flood.0.len(), fixtures::ALL.len() * GUIDS * SENDS);
         let mut guids: BTreeMap<&str, usize> = BTreeMap::new();

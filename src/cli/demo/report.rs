@@ -1,4 +1,4 @@
-//! What came of the deliveries: a row an issue, and whether the promise held.
+//! The demo's report: a row for each issue, and whether each issue got exactly one sandbox.
 
 use comfy_table::{Table, presets};
 
@@ -6,28 +6,28 @@ use crate::types::inert;
 
 use super::flood::Answers;
 use crate::cli::output::Screen;
-use crate::cli::wire::Sandbox;
+use crate::cli::wire::ApiSandbox;
 
-/// A sandbox and what a command said in it, where it was up.
+/// A sandbox, and a command's output in it if it runs.
 pub(super) struct DemoSandbox {
-    pub sandbox: Sandbox,
+    pub sandbox: ApiSandbox,
     pub said: Option<String>,
 }
 
-/// Whether the promise held, in words.
+/// Whether the guarantee held, and a sentence about it.
 pub(super) struct PromiseCheck {
     pub holds: bool,
     pub words: String,
 }
 
-/// A row for every issue that a delivery concerned.
+/// A row for every issue that a delivery was about.
 pub(super) fn table(screen: &Screen, answers: &Answers, work: &[DemoSandbox]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["NOW", "ISSUE", "DELIVERIES", "SANDBOXES", "WHAT IT SAYS"]);
+    table.set_header(["PHASE", "ISSUE", "DELIVERIES", "SANDBOXES", "OUTPUT"]);
     for (id, concerned) in &answers.issues {
         let all: Vec<&DemoSandbox> = work.iter().filter(|w| w.sandbox.issue_id == *id).collect();
-        // Newest first, as the list gives them.
+        // The list is newest first.
         let newest = all.first();
         let says = match newest {
             Some(work) => work.said.as_deref().or(work.sandbox.reason.as_deref()),
@@ -48,7 +48,7 @@ pub(super) fn table(screen: &Screen, answers: &Answers, work: &[DemoSandbox]) ->
     screen.coloured_by_first_word(&text)
 }
 
-/// Exactly one sandbox for each issue that has any.
+/// Checks that each issue with a sandbox has exactly one.
 pub(super) fn verdict(answers: &Answers, work: &[DemoSandbox]) -> PromiseCheck {
     let mut issues: Vec<&str> = work.iter().map(|w| w.sandbox.issue_id.as_str()).collect();
     issues.sort_unstable();
@@ -57,13 +57,13 @@ pub(super) fn verdict(answers: &Answers, work: &[DemoSandbox]) -> PromiseCheck {
     let holds = issues.len() == work.len() && failed == 0 && answers.all_taken();
     let words = if holds {
         format!(
-            "{} issues were given a sandbox, and each exactly one, however their deliveries were \
-             doubled and mixed.",
+            "{} issues got a sandbox, each exactly one, although their deliveries were duplicated \
+             and out of order.",
             issues.len()
         )
     } else {
         format!(
-            "This should not be: {} sandboxes for {} issues, {failed} of them failed.",
+            "Unexpected: {} sandboxes for {} issues; {failed} sandboxes failed.",
             work.len(),
             issues.len()
         )

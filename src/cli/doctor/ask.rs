@@ -1,4 +1,4 @@
-//! What a server that runs says of itself, and what other clocks say of ours.
+//! Checks of a running server through its API, and of clocks.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::super::client::{ApiAnswer, ApiClient, ApiRequest};
 use super::super::failure::CliFailure;
 use super::super::table::age;
 
-/// How long another machine may take to tell the time.
+/// Time limit for another machine to answer with its time.
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Everything that a server says.
+/// All checks of a server.
 pub(super) async fn server(client: &ApiClient) -> Vec<Check> {
     let system = match client.call(ApiRequest::get(&["system"])).await {
         Ok(system) => system,
@@ -36,10 +36,10 @@ pub(super) async fn server(client: &ApiClient) -> Vec<Check> {
     checks
 }
 
-/// That something could not be asked.
+/// A check that could not be made.
 pub(super) fn failed(what: &str, error: &anyhow::Error) -> Check {
     let hint = error.downcast_ref::<CliFailure>().and_then(CliFailure::hint);
-    Check::broken(what, format!("{error:#}"), hint.unwrap_or("look at the server's log"))
+    Check::broken(what, format!("{error:#}"), hint.unwrap_or("check the server's log"))
 }
 
 fn version(system: &ApiAnswer) -> Check {
@@ -52,13 +52,13 @@ fn version(system: &ApiAnswer) -> Check {
     if theirs == ours {
         return Check::right("server", found);
     }
-    let remedy = format!("this command line is version {ours}: use the same for both");
+    let remedy = format!("this command line is version {ours}: use the same version for both");
     Check::noted("server", found, remedy)
 }
 
 fn providers(system: &Value) -> Vec<Check> {
     let mut checks = Vec::new();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for provider in system["providers"].as_array().into_iter().flatten() {
         let what = format!("provider {}", provider["name"].as_str().unwrap_or("?"));
         let Some(trouble) = provider["trouble"].as_str() else {
@@ -66,21 +66,21 @@ fn providers(system: &Value) -> Vec<Check> {
             continue;
         };
         let name = provider["name"].as_str().unwrap_or_default();
-        told.extend([trouble.to_owned(), format!("{name}: {trouble}")]);
-        let remedy = "nothing is lost: it is tried again, and the server goes on by itself";
+        reported.extend([trouble.to_owned(), format!("{name}: {trouble}")]);
+        let remedy = "no action needed: the server retries and resumes by itself";
         let (found, remedy) = trouble.split_once(". ").unwrap_or((trouble, remedy));
         checks.push(Check::broken(&what, found, remedy));
     }
-    // What needs a person, beside the providers' own troubles.
+    // Alarms that are not a provider's error.
     let alarms = system["degraded"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    for alarm in alarms.filter(|alarm| !told.iter().any(|told| told == alarm)) {
-        let remedy = "issuebox drift shows both sides, and decides";
+    for alarm in alarms.filter(|alarm| !reported.iter().any(|known| known == alarm)) {
+        let remedy = "run issuebox drift to see both sides and decide";
         checks.push(Check::broken("drift", alarm, remedy));
     }
     checks
 }
 
-/// Whether GitHub's deliveries come, and are signed with our secret.
+/// Whether deliveries arrive and carry a valid signature.
 async fn deliveries(client: &ApiClient) -> Check {
     let what = "deliveries";
     let last = async |status: Option<&str>| {
@@ -92,18 +92,18 @@ async fn deliveries(client: &ApiClient) -> Check {
         (Err(failure), _) | (_, Err(failure)) => return failed(what, &failure.into()),
     };
     let Some(at) = newest["receivedAt"].as_str() else {
-        let remedy = "give GitHub this server's address with /webhooks/github at its end, and the \
-                      webhook secret; docs/ tells how";
-        return Check::noted(what, "none has come yet", remedy);
+        let remedy = "set GitHub's webhook to this server's address followed by /webhooks/github, \
+                      with the webhook secret; see docs/";
+        return Check::noted(what, "no delivery has arrived yet", remedy);
     };
     let ago = age(at, SystemClock.now());
     if newest == badly_signed {
-        let found = format!("the last one, {ago} ago, was badly signed");
-        let remedy = "give GitHub the secret of this server: it is in the data directory as \
-                      webhook-secret, where none is configured";
+        let found = format!("the last one, {ago} ago, had an invalid signature");
+        let remedy = "set this server's secret at GitHub; unless one is configured, it is in the \
+                      file webhook-secret of the data directory";
         return Check::broken(what, found, remedy);
     }
-    Check::right(what, format!("the last one came {ago} ago"))
+    Check::right(what, format!("the last one arrived {ago} ago"))
 }
 
 async fn holds(client: &ApiClient) -> Option<Check> {
@@ -113,11 +113,11 @@ async fn holds(client: &ApiClient) -> Option<Check> {
             Some(0) | None => None,
             Some(count) => {
                 let widest = answer.data()[0]["id"].as_str().unwrap_or("?");
-                let found = format!("{count}, the widest on {widest}: nothing is made there");
+                let found = format!("{count}, the widest on {widest}: it blocks new sandboxes");
                 Some(Check::noted(
                     what,
                     found,
-                    "issuebox holds lists them, issuebox release ends one",
+                    "run issuebox holds to list them, issuebox release to end one",
                 ))
             }
         },
@@ -125,10 +125,10 @@ async fn holds(client: &ApiClient) -> Option<Check> {
     }
 }
 
-/// Compares our clock with that of a web server, which need not say anything else.
+/// Compares this machine's clock with a web server's.
 pub(super) async fn clock_of(who: &str, url: &str) -> Check {
     let what = format!("clock of {who}");
-    let asked = async {
+    let request = async {
         let http = reqwest::Client::builder()
             .timeout(CLOCK_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
@@ -136,7 +136,7 @@ pub(super) async fn clock_of(who: &str, url: &str) -> Check {
             .build()?;
         http.head(url).send().await
     };
-    let date = match asked.await {
+    let date = match request.await {
         Ok(answer) => answer.headers().get("date").and_then(|d| d.to_str().ok()).map(str::to_owned),
         Err(_unreachable) => None,
     };
@@ -144,13 +144,13 @@ pub(super) async fn clock_of(who: &str, url: &str) -> Check {
         Some(date) => compared(&what, who, &date),
         None => Check::noted(
             &what,
-            format!("{url} did not tell the time, so ours was not compared"),
-            "nothing to do where this machine cannot reach it",
+            format!("{url} did not send its time, so the clocks were not compared"),
+            "no action needed if this machine cannot reach it",
         ),
     }
 }
 
-/// Compares our clock with what an HTTP answer was dated.
+/// Compares this machine's clock with the date of an HTTP answer.
 fn compared(what: &str, who: &str, date: &str) -> Check {
     let now = SystemClock.now();
     let theirs =
@@ -158,16 +158,16 @@ fn compared(what: &str, who: &str, date: &str) -> Check {
     let Some(theirs) = theirs else {
         return Check::noted(
             what,
-            format!("{who} dates its answers {date:?}"),
-            "look at its clock",
+            format!("{who} sent an invalid date: {date:?}"),
+            "check its clock",
         );
     };
     let apart = now.since(theirs).max(theirs.since(now));
     if apart <= CLOCK_SLACK {
-        return Check::right(what, "the same as ours");
+        return Check::right(what, "in sync with this machine");
     }
-    let found = format!("{} s apart: {who} says {theirs}, this machine {now}", apart.as_secs());
-    Check::broken(what, found, "set the one that is wrong: timedatectl set-ntp true")
+    let found = format!("{} s apart: {who} has {theirs}, this machine {now}", apart.as_secs());
+    Check::broken(what, found, "correct the wrong one: timedatectl set-ntp true")
 }
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! What a look-over says.
+//! Prints the doctor's checks.
 
 use serde_json::{Value, json};
 
 use crate::app::doctor::{Check, CheckState};
 use crate::types::inert;
 
-use super::super::output::{Screen, Shown};
+use super::super::output::{OutputMode, Screen};
 
-pub(super) fn show(screen: &mut Screen, shown: Shown, checks: &[Check]) -> anyhow::Result<()> {
-    match shown {
-        Shown::Data(notation) => {
+pub(super) fn show(screen: &mut Screen, mode: OutputMode, checks: &[Check]) -> anyhow::Result<()> {
+    match mode {
+        OutputMode::Data(notation) => {
             let all: Vec<Value> = checks.iter().map(body).collect();
             return screen.data(notation, &Value::Array(all));
         }
-        Shown::Ids => {
+        OutputMode::Ids => {
             for check in checks.iter().filter(|check| check.state == CheckState::Broken) {
                 screen.line(&inert(&check.what))?;
             }
         }
-        Shown::Table(_) => {
+        OutputMode::Table(_) => {
             let width = checks.iter().map(|check| check.what.chars().count()).max().unwrap_or(0);
             for check in checks {
                 for line in lines(screen, check, width) {
@@ -38,7 +38,7 @@ fn body(check: &Check) -> Value {
 
 fn lines(screen: &Screen, check: &Check, width: usize) -> Vec<String> {
     let word = check.state.as_str();
-    // In the colours of phases that mean the same.
+    // The colours of phases with the same meaning.
     let word = match check.state {
         CheckState::Right => screen.phase("running", &format!("{word:<6}")),
         CheckState::Noted => screen.phase("stopping", &format!("{word:<6}")),
@@ -58,8 +58,8 @@ fn lines(screen: &Screen, check: &Check, width: usize) -> Vec<String> {
 fn summary(checks: &[Check]) -> String {
     let count = |state| checks.iter().filter(|check| check.state == state).count();
     match (count(CheckState::Broken), count(CheckState::Noted)) {
-        (0, 0) => "all is right".to_owned(),
-        (0, noted) => format!("works; {noted} to look at"),
-        (broken, _) => format!("{broken} missing or broken"),
+        (0, 0) => "all checks passed".to_owned(),
+        (0, noted) => format!("works; notes to review: {noted}"),
+        (broken, _) => format!("checks failed: {broken}"),
     }
 }

@@ -1,11 +1,11 @@
-//! `issuebox exec -t`: this program's terminal becomes the command's.
+//! `issuebox exec -t`: connects this program's terminal to the command's.
 //!
-//! With `-i` the terminal is raw meanwhile, so Ctrl-C goes to the command as a byte, and it is given
-//! back on every way out: the command's end, a broken connection, a panic, and signals, which end
-//! this program with 128 + n after that. Closing the connection hangs the command up.
+//! With `-i` the terminal is in raw mode, so Ctrl-C reaches the command as a byte. The terminal is
+//! restored when the command ends, the connection breaks, this program panics or a signal arrives;
+//! after a signal n it exits with 128 + n. Closing the connection hangs up the command.
 //!
-//! Where nobody takes what is shown (`outlet`), signals are heard all the same. The server, which gives
-//! up whom it hears nothing of, is told that somebody is there; where it is gone that fails.
+//! Signals are handled even while output blocks (`outlet`). Pings keep the server from dropping a
+//! client that does not read, and reveal a server that is gone.
 
 use std::cell::Cell;
 use std::io;
@@ -25,36 +25,36 @@ use tokio_tungstenite::tungstenite::{self, Bytes, Message};
 
 use super::outlet::Outlet;
 use super::{ExecArgs, ended, exit_code};
-use crate::cli::Session;
+use crate::cli::CliSession;
 use crate::cli::client::{ApiRequest, WebSocket};
 use crate::cli::failure::CliFailure;
 use crate::cli::raw::{RawMode, read_keys};
 use crate::cli::wire;
 
-/// The meaning of the messages.
+/// The WebSocket sub-protocol.
 const PROTOCOL: &str = "issuebox.terminal.v1";
 
-/// How long a server may be silent; it pings every 15 seconds.
+/// Longest silence of a server; it pings every 15 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// How often a server whose pings wait behind output that nobody takes is told that we are here.
+/// How often to ping a server whose own pings wait behind blocked output.
 const PING_EVERY: Duration = Duration::from_secs(15);
 
-/// Pieces of what is typed that wait for the connection.
+/// How many pieces of input may wait for the connection.
 const KEYS_LEN: usize = 4;
 
-/// How a terminal came to its end.
+/// How a terminal ended.
 enum TerminalEnd {
     Exited(i32),
-    /// A signal ended this program first.
+    /// A signal ended this program.
     Signalled(i32),
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: ExecArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: ExecArgs) -> anyhow::Result<ExitCode> {
     if !isatty(stdin()) {
         return Err(CliFailure::Usage {
             message: "standard input is not a terminal".to_owned(),
-            hint: "leave -t out: -i alone hands over what a pipe or a file holds".to_owned(),
+            hint: "leave -t out: -i alone passes a pipe or a file".to_owned(),
         }
         .into());
     }
@@ -89,18 +89,18 @@ fn start_of(args: ExecArgs, term: Option<&str>) -> Value {
     Value::Object(start)
 }
 
-/// How large this terminal is; `None` where it does not say.
+/// The terminal's size; `None` if unknown.
 fn size() -> Option<(u16, u16)> {
     let size = tcgetwinsize(stdin()).or_else(|_| tcgetwinsize(stdout())).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
 }
 
-/// Is the command's terminal until it ends.
+/// Connects the terminal to the command until it ends.
 async fn attend(socket: WebSocket, with_input: bool) -> anyhow::Result<TerminalEnd> {
     let mut signals = TerminalSignals::listen()?;
     let (sink, stream) = socket.split();
     let (sender, keys) = mpsc::channel(KEYS_LEN);
-    // Where nothing is typed into the command, Ctrl-C must stay a signal to this program.
+    // Without -i, Ctrl-C must stay a signal to this program.
     let raw = with_input.then(|| RawMode::take(|| {})).transpose()?;
     if with_input {
         read_keys(move |bytes| sender.blocking_send(bytes.to_vec()).is_ok())?;
@@ -142,7 +142,7 @@ impl TerminalSignals {
     }
 }
 
-/// Sends what is typed and how large the terminal is, for as long as that can be sent.
+/// Sends input and terminal sizes until sending fails.
 async fn send(
     mut sink: impl Sink<Message, Error = tungstenite::Error> + Unpin,
     mut keys: mpsc::Receiver<Vec<u8>>,
@@ -169,7 +169,7 @@ async fn send(
             },
             _ = pings.tick() => match is_full.get() {
                 true => Message::Ping(Bytes::new()),
-                // Its pings are heard, and answered.
+                        // The server's pings are read, and answered.
                 false => continue,
             },
         };
@@ -177,7 +177,7 @@ async fn send(
             break broken(&error);
         }
     };
-    // Why is told better by what can still be read, as long as that is read.
+    // While output is read, the reader reports the reason better.
     while !is_full.get() {
         pings.tick().await;
     }
@@ -195,18 +195,18 @@ enum FromServer {
     Error {
         message: String,
     },
-    /// That it began, and what later versions may tell.
+    /// `started`, and messages of later versions.
     #[serde(other)]
     Else,
 }
 
-/// Shows what the command shows, until it ends. After anything else that ends it, what is still to be
-/// shown is for whoever takes it.
+/// Prints output until the command ends. If the connection breaks, the output that waits is still
+/// written as long as it is read.
 async fn show(
     stream: impl Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
     mut outlet: Outlet,
 ) -> anyhow::Result<i32> {
-    let end = hear(stream, &mut outlet).await?;
+    let end = receive(stream, &mut outlet).await?;
     match &end {
         Ok(_) => outlet.finish().await?,
         Err(_) => outlet.finish_while_taken().await,
@@ -214,8 +214,8 @@ async fn show(
     end
 }
 
-/// Hears the server until the command or the connection ends; fails where nothing can be shown.
-async fn hear(
+/// Reads from the server until the command or the connection ends; fails if output cannot be written.
+async fn receive(
     mut stream: impl Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
     outlet: &mut Outlet,
 ) -> io::Result<anyhow::Result<i32>> {
@@ -254,32 +254,32 @@ mod tests {
         let gone = |(), _: Message| async { Err(tungstenite::Error::ConnectionClosed) };
         let sink = Box::pin(sink::unfold((), gone));
         let (typing, keys) = mpsc::channel(1);
-        let resized = signal(SignalKind::window_change()).expect("heard");
+        let resized = signal(SignalKind::window_change()).expect("received");
         let is_full: Rc<Cell<bool>> = Rc::default();
         let mut sending = Box::pin(send(sink, keys, resized, Rc::clone(&is_full)));
         typing.send(b"x".to_vec()).await.expect("taken");
-        // As long as the end can be read, that says more.
-        timeout(PING_EVERY * 9, &mut sending).await.expect_err("it is for others to say");
+        // While output is read, the reader reports the end.
+        timeout(PING_EVERY * 9, &mut sending).await.expect_err("the sender does not end");
         is_full.set(true);
-        timeout(PING_EVERY, sending).await.expect("it is noticed");
+        timeout(PING_EVERY, sending).await.expect("the sender notices");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_whose_pings_are_not_read_is_told_that_somebody_is_there() {
-        let (told, mut heard) = mpsc::unbounded_channel();
-        let tell = move |(), message: Message| {
-            let told = told.clone();
-            async move { told.send(message).map_err(|_| tungstenite::Error::ConnectionClosed) }
+    async fn a_server_whose_pings_are_not_read_gets_pings() {
+        let (sent, mut received) = mpsc::unbounded_channel();
+        let send_to = move |(), message: Message| {
+            let sent = sent.clone();
+            async move { sent.send(message).map_err(|_| tungstenite::Error::ConnectionClosed) }
         };
-        let sink = Box::pin(sink::unfold((), tell));
+        let sink = Box::pin(sink::unfold((), send_to));
         let (_typing, keys) = mpsc::channel(1);
-        let resized = signal(SignalKind::window_change()).expect("heard");
+        let resized = signal(SignalKind::window_change()).expect("received");
         let is_full: Rc<Cell<bool>> = Rc::default();
         let mut sending = Box::pin(send(sink, keys, resized, Rc::clone(&is_full)));
         timeout(PING_EVERY * 9, &mut sending).await.expect_err("it goes on");
-        assert!(heard.try_recv().is_err(), "nothing to say");
+        assert!(received.try_recv().is_err(), "nothing to say");
         is_full.set(true);
         timeout(PING_EVERY * 2, &mut sending).await.expect_err("it goes on");
-        assert!(matches!(heard.try_recv(), Ok(Message::Ping(_))));
+        assert!(matches!(received.try_recv(), Ok(Message::Ping(_))));
     }
 }

@@ -1,8 +1,8 @@
-//! Standard output at the pace of whoever takes it, without waiting for them.
+//! Non-blocking standard output.
 //!
-//! A pipe that nobody reads, or a terminal that was told to stop, holds a write up for as long as it
-//! likes. So a thread of its own writes: the program goes on hearing signals and the server
-//! meanwhile, and the thread ends with the process.
+//! A pipe whose reader is slow, or a stopped terminal, blocks a write for any length of time. So a
+//! thread writes, while the program still handles signals and the server. The thread ends with the
+//! process.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -14,20 +14,20 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_tungstenite::tungstenite::Bytes;
 
-/// Most bytes that wait to be taken: more than a connection holds on its way, so that the end of a
-/// command whose output nobody takes is heard, unless it had written more than this.
+/// Most bytes that wait to be written. This is more than a connection buffers, so the end of a command
+/// whose output is not read still arrives, unless the command wrote more.
 const WAITING_LEN_MAX: u32 = 8 << 20;
 
-/// The same where a person looks on, who waits for what was shown before they pressed Ctrl-C.
+/// The same on a terminal, where a person who presses Ctrl-C waits for all of it to be printed.
 const WATCHED_LEN_MAX: u32 = 256 << 10;
 
-/// What is left when all else has ended is given up once nothing of it was taken for so long.
+/// After everything else has ended, waiting bytes are dropped if none is written for this long.
 const TAKEN_WAIT: Duration = Duration::from_secs(2);
 
-/// Bytes to be written, and the room that they take until then.
+/// Bytes to write, and their share of the buffer.
 type Piece = (Bytes, OwnedSemaphorePermit);
 
-/// Standard output, or what stands for it.
+/// Standard output, or a replacement in a test.
 pub(super) struct Outlet {
     pieces: mpsc::UnboundedSender<Piece>,
     room: Arc<Semaphore>,
@@ -40,9 +40,9 @@ impl Outlet {
     /// Standard output.
     ///
     /// # Errors
-    /// Where there are no threads or descriptors left.
+    /// If there are no threads or file descriptors left.
     pub fn stdout() -> io::Result<Self> {
-        // Without the buffer and the lock of `Stdout`, which the end of the program would wait for.
+        // Not `Stdout`: the program would wait for its lock and buffer when it ends.
         let stdout = rustix::io::dup(rustix::stdio::stdout())?;
         let len_max = if stdout.is_terminal() { WATCHED_LEN_MAX } else { WAITING_LEN_MAX };
         Self::new(File::from(stdout), len_max)
@@ -50,24 +50,24 @@ impl Outlet {
 
     fn new(mut to: impl Write + Send + 'static, len_max: u32) -> io::Result<Self> {
         let (pieces, mut waiting) = mpsc::unbounded_channel::<Piece>();
-        let (tell, ended) = oneshot::channel();
+        let (result, ended) = oneshot::channel();
         let mut write = move || {
             while let Some((bytes, _room)) = waiting.blocking_recv() {
                 to.write_all(&bytes)?;
             }
             to.flush()
         };
-        // Whoever would hear it may have gone.
-        let write = move || drop(tell.send(write()));
+        // The receiver may be gone.
+        let write = move || drop(result.send(write()));
         std::thread::Builder::new().name("output".into()).spawn(write)?;
         let room = Arc::new(Semaphore::new(len_max as usize));
         Ok(Self { pieces, room, len_max, ended, is_full: Rc::default() })
     }
 
-    /// Has bytes written, once there is room for them.
+    /// Queues bytes, once there is room for them.
     ///
     /// # Errors
-    /// Where they can't be: it was closed, or its disk is full.
+    /// If standard output is closed, or its disk is full.
     pub async fn write(&mut self, bytes: Bytes) -> io::Result<()> {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX).min(self.len_max);
         let room = match Arc::clone(&self.room).try_acquire_many_owned(len) {
@@ -89,22 +89,22 @@ impl Outlet {
         }
     }
 
-    /// Whether nothing more is taken in until something was taken out.
+    /// Whether the buffer is full.
     pub fn is_full(&self) -> Rc<Cell<bool>> {
         Rc::clone(&self.is_full)
     }
 
-    /// Returns once all of it has been written.
+    /// Waits until all of it is written.
     ///
     /// # Errors
-    /// Where it can't be.
+    /// If it cannot be written.
     pub async fn finish(self) -> io::Result<()> {
         let Self { pieces, ended, .. } = self;
         drop(pieces);
         ended.await.unwrap_or(Ok(()))
     }
 
-    /// The same for as long as some of it is taken now and then.
+    /// Waits until all of it is written, or no byte was written for `TAKEN_WAIT`.
     pub async fn finish_while_taken(self) {
         let room = Arc::clone(&self.room);
         let stuck = async {
@@ -118,18 +118,18 @@ impl Outlet {
         };
         tokio::select! {
             biased;
-            // That it fails is no news any more.
+                // An error does not matter any more.
             _ = self.finish() => {}
             () = stuck => {}
         }
     }
 }
 
-/// Why nothing is written any more.
+/// Why the writer ended.
 fn failure(ended: Result<io::Result<()>, oneshot::error::RecvError>) -> io::Error {
     match ended {
         Ok(Err(error)) => error,
-        Ok(Ok(())) | Err(_) => io::Error::other("standard output is not written any more"),
+        Ok(Ok(())) | Err(_) => io::Error::other("the writer of standard output has ended"),
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_takes_waits_up_to_a_bound_and_comes_in_the_end() {
+    async fn unread_output_waits_up_to_a_bound_and_is_written_in_the_end() {
         let (mut reader, mut outlet) = pipe();
         let is_full = outlet.is_full();
         let piece = Bytes::from(vec![b'x'; 60_000]);
@@ -163,7 +163,7 @@ mod tests {
         };
         tokio::select! { biased; () = fill => {}, () = full => {} }
         let max = WAITING_LEN_MAX as usize;
-        // The pipe itself holds 64 KiB, and what is being written has its room until it has been.
+        // The pipe itself holds 64 KiB, and a piece keeps its room until it is written.
         assert!((max - 60_000..=max + 128 * 1024).contains(&written), "{written}");
         let taken = std::thread::spawn(move || {
             let mut all = Vec::new();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_never_taken_is_given_up_and_what_is_closed_is_told() {
+    async fn output_that_is_never_read_is_dropped_and_a_closed_pipe_is_an_error() {
         let (reader, mut outlet) = pipe();
         outlet.write(Bytes::from(vec![0; 1 << 20])).await.expect("it has room");
         outlet.finish_while_taken().await;

@@ -1,9 +1,8 @@
-//! A directory here as a tar archive, written while it is walked.
+//! Packs a local directory into a tar archive while walking it.
 //!
-//! Links are archived as links; what is no file, directory or link is an error that names it, as
-//! whatever can't be read is. Files may be written to meanwhile: one that grows is cut at the length
-//! that its header says, and one that gets shorter ends the archive with an error, so that no file
-//! arrives in parts that nobody wrote.
+//! Links are archived as links. A special file or an unreadable file is an error that names it. A
+//! file that grows is cut at the length in its header. A file that shrinks ends the archive with an
+//! error, so that no truncated file arrives.
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
@@ -12,15 +11,15 @@ use std::path::{Path, PathBuf};
 
 use tar::{Builder, EntryType, Header};
 
-/// How much is gathered before it is sent on, in bytes.
+/// Size of the write buffer, in bytes.
 const PIECE_LEN: usize = 64 * 1024;
 
-/// Where an archive goes, until it is broken off.
+/// The output, until an error closes it.
 struct Gate<W: Write>(Option<BufWriter<W>>);
 
 impl<W: Write> Gate<W> {
     fn open(&mut self) -> io::Result<&mut BufWriter<W>> {
-        self.0.as_mut().ok_or_else(|| io::Error::other("the archive was broken off"))
+        self.0.as_mut().ok_or_else(|| io::Error::other("the archive was aborted"))
     }
 }
 
@@ -34,15 +33,15 @@ impl<W: Write> Write for Gate<W> {
     }
 }
 
-/// Writes what is in a directory as an archive: holes as zeros, and no end after an error.
+/// Archives a directory. Holes become zeros. After an error the archive has no end marker.
 ///
 /// # Errors
-/// Where it can't be read, naming what; `BrokenPipe` where nobody takes the archive.
+/// If a file cannot be read, naming it; `BrokenPipe` if the reader has gone.
 pub(super) fn pack(from: &Path, out: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(Gate(Some(BufWriter::with_capacity(PIECE_LEN, out))));
     let packed = entries(&mut archive, from);
     if packed.is_err() {
-        // Or it would end as if it were whole.
+        // Otherwise the builder would write an end marker.
         archive.get_mut().0 = None;
         return packed;
     }
@@ -64,7 +63,7 @@ fn entries(archive: &mut Builder<impl Write>, from: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The names in a directory, in order: the same directory is the same archive.
+/// The names in a directory, sorted: the same directory gives the same archive.
 fn names(directory: &Path) -> io::Result<Vec<std::ffi::OsString>> {
     let names = fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name()));
     let mut names: Vec<_> = names.collect::<io::Result<_>>()?;
@@ -76,7 +75,7 @@ fn about(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Writes one entry; whether it is a directory, which is to be gone into.
+/// Writes one entry; returns whether it is a directory to descend into.
 fn entry(archive: &mut Builder<impl Write>, here: &Path, path: &Path) -> io::Result<bool> {
     let metadata = fs::symlink_metadata(here)?;
     let kind = metadata.file_type();
@@ -86,21 +85,21 @@ fn entry(archive: &mut Builder<impl Write>, here: &Path, path: &Path) -> io::Res
         let target = fs::read_link(here)?;
         archive.append_link(&mut header(&metadata, EntryType::Symlink, 0), path, target)?;
     } else if kind.is_file() {
-        // It may be a link or a pipe by now, which is neither followed nor waited for.
+        // By now it may be a link or a pipe; do not follow it or block on it.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(here)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            return Err(io::Error::other("it was replaced by something else meanwhile"));
+            return Err(io::Error::other("the file was replaced while it was being packed"));
         }
         content(archive, path, &metadata, metadata.len(), file)?;
     } else {
-        return Err(io::Error::other("it is no file, directory or link"));
+        return Err(io::Error::other("not a file, directory or link"));
     }
     Ok(kind.is_dir())
 }
 
-/// Writes a file of this length, of which no more is read.
+/// Writes a file's content, at most `len` bytes.
 fn content(
     archive: &mut Builder<impl Write>,
     path: &Path,
@@ -113,12 +112,12 @@ fn content(
     match rest.limit() {
         0 => Ok(()),
         missing => Err(io::Error::other(format!(
-            "it got shorter while it was sent: {missing} of {len} bytes are missing"
+            "the file shrank while it was being sent: {missing} of {len} bytes are missing"
         ))),
     }
 }
 
-/// Owners are left out: a sandbox has users of its own.
+/// Owners are left out: a sandbox has its own users.
 fn header(metadata: &Metadata, kind: EntryType, len: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -136,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// What an archive holds: path, kind, mode, content or target.
+    /// An archive's entries: path, kind, mode, content or target.
     fn held(archive: &[u8]) -> Vec<(String, EntryType, u32, String)> {
         let mut archive = tar::Archive::new(archive);
         let held = archive.entries().expect("an archive").map(|entry| {
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_an_archive_of_what_is_in_it() {
+    fn a_directory_becomes_an_archive_of_its_content() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
         let long = "n".repeat(200);
@@ -183,12 +182,12 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(at("d/socket")).expect("bound");
         let (mut bytes, whole) = (Vec::new(), bytes.len());
         let error = pack(dir.path(), &mut bytes).expect_err("a socket").to_string();
-        assert!(error.ends_with("d/socket: it is no file, directory or link"), "{error}");
+        assert!(error.ends_with("d/socket: not a file, directory or link"), "{error}");
         assert!(bytes.len() < whole && !bytes.ends_with(&[0; 1024]), "it has no end");
     }
 
     #[test]
-    fn a_file_that_grows_is_cut_and_one_that_gets_shorter_is_named() {
+    fn a_file_that_grows_is_cut_and_one_that_shrinks_is_an_error() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let metadata = file.as_file().metadata().expect("read");
         let pack = |len, content_now: &[u8]| {
@@ -204,6 +203,6 @@ mod tests {
             assert_eq!(texts, ["abc", "gg"]);
         }
         let shorter = pack(3, b"ab").expect_err("shorter");
-        assert_eq!(shorter, "it got shorter while it was sent: 1 of 3 bytes are missing");
+        assert_eq!(shorter, "the file shrank while it was being sent: 1 of 3 bytes are missing");
     }
 }

@@ -1,36 +1,36 @@
-//! What the view looks like: a state and a size in, lines out.
+//! Draws `issuebox top`: a state and a size in, lines out.
 
 use unicode_width::UnicodeWidthChar;
 
 use crate::cli::output::Screen;
 use crate::cli::table::age;
-use crate::cli::wire::Sandbox;
+use crate::cli::wire::ApiSandbox;
 use crate::types::{Timestamp, inert};
 
 use super::state::{KEPT_MAX, TopView};
 
-/// How large a terminal is, in cells.
+/// The size of a terminal, in cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
     pub columns: usize,
     pub rows: usize,
 }
 
-/// The widths of the columns before the title, with the gap after each.
+/// The widths of the columns before the title, with their gaps.
 const PHASE_WIDTH: usize = 10;
 const SINCE_WIDTH: usize = 6;
-/// The widest that the issue's column gets.
+/// Widest issue column.
 const ISSUE_WIDTH_MAX: usize = 32;
 
-/// The lines of the view, as many as the terminal has rows at most, none wider than it. Everything
-/// that others wrote is inert in them; `screen` says whether there are colours.
+/// The lines of the view: at most as many as the terminal's rows, none wider than it. Text from
+/// others is inert; `screen` decides about colours.
 pub(super) fn frame(state: &TopView, size: Size, screen: &Screen, now: Timestamp) -> Vec<String> {
     let mut lines = vec![first_line(state, size, screen), fitted(&counts(state), size.columns)];
     lines.extend(attention(state, size, screen));
     lines.push(String::new());
     let shown = state.shown();
     lines.push(screen.faint(&header(size)));
-    // One is kept for the last line.
+    // One row is for the last line.
     let room = size.rows.saturating_sub(lines.len() + 1);
     let at = shown.iter().position(|s| Some(&s.id) == state.selected.as_ref());
     let first = at.map_or(0, |at| (at + 1).saturating_sub(room));
@@ -41,11 +41,11 @@ pub(super) fn frame(state: &TopView, size: Size, screen: &Screen, now: Timestamp
         let text = if state.kept() == 0 {
             "no sandboxes yet; issuebox ensure ISSUE makes one"
         } else {
-            "none that the filter lets through; Esc shows all"
+            "no sandbox matches the filter; Esc clears it"
         };
         lines.push(screen.faint(&fitted(text, size.columns)));
     }
-    // A terminal too low for all shows the beginning and the last line.
+    // A terminal with few rows shows the first lines and the last one.
     lines.truncate(size.rows.saturating_sub(1));
     lines.resize(size.rows.saturating_sub(1), String::new());
     lines.push(last_line(state, size, screen));
@@ -59,14 +59,14 @@ fn first_line(state: &TopView, size: Size, screen: &Screen) -> String {
     match &state.lost {
         None => {
             let text = fitted(&format!("{title}live"), size.columns);
-            // Cut where it has no room: then there is no word to colour.
+            // A truncated line has no word to colour.
             match text.strip_suffix("live") {
                 Some(title) => format!("{title}{}", screen.phase("running", "live")),
                 None => text,
             }
         }
         Some(why) => {
-            let text = format!("NOT LIVE ({}), trying again. {title}", inert(why));
+            let text = format!("NOT LIVE ({}), retrying. {title}", inert(why));
             screen.phase("failed", &fitted(&text, size.columns))
         }
     }
@@ -82,14 +82,14 @@ fn counts(state: &TopView) -> String {
     if !each.is_empty() {
         text.push_str(&format!(": {}", each.join(", ")));
     }
-    // The two are not of one moment: only where not all are kept is there something to say.
+    // The two numbers are from different times, so this is added only when the list is full.
     if state.kept() >= KEPT_MAX && u64::try_from(KEPT_MAX).is_ok_and(|kept| kept < total) {
-        text.push_str(&format!("; the latest {KEPT_MAX} are below"));
+        text.push_str(&format!("; showing the latest {KEPT_MAX}"));
     }
     text
 }
 
-/// What needs a person, in a third of the terminal at most.
+/// What needs attention, in at most a third of the terminal.
 fn attention(state: &TopView, size: Size, screen: &Screen) -> Vec<String> {
     let failed = state.failed();
     let of_server = state.system.degraded.iter().map(|text| inert(text).into_owned());
@@ -108,13 +108,13 @@ fn attention(state: &TopView, size: Size, screen: &Screen) -> Vec<String> {
     lines
 }
 
-/// Why it is in its phase, inert.
-fn why(sandbox: &Sandbox) -> String {
+/// The reason of the sandbox's phase, inert.
+fn why(sandbox: &ApiSandbox) -> String {
     let failure = sandbox.failure.as_ref().map(|failure| failure.message.as_str());
     inert(failure.or(sandbox.reason.as_deref()).unwrap_or("-")).into_owned()
 }
 
-/// The widths of issue, title and reason.
+/// The widths of the columns issue, title and reason.
 fn widths(size: Size) -> (usize, usize, usize) {
     let rest = size.columns.saturating_sub(PHASE_WIDTH + SINCE_WIDTH);
     let issue = (rest / 3).min(ISSUE_WIDTH_MAX);
@@ -135,7 +135,7 @@ fn header(size: Size) -> String {
 }
 
 fn row(
-    sandbox: &Sandbox,
+    sandbox: &ApiSandbox,
     size: Size,
     screen: &Screen,
     now: Timestamp,
@@ -163,21 +163,21 @@ fn row(
 fn last_line(state: &TopView, size: Size, screen: &Screen) -> String {
     let filter = inert(&state.filter);
     let text = match (state.is_filter_edited, state.filter.is_empty()) {
-        (true, _) => format!("/{filter}_  (Enter keeps it, Esc shows all)"),
-        (false, false) => format!("q quit  j/k move  Esc shows all, not only {filter}"),
+        (true, _) => format!("/{filter}_  (Enter applies it, Esc clears it)"),
+        (false, false) => format!("q quit  j/k move  Esc clears the filter {filter}"),
         (false, true) => "q quit  j/k move  / filter".to_owned(),
     };
     screen.faint(&fitted(&text, size.columns))
 }
 
-/// Text in a column so wide, with a gap after it.
+/// Text padded to a column's width, with a gap after it.
 fn cell(text: &str, width: usize) -> String {
     let text = fitted(text, width.saturating_sub(1));
     let padding = width.saturating_sub(width_of(&text));
     text + &" ".repeat(padding)
 }
 
-/// Text cut to a width, in cells of a terminal.
+/// Text truncated to a width in cells.
 fn fitted(text: &str, width: usize) -> String {
     if width_of(text) <= width {
         return text.to_owned();
@@ -192,7 +192,7 @@ fn fitted(text: &str, width: usize) -> String {
     if width == 0 { kept } else { kept + "…" }
 }
 
-/// Character by character: terminals differ in what they join, and none shows more than this.
+/// Sums characters: terminals join some of them, but none shows more than this.
 fn width_of(text: &str) -> usize {
     text.chars().map(width_of_char).sum()
 }

@@ -1,6 +1,6 @@
-//! Keys out of the bytes that a terminal in raw mode sends.
+//! Decodes keys from the bytes of a terminal in raw mode.
 
-/// A key that the view knows.
+/// A key that the view uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Char(char),
@@ -13,8 +13,8 @@ pub(super) enum Key {
     Interrupt,
 }
 
-/// The keys in what was read at once. What is not known is left out, sequences as a whole. A lone
-/// escape at the end is the key: terminals send their sequences in one piece.
+/// The keys in one read. Unknown sequences are skipped as a whole. A lone escape at the end is the
+/// Escape key, because terminals send a sequence in one piece.
 pub(super) fn keys(bytes: &[u8]) -> Vec<Key> {
     let text = String::from_utf8_lossy(bytes);
     let mut chars = text.chars().peekable();
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_keys() {
+    fn bytes_become_keys() {
         for (bytes, expected) in [
             (&b"qj"[..], &[Char('q'), Char('j')][..]),
             (b"\x1b[A\x1bOB", &[Up, Down]),

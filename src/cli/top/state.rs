@@ -1,39 +1,39 @@
-//! What the view knows: sandboxes, what needs attention, where the person is.
+//! The state of `issuebox top`: sandboxes, alarms and the selection.
 
 use std::collections::HashMap;
 
-use crate::cli::wire::{Changed, Sandbox};
+use crate::cli::wire::{ApiSandbox, Changed};
 
 use super::keys::Key;
 
-/// Most sandboxes that are kept. Beyond it the ones whose last change is oldest go, those that
-/// failed last.
+/// Most sandboxes that are kept. Beyond it those with the oldest change are dropped, failed ones
+/// last.
 pub(super) const KEPT_MAX: usize = 2_000;
 
-/// What the server says about itself.
+/// The server's status.
 #[derive(Clone, Debug, Default)]
 pub(super) struct System {
     pub version: String,
-    /// What does not work or needs a person, each in words.
+    /// What does not work or needs a decision, as sentences.
     pub degraded: Vec<String>,
     /// How many live sandboxes are in each phase.
     pub counts: Vec<(String, u64)>,
 }
 
-/// Something new from the server.
+/// An update from the server.
 #[derive(Debug)]
 pub(super) enum ViewUpdate {
-    /// All there is; what was known is forgotten.
-    All(Vec<Sandbox>),
+    /// The whole list; it replaces the previous one.
+    All(Vec<ApiSandbox>),
     Changed(Box<Changed>),
     System(System),
-    /// From now on changes come as they happen.
+    /// The stream of changes is connected.
     Live,
-    /// They do not any more; why.
+    /// The stream of changes is not connected; why.
     Lost(String),
 }
 
-/// What a key asks for beyond what the state does itself.
+/// What a key requires beyond a change of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyAction {
     Quit,
@@ -43,26 +43,26 @@ pub(super) enum KeyAction {
 /// The state of the view.
 #[derive(Debug, Default)]
 pub(super) struct TopView {
-    /// Where the server is, for the first line.
+    /// The server's address, for the first line.
     pub server: String,
     pub system: System,
-    /// Why changes do not come as they happen, where they do not.
+    /// Why the stream of changes is not connected; `None` while it is.
     pub lost: Option<String>,
-    sandboxes: HashMap<String, Sandbox>,
-    /// The one the person is at, by id: it stays theirs while rows move.
+    sandboxes: HashMap<String, ApiSandbox>,
+    /// The selected sandbox by id, so that the selection follows it when rows move.
     pub selected: Option<String>,
     pub filter: String,
     pub is_filter_edited: bool,
 }
 
 impl TopView {
-    /// Nothing known yet, and nothing that comes by itself.
+    /// An empty view that is not connected yet.
     pub fn new(server: &str) -> Self {
-        let lost = Some("joining the stream of changes".to_owned());
+        let lost = Some("connecting to the stream of changes".to_owned());
         Self { server: server.to_owned(), lost, ..Self::default() }
     }
 
-    /// Takes news in.
+    /// Applies an update.
     pub fn take(&mut self, news: ViewUpdate) {
         match news {
             ViewUpdate::All(sandboxes) => {
@@ -97,21 +97,21 @@ impl TopView {
         }
     }
 
-    /// How many are kept.
+    /// How many sandboxes are kept.
     pub fn kept(&self) -> usize {
         self.sandboxes.len()
     }
 
-    /// Those that failed, the latest first.
-    pub fn failed(&self) -> Vec<&Sandbox> {
+    /// Failed sandboxes, the latest first.
+    pub fn failed(&self) -> Vec<&ApiSandbox> {
         latest_first(self.sandboxes.values().filter(|s| has_failed(s)))
     }
 
-    /// Those that the filter lets through, the latest change first.
-    pub fn shown(&self) -> Vec<&Sandbox> {
+    /// Sandboxes that match the filter, the latest change first.
+    pub fn shown(&self) -> Vec<&ApiSandbox> {
         let wanted = self.filter.to_lowercase();
         let has = |text: &str| text.to_lowercase().contains(&wanted);
-        let passes = |s: &&Sandbox| {
+        let passes = |s: &&ApiSandbox| {
             let more = [&s.issue_title, &s.reason];
             wanted.is_empty()
                 || has(s.phase_word())
@@ -122,7 +122,7 @@ impl TopView {
         latest_first(self.sandboxes.values().filter(passes))
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     pub fn press(&mut self, key: Key) -> KeyAction {
         match (key, self.is_filter_edited) {
             (Key::Interrupt, _) | (Key::Char('q'), false) => return KeyAction::Quit,
@@ -141,7 +141,7 @@ impl TopView {
         KeyAction::Nothing
     }
 
-    /// Goes from the row the person is at to another; to the first where they are at none.
+    /// Moves the selection; without one it selects the first row.
     fn go(&mut self, to: impl FnOnce(usize) -> usize) {
         let shown = self.shown();
         let at = shown.iter().position(|s| Some(&s.id) == self.selected.as_ref());
@@ -150,14 +150,14 @@ impl TopView {
     }
 }
 
-fn has_failed(sandbox: &Sandbox) -> bool {
-    // A delete that does not come about is a failure too, in the phase `deleting`.
+fn has_failed(sandbox: &ApiSandbox) -> bool {
+    // A failing delete stays in the phase `deleting`.
     sandbox.failure.is_some()
 }
 
-fn latest_first<'a>(sandboxes: impl Iterator<Item = &'a Sandbox>) -> Vec<&'a Sandbox> {
+fn latest_first<'a>(sandboxes: impl Iterator<Item = &'a ApiSandbox>) -> Vec<&'a ApiSandbox> {
     let mut all: Vec<_> = sandboxes.collect();
-    // Times of one form and zone are in order as text.
+    // Timestamps of one format and zone sort as text.
     all.sort_unstable_by(|a, b| (&b.phase_since, &b.id).cmp(&(&a.phase_since, &a.id)));
     all
 }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_taken_in_and_the_person_stays_where_they_are() {
+    fn changes_are_applied_and_the_selection_stays() {
         let mut state = TopView::new("s");
         let all = [("a", "running", 1), ("b", "creating", 2), ("c", "failed", 3)];
         state.take(ViewUpdate::All(all.map(|(id, phase, at)| sandbox(id, phase, at)).into()));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_failures_go_last() {
+    fn kept_sandboxes_are_bounded_and_failed_ones_are_dropped_last() {
         let mut state = TopView::new("s");
         let mut all: Vec<_> =
             (0..KEPT_MAX).map(|n| sandbox(&n.to_string(), "running", n)).collect();

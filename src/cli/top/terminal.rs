@@ -1,4 +1,4 @@
-//! The terminal while the view has it: raw mode and the alternate screen, given back in the end.
+//! The terminal during `issuebox top`: raw mode and the alternate screen, restored at the end.
 
 use std::io::{self, Write};
 
@@ -8,35 +8,35 @@ use super::super::raw::{RawMode, read_keys};
 use super::frame::Size;
 use super::keys::{Key, keys};
 
-/// The alternate screen, no cursor, and no line that wraps because a terminal finds a character
-/// wider than we do.
+/// Alternate screen, hidden cursor, no line wrapping: some terminals draw a character wider than it
+/// is counted here.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
-/// The same taken back, and colours ended.
+/// Undoes `ENTER` and resets colours.
 const LEAVE: &str = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
-/// What a terminal is taken to be that does not say how large it is.
+/// The size of a terminal that does not report one.
 const SIZE_DEFAULT: Size = Size { columns: 80, rows: 24 };
 
-/// A terminal in our hands. Dropping it gives it back as it was; so does a panic.
+/// The terminal in raw mode. A drop or a panic restores it.
 pub(super) struct RawScreen {
     _raw: RawMode,
     drawn: Vec<String>,
 }
 
 impl RawScreen {
-    /// Takes the terminal.
+    /// Switches the terminal to raw mode.
     ///
     /// # Errors
-    /// Where standard input is no terminal.
+    /// If standard input is not a terminal.
     pub fn take() -> io::Result<Self> {
         let raw = RawMode::take(|| {
-            // A terminal that is gone needs nothing back.
+            // If the terminal is gone, there is nothing to restore.
             let _gone = write(LEAVE);
         })?;
         write(ENTER)?;
         Ok(Self { _raw: raw, drawn: Vec::new() })
     }
 
-    /// Shows lines; only those that are not there already are written.
+    /// Draws the lines that changed.
     pub fn draw(&mut self, lines: Vec<String>) -> io::Result<()> {
         let mut text = String::new();
         for (at, line) in lines.iter().enumerate() {
@@ -48,13 +48,13 @@ impl RawScreen {
         write(&text)
     }
 
-    /// Forgets what is shown, as after a change of size.
+    /// Forces a full redraw, as after a resize.
     pub fn clear(&mut self) -> io::Result<()> {
         self.drawn.clear();
         write("\x1b[2J")
     }
 
-    /// How large it is now.
+    /// The current size.
     pub fn size(&self) -> Size {
         let size = terminal_size::terminal_size_of(io::stdout());
         size.map_or(SIZE_DEFAULT, |(columns, rows)| Size {
@@ -70,7 +70,7 @@ fn write(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The keys that are pressed. The channel ends with the terminal.
+/// The pressed keys. The channel closes with the terminal.
 pub(super) fn pressed() -> io::Result<mpsc::UnboundedReceiver<Key>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     read_keys(move |bytes| keys(bytes).into_iter().all(|key| sender.send(key).is_ok()))?;

@@ -1,11 +1,10 @@
-//! What means harm, from inside and from outside. The proxy must not be one who reads a request or an
-//! answer one way and passes it on to somebody who reads it the other way, nor who works without end
-//! for one sandbox.
+//! Hostile clients and servers. The proxy must not parse a message in one way and forward it to a peer
+//! that parses it in another way, and must not work without end for one sandbox.
 
 use super::super::lookups::LOOKUPS_MAX;
 use super::*;
 
-/// What came to a server, a text for each connection.
+/// The bytes that a server received, one text for each connection.
 type SeenRequests = Arc<Mutex<Vec<String>>>;
 
 /// Whether this is a request with all of its body.
@@ -19,7 +18,7 @@ fn is_whole(request: &str) -> bool {
     body.len() >= len.unwrap_or(0)
 }
 
-/// A server that answers each connection's request, and then goes on to listen.
+/// A server that answers each connection's request, and then still reads.
 async fn recording() -> (ProxyBench, SeenRequests) {
     let seen = SeenRequests::default();
     let record = Arc::clone(&seen);
@@ -50,7 +49,7 @@ async fn recording() -> (ProxyBench, SeenRequests) {
 }
 
 #[tokio::test]
-async fn a_request_means_the_same_to_whoever_gets_it() {
+async fn a_request_means_the_same_to_the_proxy_and_the_server() {
     let (bench, seen) = recording().await;
     let hidden = "GET http://evil.test/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let chunked = format!("3\r\nabc\r\n0\r\n\r\n{hidden}");
@@ -101,7 +100,7 @@ async fn a_request_means_the_same_to_whoever_gets_it() {
     assert!(bench.ask(old).await.contains(" 400 "));
 }
 
-/// A server that gives this answer to whatever comes, and hangs up.
+/// A server that sends this answer to any request, and hangs up.
 async fn answering(answer: Vec<u8>) -> ProxyBench {
     let answer = Arc::new(answer);
     ProxyBench::new(move |mut stream| {
@@ -115,7 +114,7 @@ async fn answering(answer: Vec<u8>) -> ProxyBench {
 }
 
 #[tokio::test]
-async fn an_answer_has_one_meaning_or_is_none() {
+async fn an_answer_is_unambiguous_or_rejected() {
     let long = format!("HTTP/1.1 200 OK\r\nx-long: {}\r\n\r\n", "a".repeat(512 * 1024));
     for (status, answer) in [
         (
@@ -145,7 +144,7 @@ async fn an_answer_has_one_meaning_or_is_none() {
             assert!(got.contains("ok"), "{shown:?}: {got}");
         }
     }
-    // What comes behind an answer is nobody's: the next request has a connection of its own.
+    // Bytes after an answer are dropped: the next request gets its own connection.
     let two = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil";
     let bench = answering(two.into()).await;
     let one = "GET http://site.test:PORT/ HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -156,7 +155,7 @@ async fn an_answer_has_one_meaning_or_is_none() {
 }
 
 #[tokio::test]
-async fn one_connection_from_inside_holds_one_to_the_outside() {
+async fn one_connection_from_a_sandbox_holds_one_outgoing_connection() {
     let open = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&open);
     // It answers, and does not hang up.
@@ -191,7 +190,7 @@ async fn one_connection_from_inside_holds_one_to_the_outside() {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_asks_for_silent_names_holds_up_no_other() {
+async fn a_sandbox_that_looks_up_silent_names_delays_no_other() {
     let bench = ProxyBench::new(mirror).await;
     let port = bench.server.port();
     let mut asking = Vec::new();
@@ -206,7 +205,7 @@ async fn a_sandbox_that_asks_for_silent_names_holds_up_no_other() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(WAIT, is_asked).await.expect("its own places are taken");
+    tokio::time::timeout(WAIT, is_asked).await.expect("it uses all its permits");
 
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let at = listener.local_addr().expect("bound");
@@ -226,7 +225,7 @@ async fn a_sandbox_that_asks_for_silent_names_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_refused_can_not_ask_again_at_once() {
+async fn a_refused_request_cannot_be_repeated_at_once() {
     let bench = ProxyBench::new(mirror).await;
     let begun = tokio::time::Instant::now();
     let one = "GET http://evil.test/ HTTP/1.1\r\nHost: x\r\n\r\n";

@@ -1,12 +1,11 @@
-//! What takes long: much that goes through, little that comes slowly, halves that end early, and
-//! conversations that go on.
+//! Long transfers: many bytes, slow bytes, directions that end early, and connections with many requests.
 
 use super::*;
 
-/// As long as a toolchain.
+/// The size of a toolchain.
 const MUCH: usize = 200 << 20;
 
-/// Answers each connection with very much.
+/// Answers each connection with many bytes.
 fn much(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         let _ = stream.read(&mut [0; 4096]).await;
@@ -22,7 +21,7 @@ fn much(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn much_arrives_whole_both_ways_through() {
+async fn many_bytes_arrive_complete_in_both_ways() {
     let bench = ProxyBench::new(much).await;
     let port = bench.server.port();
     let plain = format!("GET http://site.test:{port}/ HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -47,9 +46,9 @@ async fn much_arrives_whole_both_ways_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_comes_slowly_does_not_hold_its_place() {
+async fn a_slow_head_does_not_hold_its_connection() {
     let bench = ProxyBench::new(mirror).await;
-    // By byte, each of which would be in time by itself.
+    // Byte by byte, each of which would be in time.
     let begun = tokio::time::Instant::now();
     let mut stream = bench.connect().await;
     let mut sent = 0;
@@ -59,7 +58,7 @@ async fn a_head_that_comes_slowly_does_not_hold_its_place() {
         assert!(sent < 10, "it must have ended");
     }
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
-    // Nothing at all, before a request and after one.
+    // No byte at all, before a request and after one.
     let answered =
         format!("GET http://site.test:{}/ HTTP/1.1\r\nHost: x\r\n\r\n", bench.server.port());
     for request in ["", &*answered] {
@@ -75,9 +74,9 @@ async fn a_head_that_comes_slowly_does_not_hold_its_place() {
 }
 
 #[tokio::test]
-async fn each_half_of_a_tunnel_ends_for_itself_from_outside_too() {
-    // It ends its half at once, and tells on the other one's end what it got.
-    let (got, mut told) = tokio::sync::mpsc::channel(1);
+async fn the_server_can_end_its_direction_of_a_tunnel_first() {
+    // It ends its direction at once, and reports what it received in the other one.
+    let (got, mut received) = tokio::sync::mpsc::channel(1);
     let bench = ProxyBench::new(move |mut stream| {
         let got = got.clone();
         tokio::spawn(async move {
@@ -97,11 +96,11 @@ async fn each_half_of_a_tunnel_ends_for_itself_from_outside_too() {
     assert!(answer.ends_with("\r\n\r\nbye"), "{answer}");
     stream.write_all(&vec![b'x'; 1 << 20]).await.expect("the other half is open");
     stream.shutdown().await.expect("half closed");
-    let got = tokio::time::timeout(WAIT, told.recv()).await.expect("it must arrive");
+    let got = tokio::time::timeout(WAIT, received.recv()).await.expect("it must arrive");
     assert_eq!(got, Some(1 << 20));
 }
 
-/// Reads until this, and returns all.
+/// Reads up to this text, and returns all of it.
 async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut all = Vec::new();
     let read = async {
@@ -115,7 +114,7 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     all
 }
 
-/// Answers each request of a connection by its method and path.
+/// Answers each request by its method and path.
 fn by_path(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         let head = read_until(&mut stream, "\r\n\r\n").await;
@@ -138,7 +137,7 @@ fn by_path(mut stream: TcpStream) -> tokio::task::JoinHandle<()> {
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_over_answers_of_every_kind() {
+async fn a_connection_continues_after_answers_of_every_kind() {
     let bench = ProxyBench::new(by_path).await;
     let mut stream = bench.connect().await;
     let site = format!("http://site.test:{}", bench.server.port());
@@ -155,7 +154,7 @@ async fn a_conversation_goes_on_over_answers_of_every_kind() {
         let answer = read_until(&mut stream, end).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{request}: {answer}");
     }
-    // Who asks before it sends a body is told to, and only where the body goes somewhere.
+    // A client that expects 100 gets it, but only if the body has a destination.
     let head = "HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue";
     stream.write_all(format!("POST {site}/ {head}\r\n\r\n").as_bytes()).await.expect("sent");
     assert_eq!(read_until(&mut stream, "\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
@@ -171,7 +170,7 @@ async fn a_conversation_goes_on_over_answers_of_every_kind() {
 }
 
 #[tokio::test]
-async fn who_has_asked_may_end_its_half_before_the_answer() {
+async fn a_client_may_end_its_direction_before_the_answer() {
     let bench = ProxyBench::new(mirror).await;
     let mut stream = bench.connect().await;
     let request =

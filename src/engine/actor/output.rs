@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
 use tracing::Span;
 
-use crate::issue::{Cleanup, Issue, IssueEvent, ProviderCall, Reply};
-use crate::store::{DeliveryRow, DeliveryState};
-use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Timestamp};
+use crate::issue::event::EventMeta;
+use crate::issue::{Cleanup, Commit, Issue, ProviderCall, Reply};
+use crate::store::{CommitError, DeliveryRow, DeliveryState};
+use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Sandbox, Timestamp};
 
-use super::{Answered, Unanswered};
+use crate::engine::admission::QuotaReservation;
 use crate::engine::api::Change;
+use crate::engine::mailbox::{Answered, ReplySender, Unanswered};
 
 /// What a step led to, waiting for its commit to become durable.
 pub(super) struct StepOutput {
@@ -21,7 +22,7 @@ pub(super) struct StepOutput {
     pub delivery: Option<DeliveryId>,
     pub account: AccountName,
     pub durable_aliases: Vec<Alias>,
-    pub reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
+    pub reply: Option<ReplySender>,
     pub answered: Answered,
     pub change: Option<Change>,
     pub call: Option<ProviderCall>,
@@ -29,18 +30,17 @@ pub(super) struct StepOutput {
     pub due: Option<Timestamp>,
     /// Its create was asked for beside the commit.
     pub is_fast_create: bool,
-    /// It is what the hurried create led to.
+    /// It is what the answer to the fast create led to.
     pub ends_fast_create: bool,
-    /// The event that it comes of, for logs and traces.
+    /// The slot under the quotas that its sandbox was given.
+    pub reservation: Option<QuotaReservation>,
+    /// The event that led to it, for logs and traces.
     pub span: Span,
 }
 
 impl StepOutput {
-    /// What leads to nothing: an answer that leaves once everything before it is durable.
-    pub fn of_nothing(
-        issue: &Issue,
-        reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
-    ) -> Self {
+    /// An answer alone, which leaves once everything before it is durable.
+    pub fn of_no_step(issue: &Issue, reply: Option<ReplySender>) -> Self {
         let sandbox = issue.sandbox().map(Arc::new);
         Self {
             number: 0,
@@ -56,80 +56,92 @@ impl StepOutput {
             due: None,
             is_fast_create: false,
             ends_fast_create: false,
+            reservation: None,
             span: Span::current(),
         }
     }
 }
 
-/// Answers whoever waits, where somebody does.
-pub(super) fn answer(
-    reply: Option<oneshot::Sender<Result<Answered, Unanswered>>>,
-    answer: Result<Answered, Unanswered>,
-) {
+/// Sends an answer if a caller waits for it.
+pub(super) fn answer(reply: Option<ReplySender>, answer: Result<Answered, Unanswered>) {
     if let Some(reply) = reply {
-        // A caller that went away: what it asked for is done all the same.
+        // If the caller went away, what it asked for is done all the same.
         drop(reply.send(answer));
     }
 }
 
-/// Whether an event was sent to whichever home the issue's names belong to, and not to one of them
-/// for its own sake.
-pub(super) const fn is_for_the_issue(event: &IssueEvent) -> bool {
-    match event {
-        IssueEvent::Ensure(_)
-        | IssueEvent::Delivery { .. }
-        | IssueEvent::ScopeEvent { .. }
-        | IssueEvent::Adopt(_) => true,
-        IssueEvent::Command(_)
-        | IssueEvent::Worked { .. }
-        | IssueEvent::LimitStruck { .. }
-        | IssueEvent::Answered(_)
-        | IssueEvent::Due { .. }
-        | IssueEvent::Learned { .. }
-        | IssueEvent::Merged { .. }
-        | IssueEvent::Observed(_)
-        | IssueEvent::Discard { .. }
-        | IssueEvent::Granted
-        | IssueEvent::Activated { .. } => false,
+/// The row of the delivery that a commit records, before its result is known.
+pub(super) fn delivery_row(meta: &EventMeta<'_>, home: HomeId) -> Option<DeliveryRow> {
+    let delivery = meta.issue_delivery?;
+    Some(DeliveryRow {
+        id: delivery.delivery.clone(),
+        received_at: delivery.received_at,
+        event: delivery.event.clone(),
+        action: delivery.action.clone(),
+        home: Some(home),
+        applied: false,
+        reason: String::new(),
+        state: DeliveryState::Done,
+    })
+}
+
+/// The row with what the step answered.
+pub(super) fn with_result(row: DeliveryRow, reply: &Reply) -> DeliveryRow {
+    match reply {
+        Reply::Delivered(result) => {
+            DeliveryRow { applied: result.applied, reason: result.reason.clone(), ..row }
+        }
+        Reply::Nothing
+        | Reply::Ensured { .. }
+        | Reply::OtherPlace
+        | Reply::Accepted
+        | Reply::AlreadyAbsent
+        | Reply::Denied(_)
+        | Reply::Merged { .. }
+        | Reply::Refused(_) => row,
     }
 }
 
-/// The row of the delivery that an event is, before it is known what came of it.
-pub(super) fn delivery_row(event: &IssueEvent, home: HomeId) -> Option<DeliveryRow> {
-    match event {
-        IssueEvent::Delivery { issue_delivery, .. } => Some(DeliveryRow {
-            id: issue_delivery.delivery.clone(),
-            received_at: issue_delivery.received_at,
-            event: issue_delivery.event.clone(),
-            action: issue_delivery.action.clone(),
-            home: Some(home),
-            applied: false,
-            reason: String::new(),
-            state: DeliveryState::Done,
-        }),
-        IssueEvent::Ensure(_)
-        | IssueEvent::Command(_)
-        | IssueEvent::Worked { .. }
-        | IssueEvent::LimitStruck { .. }
-        | IssueEvent::Answered(_)
-        | IssueEvent::Due { .. }
-        | IssueEvent::ScopeEvent { .. }
-        | IssueEvent::Learned { .. }
-        | IssueEvent::Merged { .. }
-        | IssueEvent::Observed(_)
-        | IssueEvent::Adopt(_)
-        | IssueEvent::Discard { .. }
-        | IssueEvent::Granted
-        | IssueEvent::Activated { .. } => None,
+/// What a commit changes, as it is published.
+pub(super) fn change(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
+    let Commit { issue, aliases, ended, timeline, .. } = commit;
+    let new_ids = aliases.iter().filter_map(|alias| match alias {
+        Alias::Issue(id) => Some(id.clone()),
+        Alias::Numbered(..) => None,
+    });
+    Change {
+        home: issue.home,
+        account: issue.account.clone(),
+        version: issue.version,
+        aliases: new_ids.collect(),
+        names_go_to: issue.merged_into,
+        placed_as_of: issue.facts.placed_as_of,
+        sandbox,
+        ended: ended.clone().map(Arc::new),
+        timeline: timeline.clone(),
     }
 }
 
-/// The names that outputs which never leave had claimed.
+/// The names that outputs had claimed which never leave. Whether their commits landed is unknown,
+/// so that their slots are kept until the successor has loaded.
 pub(super) fn names_left(outbox: VecDeque<Box<StepOutput>>) -> Vec<(AccountName, Vec<Alias>)> {
-    outbox.into_iter().map(|output| (output.account, output.durable_aliases)).collect()
+    let left = |output: Box<StepOutput>| {
+        output.reservation.into_iter().for_each(QuotaReservation::keep);
+        (output.account, output.durable_aliases)
+    };
+    outbox.into_iter().map(left).collect()
 }
 
-/// The name that an issue's repository had before a step, and the one it has since, where it is the
+/// Whether a commit that ended like this is certain not to be stored, and no other activation of
+/// the home can have stored one in between.
+pub(super) const fn is_not_stored(error: &CommitError) -> bool {
+    match error {
+        CommitError::DuplicateDelivery | CommitError::AliasTaken | CommitError::Overloaded => true,
+        CommitError::Fenced | CommitError::Failed(_) => false,
+    }
+}
+
+/// The name that an issue's repository had before a step, and the one it has since, if it is the
 /// same repository.
 pub(super) fn renamed<'a>(
     before: &'a Issue,

@@ -1,4 +1,4 @@
-//! Those who speak to the server: GitHub's deliveries, programs and people. What they are told is
+//! The server's clients: GitHub's deliveries, programs and people. What they are answered is
 //! held against what is durable.
 
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::driver::{SimServer, account, cause};
 use super::github::DeliveryContent;
 use super::world::WorldState;
-use crate::engine::actor::ActorMessage;
+use crate::engine::mailbox::{ActorMessage, ActorSender};
 use crate::engine::{EngineError, EnsureIssue, SandboxRef, WaitFor};
 use crate::issue::event::{CallAnswer, CallError, Done, Observation};
 use crate::issue::{Command, IssueEvent};
@@ -235,10 +235,10 @@ impl SimServer {
             Some((home, CallAnswer { sandbox, attempt, result }))
         });
         let Some((home, answer)) = stale else { return };
-        self.tell(home, IssueEvent::Answered(answer));
+        self.send(home, IssueEvent::Answered(answer));
     }
 
-    /// A sweep tells late what it saw before the last call: nothing, since that call made it or
+    /// A sweep sends late what it saw before the last call: nothing, since that call made it or
     /// has brought it up.
     pub fn stale_sight(&self) {
         let stale = self.with(|inner| {
@@ -265,15 +265,15 @@ impl SimServer {
             Some((home, observation))
         });
         let Some((home, observation)) = stale else { return };
-        self.tell(home, IssueEvent::Observed(observation));
+        self.send(home, IssueEvent::Observed(observation));
     }
 
-    fn tell(&self, home: HomeId, event: IssueEvent) {
-        let core = self.engine.core_arc();
+    fn send(&self, home: HomeId, event: IssueEvent) {
+        let parts = std::sync::Arc::clone(&self.engine.parts);
         self.life.spawn(async move {
             let message =
                 || ActorMessage::Event { event: Box::new(event.clone()), reply: None, held: None };
-            core.registry.send(&core, home, message).await;
+            parts.registry.send(home, &message).await;
         });
     }
 }

@@ -7,7 +7,7 @@ use super::chance::Chance;
 use super::scope_event::SimRepository;
 use super::world::WorldState;
 use crate::engine::IssueKey;
-use crate::issue::event::{Effect, News, TriggerKind};
+use crate::issue::event::{DeliveryEffect, News, TriggerKind};
 use crate::issue::{FanOut, IssueDelivery};
 use crate::types::{DeliveryId, IssueId, IssueNumber, Repository, Timestamp};
 
@@ -54,7 +54,7 @@ pub struct SimDelivery {
     pub acknowledged: bool,
 }
 
-/// What a delivery tells of.
+/// What a delivery is about.
 #[derive(Clone)]
 pub enum DeliveryContent {
     Issue(Box<IssueDelivery>),
@@ -87,7 +87,7 @@ impl SimGitHub {
         }
     }
 
-    /// Which issue an id of it means, whoever uses it.
+    /// Which issue an id of it means, for all callers.
     pub fn issue_of(&self, id: &IssueId) -> Option<u64> {
         let text = id.as_str();
         match text.strip_prefix("word-") {
@@ -112,8 +112,8 @@ impl SimGitHub {
     }
 
     /// The ways in which a program may name an issue. All of them come with the repository and
-    /// number, since without those nobody could know that a word means this issue. Where
-    /// repositories are renamed nobody uses words: one that comes with a name which the server does
+    /// number, since without those it is unknown that a word means this issue. If
+    /// repositories are renamed, no caller uses words: one that comes with a name which the server does
     /// not know yet would be another issue to it.
     pub fn key(&self, chance: &mut Chance, number: u64, words: bool) -> IssueKey {
         let names = &self.issue(number).expect("it is an issue").names;
@@ -145,7 +145,7 @@ impl SimGitHub {
 }
 
 impl WorldState {
-    /// Something happens on GitHub; the numbers of the deliveries that tell of it.
+    /// Something happens on GitHub; the numbers of its deliveries.
     pub fn github_acts(&mut self) -> Vec<usize> {
         if self.weather.scope_events && self.chance.permille(150) {
             return self.happens_in_scope();
@@ -156,46 +156,46 @@ impl WorldState {
             return self.transfer(at);
         }
         let issue = &mut self.github.issues[at];
-        let acts: &[(&str, Effect)] = match self.chance.below(12) {
+        let acts: &[(&str, DeliveryEffect)] = match self.chance.below(12) {
             0..4 if !issue.labelled => {
                 issue.labelled = true;
-                &[("labeled", Effect::Trigger(TriggerKind::Label))]
+                &[("labeled", DeliveryEffect::Trigger(TriggerKind::Label))]
             }
             0..4 => {
                 issue.labelled = false;
-                &[("unlabeled", Effect::Stop("the trigger label was taken off"))]
+                &[("unlabeled", DeliveryEffect::Stop("the trigger label was taken off"))]
             }
             4..6 if issue.open => {
                 issue.open = false;
-                &[("closed", Effect::Stop("the issue was closed"))]
+                &[("closed", DeliveryEffect::Stop("the issue was closed"))]
             }
             4..6 => {
                 issue.open = true;
-                &[("reopened", Effect::Trigger(TriggerKind::Reopened))]
+                &[("reopened", DeliveryEffect::Trigger(TriggerKind::Reopened))]
             }
             6 => {
                 // One act, several deliveries.
                 issue.labelled = true;
                 &[
-                    ("opened", Effect::Trigger(TriggerKind::Opened)),
-                    ("labeled", Effect::Trigger(TriggerKind::Label)),
-                    ("labeled", Effect::Update),
+                    ("opened", DeliveryEffect::Trigger(TriggerKind::Opened)),
+                    ("labeled", DeliveryEffect::Trigger(TriggerKind::Label)),
+                    ("labeled", DeliveryEffect::Update),
                 ]
             }
-            7 | 8 => &[("created", Effect::Trigger(TriggerKind::Command))],
+            7 | 8 => &[("created", DeliveryEffect::Trigger(TriggerKind::Command))],
             9 => {
                 issue.title += 1;
-                &[("edited", Effect::Update)]
+                &[("edited", DeliveryEffect::Update)]
             }
-            10 => &[("created", Effect::Activity)],
+            10 => &[("created", DeliveryEffect::Activity)],
             _ if self.chance.permille(200) => {
                 issue.deleted = true;
-                &[("deleted", Effect::Delete)]
+                &[("deleted", DeliveryEffect::Delete)]
             }
-            _ => &[("pinned", Effect::Update)],
+            _ => &[("pinned", DeliveryEffect::Update)],
         };
         let news = self.news(at);
-        acts.iter().map(|(action, effect)| self.tells(&news, action, effect.clone())).collect()
+        acts.iter().map(|(action, effect)| self.report(&news, action, effect.clone())).collect()
     }
 
     /// What GitHub says of an issue now.
@@ -218,7 +218,7 @@ impl WorldState {
         }
     }
 
-    fn tells(&mut self, news: &News, action: &str, effect: Effect) -> usize {
+    fn report(&mut self, news: &News, action: &str, effect: DeliveryEffect) -> usize {
         let issue_delivery = IssueDelivery {
             delivery: self.fresh_guid(),
             received_at: self.now(),

@@ -58,17 +58,17 @@ async fn a_newer_call_waits_until_the_held_one_has_really_ended() {
     bench.provider.hold();
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     eventually("the create is asked", async || bench.provider.count("create") == 1).await;
-    let core = bench.engine.core_arc();
-    core.executor.submit(&core, HOME, call("given-up", 8));
-    core.executor.submit(&core, HOME, call("given-up", 9));
-    let waiting = core.executor.in_flight(HOME, &SandboxId::trusted("given-up"));
+    let parts = &bench.engine.parts;
+    parts.executor.submit(HOME, call("given-up", 8));
+    parts.executor.submit(HOME, call("given-up", 9));
+    let waiting = parts.executor.in_flight(HOME, &SandboxId::trusted("given-up"));
     assert_eq!(waiting, Some(Attempt(9)));
     assert_eq!(bench.provider.count("find"), 0, "one call at a time");
     bench.provider.release();
     settled(&bench, Phase::Running).await;
     eventually("the newest has left", async || bench.provider.count("find") == 1).await;
     eventually("the slot is free", async || {
-        core.executor.in_flight(HOME, &SandboxId::trusted("given-up")).is_none()
+        parts.executor.in_flight(HOME, &SandboxId::trusted("given-up")).is_none()
     })
     .await;
     assert_eq!((bench.provider.count("find"), bench.provider.count("create")), (1, 1));
@@ -77,9 +77,9 @@ async fn a_newer_call_waits_until_the_held_one_has_really_ended() {
 #[actix::test]
 async fn an_answer_about_a_sandbox_that_was_given_up_is_nothing_to_its_successor() {
     let bench = EngineBench::new().await;
-    let core = bench.engine.core_arc();
+    let parts = &bench.engine.parts;
     bench.provider.hold();
-    core.executor.submit(&core, HOME, call("given-up", 1));
+    parts.executor.submit(HOME, call("given-up", 1));
     eventually("the look is asked", async || bench.provider.count("find") == 1).await;
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     assert_eq!(bench.provider.count("create"), 0, "it waits behind the look");
@@ -94,15 +94,15 @@ async fn an_answer_about_a_sandbox_that_was_given_up_is_nothing_to_its_successor
 #[actix::test]
 async fn a_call_that_waited_too_long_is_not_made() {
     let bench = EngineBench::new().await;
-    let core = bench.engine.core_arc();
+    let parts = &bench.engine.parts;
     bench.provider.hold();
-    core.executor.submit(&core, HOME, call("held", 1));
+    parts.executor.submit(HOME, call("held", 1));
     eventually("it is asked", async || bench.provider.count("find") == 1).await;
-    let late = ProviderCall { deadline: core.now(), ..call("late", 1) };
-    core.executor.submit(&core, HOME, late);
+    let late = ProviderCall { deadline: parts.env.now(), ..call("late", 1) };
+    parts.executor.submit(HOME, late);
     bench.provider.release();
     eventually("the slot is free", async || {
-        core.executor.in_flight(HOME, &SandboxId::trusted("late")).is_none()
+        parts.executor.in_flight(HOME, &SandboxId::trusted("late")).is_none()
     })
     .await;
     assert_eq!(bench.provider.count("find"), 1);
@@ -111,7 +111,7 @@ async fn a_call_that_waited_too_long_is_not_made() {
 #[actix::test]
 async fn what_no_record_knows_is_put_away_and_never_beside_a_call() {
     let bench = EngineBench::new().await;
-    let core = bench.engine.core_arc();
+    let parts = &bench.engine.parts;
     let orphan = bench.provider.put("stray", "unknown");
     let cleanup = |action| Cleanup {
         provider: ProviderName::trusted("held"),
@@ -122,17 +122,16 @@ async fn what_no_record_knows_is_put_away_and_never_beside_a_call() {
     bench.provider.hold();
     bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
     eventually("the create is asked", async || bench.provider.count("create") == 1).await;
-    assert!(!core.executor.clean(&core, HOME, cleanup(CleanupAction::Remove)));
+    assert!(!parts.executor.clean(HOME, cleanup(CleanupAction::Remove)));
     bench.provider.release();
     settled(&bench, Phase::Running).await;
     assert_eq!(bench.provider.count("delete"), 0, "the slot was taken: another time");
 
     let begins = async |action| {
-        eventually("the slot is free", async || core.executor.clean(&core, HOME, cleanup(action)))
-            .await;
+        eventually("the slot is free", async || parts.executor.clean(HOME, cleanup(action))).await;
     };
     begins(CleanupAction::Stop).await;
-    eventually("it is taken down", async || core.executor.cleanup_counts().stopped == 1).await;
+    eventually("it is taken down", async || parts.executor.cleanup_counts().stopped == 1).await;
     assert!(bench.provider.has(&orphan), "only taken down");
     bench.provider.hold();
     begins(CleanupAction::Remove).await;
@@ -147,7 +146,7 @@ async fn what_no_record_knows_is_put_away_and_never_beside_a_call() {
     assert_eq!(bench.provider.objects(), 1, "the recorded one is untouched");
     // Removed already: that is what was wanted.
     begins(CleanupAction::Remove).await;
-    eventually("it counts as removed", async || core.executor.cleanup_counts().removed == 2).await;
+    eventually("it counts as removed", async || parts.executor.cleanup_counts().removed == 2).await;
 }
 
 #[actix::test]

@@ -8,7 +8,8 @@ use futures_util::FutureExt;
 
 use super::executor::call;
 use super::{BenchSetup, EngineBench, SetForward, account, ensure, eventually};
-use crate::engine::executor::fast_create::{PendingRecord, RECORD_TIME_MAX, fast_create};
+use crate::engine::fast_create::call::fast_create;
+use crate::engine::fast_create::record::{PendingRecord, RECORD_TIME_MAX};
 use crate::engine::{EngineError, EnsureIssue, IssueKey};
 use crate::issue::event::CallError;
 use crate::issue::{ProviderCall, Verb};
@@ -123,9 +124,9 @@ async fn what_nobody_asks_for_again_is_destroyed_too_and_its_name_is_free() {
     })
     .await;
     eventually("its name is free", async || {
-        let core = bench.engine.core();
+        let parts = &bench.engine.parts;
         let name = Alias::Issue(IssueId::parse("1").expect("a valid id"));
-        core.directory.find(core, &account(), &name).await == Ok(None)
+        parts.directory.find(&account(), &name).await == Ok(None)
     })
     .await;
 }
@@ -133,17 +134,18 @@ async fn what_nobody_asks_for_again_is_destroyed_too_and_its_name_is_free() {
 #[actix::test]
 async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_is_told() {
     let bench = EngineBench::new().await;
-    let core = bench.engine.core_arc();
+    let parts = &bench.engine.parts;
     let record = PendingRecord {
         end: futures_util::future::pending().boxed().shared(),
-        by: core.now(),
+        by: parts.env.now(),
         account: account(),
         names: Vec::new(),
         too_slow: tokio::sync::oneshot::channel().0,
     };
     let create = ProviderCall { verb: Verb::Create, ..call("slow", 1) };
-    let told = fast_create(&core, HomeId(1), create, record).await;
-    assert!(matches!(told, Some(Err(CallError::Broken(_)))), "{told:?}");
+    let answer =
+        fast_create(&parts.executor.calls, &parts.directory, HomeId(1), create, record).await;
+    assert!(matches!(answer, Some(Err(CallError::Broken(_)))), "{answer:?}");
     assert_eq!((bench.provider.count("create"), bench.provider.objects()), (1, 0));
 }
 
@@ -158,8 +160,8 @@ async fn who_asked_is_told_that_it_failed_though_the_record_is_still_being_writt
     let asked = tokio::spawn(async move { engine.ensure(&account(), fast("1")).await });
     eventually("it is made", async || bench.provider.objects() == 1).await;
     clock.set_forward(RECORD_TIME_MAX);
-    let told = asked.await.expect("no panic").expect_err("its record took too long");
-    assert_eq!(told, EngineError::RecordTooSlow);
+    let answer = asked.await.expect("no panic").expect_err("its record took too long");
+    assert_eq!(answer, EngineError::RecordTooSlow);
     assert_eq!(bench.provider.objects(), 0, "it is destroyed by then");
     assert_eq!(bench.provider.count("create"), 1);
     bench.store.release();
@@ -173,14 +175,12 @@ async fn who_asked_is_told_that_it_failed_though_the_record_is_still_being_writt
 #[actix::test]
 async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
     let bench = EngineBench::new().await;
-    let core = bench.engine.core_arc();
+    let parts = &bench.engine.parts;
     let key = |id: &str| IssueKey { id: Some(IssueId::parse(id).expect("valid")), numbered: None };
-    let look = async |id: &str| {
-        core.directory.look(&core, &account(), &key(id), None).await.expect("a look").0
-    };
+    let look =
+        async |id: &str| parts.directory.look(&account(), &key(id), None).await.expect("a look").0;
     let is_identity_known = |id: &str, names| {
-        let place =
-            core.directory.place(&core, &account(), &key(id), None, names).expect("a place");
+        let place = parts.directory.place(&account(), &key(id), None, names).expect("a place");
         assert!(place.activation.brand_new, "{id}");
         (place.home, place.activation.identity_known)
     };
@@ -188,13 +188,13 @@ async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
     assert!(identity_known, "nothing happened meanwhile");
     let names = look("2").await;
     let alias = [Alias::Issue(IssueId::parse("1").expect("valid"))];
-    core.directory.confirm(&account(), first, &alias);
+    parts.directory.confirm(&account(), first, &alias);
     assert!(!is_identity_known("2", names).1, "a name left between look and place");
     assert!(is_identity_known("3", look("3").await).1);
-    core.directory.abandon(core.now(), &account(), first, &alias);
+    parts.directory.abandon(parts.env.now(), &account(), first, &alias);
     assert!(
         !is_identity_known("4", look("4").await).1,
-        "somebody may still claim the name that left"
+        "a caller may still claim the name that left"
     );
 }
 
@@ -202,24 +202,23 @@ async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
 async fn the_names_of_a_create_stay_whatever_becomes_of_a_successors_claims() {
     let bench = EngineBench::new().await;
     bench.provider.hold();
-    let core = bench.engine.core();
+    let parts = &bench.engine.parts;
     let place = (Repository::trusted("garden/orchard"), IssueNumber(6));
     let name = Alias::Numbered(Repository::trusted("Garden/Orchard"), place.1);
     let by_word = fast("word");
     let issue = IssueKey { numbered: Some(place.clone()), ..by_word.issue };
     let full = || CommitError::Failed("the disk is full".into());
     bench.refuse_late(EnsureIssue { issue, ..by_word }, full()).await;
-    // Somebody names it otherwise, and the actor that took the first one's place is refused, too.
+    // A caller names it otherwise, and the actor that took the first one's place is refused, too.
     let by_id = ensure("7");
     let issue = IssueKey { numbered: Some(place), ..by_id.issue };
     bench.store.fail_next(full());
     let second = bench.engine.ensure(&account(), EnsureIssue { issue, ..by_id }).await;
     assert!(second.is_err(), "{second:?}");
-    assert_eq!(core.directory.find(core, &account(), &name).await, Ok(Some(HomeId(1))));
+    assert_eq!(parts.directory.find(&account(), &name).await, Ok(Some(HomeId(1))));
     bench.provider.release();
     eventually("its object is gone and its name is free", async || {
-        bench.provider.objects() == 0
-            && core.directory.find(core, &account(), &name).await == Ok(None)
+        bench.provider.objects() == 0 && parts.directory.find(&account(), &name).await == Ok(None)
     })
     .await;
 }

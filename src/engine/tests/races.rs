@@ -14,10 +14,10 @@ use crate::issue::{Command, Issue};
 use crate::types::{Cause, Generation, Outcome, Phase};
 
 impl EngineBench {
-    /// Asks every actor that nobody speaks to right now to end.
+    /// Asks every actor without a pending message to end.
     fn passivate_all(&self) {
         let soon = SystemClock.now().after(Duration::from_secs(60));
-        self.engine.core().registry.passivate_idle(soon);
+        self.engine.parts.registry.passivate_idle(soon);
     }
 
     /// Brings issue 1 to a create that is asked and held open.
@@ -30,7 +30,7 @@ impl EngineBench {
     async fn end_all_actors(&self) {
         eventually("the actors have ended", async || {
             self.passivate_all();
-            self.engine.core().registry.len() == 0
+            self.engine.parts.registry.len() == 0
         })
         .await;
     }
@@ -68,14 +68,14 @@ async fn no_message_is_lost_at_the_moment_of_passivation() {
     let passivations = Arc::new(AtomicUsize::new(0));
     // Passivation runs on a thread of its own, as fast as it can, against senders.
     let passivating = std::thread::spawn({
-        let (core, done) = (bench.engine.core_arc(), Arc::clone(&done));
+        let (parts, done) = (Arc::clone(&bench.engine.parts), Arc::clone(&done));
         let passivations = Arc::clone(&passivations);
         move || {
             while !done.load(Ordering::SeqCst) {
                 let soon = SystemClock.now().after(Duration::from_secs(60));
-                let before = core.registry.len();
-                core.registry.passivate_idle(soon);
-                if core.registry.len() < before {
+                let before = parts.registry.len();
+                parts.registry.passivate_idle(soon);
+                if parts.registry.len() < before {
                     passivations.fetch_add(1, Ordering::SeqCst);
                 }
             }
@@ -238,7 +238,8 @@ async fn an_issue_that_cannot_be_stored_is_taken_up_more_and_more_seldom() {
     let home = bench.store.issue(1).expect("it is stored").home;
     bench.store.break_home(Some(home));
     bench.provider.release();
-    let restart_backoff = &bench.engine.core().restart_backoff;
+    let parts = &bench.engine.parts;
+    let restart_backoff = &parts.registry.parts().restart_backoff;
     eventually("its actors end", async || restart_backoff.len() == 1).await;
     bench.store.break_home(None);
     bench.until_running("1").await;

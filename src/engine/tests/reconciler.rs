@@ -56,7 +56,7 @@ async fn remedy(bench: &EngineBench, id: &str, remedy: Remedy) -> Result<(), Eng
     bench.engine.remedy(id, remedy, PERSON).await.map(drop)
 }
 
-/// An object that nobody here made.
+/// An object that this engine did not make.
 fn object(external_id: &str, home: i64, generation: u32, mode: Mode) -> Object {
     let labels = Labels {
         instance: InstanceId::trusted("test-instance"),
@@ -121,7 +121,7 @@ async fn what_is_killed_or_removed_from_outside_fails_and_what_we_stopped_does_n
     assert_eq!(failure(&now(&bench, "2").await), Some(FailureCode::ObjectLost));
     assert_eq!(now(&bench, "3").await.phase, Some(Phase::Stopped));
     assert_eq!(now(&bench, "4").await.phase, Some(Phase::Running));
-    assert_eq!(bench.provider.count("find") - looks, 2, "only what was told of is looked at again");
+    assert_eq!(bench.provider.count("find") - looks, 2, "only what disagreed is looked at again");
 }
 
 #[actix::test]
@@ -137,7 +137,7 @@ async fn a_stale_or_partial_list_decides_nothing() {
     gone.external_id = ExternalId::trusted("gone-meanwhile");
     stale.push(gone);
     for list in [Vec::new(), stale] {
-        bench.provider.list_as(TestListing::Told(list));
+        bench.provider.list_as(TestListing::Fixed(list));
         assert_eq!(swept(&bench).await, Vec::<String>::new());
         for issue in ["1", "2", "3"] {
             assert_eq!(now(&bench, issue).await.phase, Some(Phase::Running), "issue {issue}");
@@ -186,7 +186,7 @@ async fn what_no_record_ever_knew_is_stopped_and_kept_for_a_day() {
         .await;
     assert_eq!(swept(&bench).await, ["quarantined held:stray"]);
     assert_eq!(bench.provider.count("delete"), 0);
-    assert!(bench.store.next_home() > HomeId(70), "its home is nobody else's");
+    assert!(bench.store.next_home() > HomeId(70), "its home is given to no other issue");
     let since = bench.store.orphans().await.expect("they are kept")[0].first_seen_at;
     bench
         .store
@@ -245,7 +245,7 @@ async fn what_the_store_knows_as_deleted_is_removed() {
     })
     .await;
     bench.provider.outside(|objects| objects.extend(copy));
-    assert_eq!(swept(&bench).await, ["unrecorded held:object-1"]);
+    assert_eq!(swept(&bench).await, ["orphan held:object-1"]);
     eventually("it is removed", async || bench.provider.objects() == 0).await;
     assert_eq!(swept(&bench).await, Vec::<String>::new());
 }
@@ -256,7 +256,7 @@ async fn one_of_fast_mode_without_a_record_has_its_minute() {
     let fast = object("fast", 70, 1, Mode::Fast);
     bench.provider.outside(|objects| objects.push(fast.clone()));
     seen_ago(&bench, &fast, FAST_ORPHAN_MAX / 2).await;
-    assert_eq!(swept(&bench).await, ["unrecorded held:fast"]);
+    assert_eq!(swept(&bench).await, ["orphan held:fast"]);
     assert_eq!(state_of(&bench, "fast"), Some(ObjectState::Running));
     assert_eq!(bench.provider.count("stop") + bench.provider.count("delete"), 0);
     let key = (ProviderName::trusted("held"), fast.external_id.clone());
@@ -463,11 +463,11 @@ async fn what_runs_although_it_is_stopped_is_stopped_again() {
 async fn a_look_is_never_beside_a_call_and_a_call_waits_for_it() {
     let bench = EngineBench::new().await;
     running(&bench, "1").await;
-    let core = bench.engine.core_arc();
+    let parts = &bench.engine.parts;
     let home = now(&bench, "1").await.home;
     bench.provider.outside(Vec::clear);
-    let slot = core.executor.lease(&core, home).expect("nothing is under way");
-    assert!(core.executor.lease(&core, home).is_none(), "one at a time");
+    let slot = parts.executor.lease(home).expect("nothing is under way");
+    assert!(parts.executor.lease(home).is_none(), "one at a time");
     let looks = bench.provider.count("find");
     assert_eq!(swept(&bench).await, ["object_lost held:object-1"]);
     assert_eq!(bench.provider.count("find"), looks);

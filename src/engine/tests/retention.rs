@@ -14,7 +14,7 @@ async fn a_round_goes_on_until_nothing_is_left_to_remove() {
     let bench = EngineBench::new().await;
     bench.store.set_prunable(2_500);
     let retention = Retention { deliveries: Some(DAY * 30), timeline: None };
-    assert_eq!(round(bench.engine.core(), retention).await, Ok(2_500));
+    assert_eq!(round(&bench.engine.parts.env, retention).await, Ok(2_500));
     let asks = bench.store.prunes();
     assert_eq!(asks.len(), 3, "two full ones, and one that was not");
     for ask in asks {
@@ -22,19 +22,19 @@ async fn a_round_goes_on_until_nothing_is_left_to_remove() {
         assert_eq!((deliveries, ask.timeline_before), (Some(DAY * 30), None));
         assert!(ask.limit < 2_500, "in bites");
     }
-    assert_eq!(round(bench.engine.core(), retention).await, Ok(0));
+    assert_eq!(round(&bench.engine.parts.env, retention).await, Ok(0));
 }
 
 #[actix::test]
 async fn a_round_ends_with_the_server_and_with_a_store_that_fails() {
     let bench = EngineBench::new().await;
     bench.store.set_prunable(u64::MAX);
-    bench.engine.core().begin_stop();
+    bench.engine.parts.env.begin_stop();
     let retention = Retention { deliveries: None, timeline: Some(DAY) };
-    assert!(round(bench.engine.core(), retention).await.is_ok_and(|rows| rows < 5_000));
+    assert!(round(&bench.engine.parts.env, retention).await.is_ok_and(|rows| rows < 5_000));
     assert_eq!(bench.store.prunes().len(), 1);
 
     let bench = EngineBench::new().await;
     bench.store.fail_next(CommitError::Overloaded);
-    assert_eq!(round(bench.engine.core(), retention).await, Err(CommitError::Overloaded));
+    assert_eq!(round(&bench.engine.parts.env, retention).await, Err(CommitError::Overloaded));
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::{EngineBench, account, ensure, eventually, named};
-use crate::engine::actor::ActorMessage;
+use crate::engine::mailbox::ActorMessage;
 use crate::engine::{DeliveredStatus, EngineError, IssueKey, WaitFor};
-use crate::issue::event::{Effect, IssueDelivery, News, TriggerKind};
+use crate::issue::event::{DeliveryEffect, IssueDelivery, News, TriggerKind};
 use crate::issue::{Command, IssueEvent, IssueState};
 use crate::store::CommitError;
 use crate::types::{
@@ -36,7 +36,7 @@ pub(in crate::engine) fn issue_delivery(guid: &str, issue: u64) -> IssueDelivery
         formerly: None,
         comment: None,
         installation: None,
-        effect: Effect::Trigger(TriggerKind::Label),
+        effect: DeliveryEffect::Trigger(TriggerKind::Label),
     }
 }
 
@@ -149,18 +149,18 @@ async fn a_delivery_counts_once_in_flight_and_afterwards() {
 #[actix::test]
 async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
     let bench = EngineBench::new().await;
-    let core = bench.engine.core_arc();
+    let parts = &bench.engine.parts;
     let key = IssueKey {
         id: Some(IssueId::from_github(7)),
         numbered: Some((Repository::trusted("octo/hello"), IssueNumber(7))),
     };
     let place = async || {
-        let names = core.directory.look(&core, &account(), &key, None).await.expect("a look").0;
-        core.directory.place(&core, &account(), &key, Some(1), names).expect("a place")
+        let names = parts.directory.look(&account(), &key, None).await.expect("a look").0;
+        parts.directory.place(&account(), &key, Some(1), names).expect("a place")
     };
     let (first, second) = (place().await, place().await);
     assert_eq!((second.home, &second.claims), (first.home, &first.claims));
-    // The one that brought the issue is refused; whoever placed itself behind it comes after.
+    // The one that brought the issue is refused; the one that was routed behind it comes after.
     bench.store.fail_next(CommitError::DuplicateDelivery);
     for place in [first, second] {
         let (reply, answer) = tokio::sync::oneshot::channel();
@@ -171,7 +171,7 @@ async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
             place_elsewhere: false,
         });
         let message = ActorMessage::Event { event, reply: Some(reply), held: None };
-        let sent = core.registry.try_send(&core, place.home, place.activation, message);
+        let sent = parts.registry.try_send(place.home, place.activation, message);
         assert!(sent.is_ok());
         assert!(answer.await.expect("it is answered").is_ok());
     }

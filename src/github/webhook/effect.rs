@@ -7,7 +7,7 @@
 use crate::github::comment::{self, Management, Said};
 use crate::github::policy::TriggerPolicy;
 use crate::issue::Command;
-use crate::issue::event::{Effect, TriggerKind};
+use crate::issue::event::{DeliveryEffect, TriggerKind};
 
 use super::payload::{Issue, Label, Payload};
 use super::sender::{self, Right};
@@ -33,7 +33,7 @@ pub(super) enum IssueAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     Apply {
-        effect: Effect,
+        effect: DeliveryEffect,
         /// The comment whose command led to it.
         comment: Option<u64>,
     },
@@ -199,23 +199,23 @@ pub(super) fn decide(policy: &TriggerPolicy, act: IssueAction, payload: &Payload
             ignore("another label than the trigger label was taken off")
         }
         IssueAction::Unlabeled if policy.unlabel_stops => {
-            apply(Effect::Stop("the trigger label was taken off"))
+            apply(DeliveryEffect::Stop("the trigger label was taken off"))
         }
-        IssueAction::Unlabeled => apply(Effect::Update),
+        IssueAction::Unlabeled => apply(DeliveryEffect::Update),
         IssueAction::Assigned if is_bot(policy, payload) => {
             triage(policy, payload, issue, TriggerKind::Assigned)
         }
         IssueAction::Unassigned if is_bot(policy, payload) => {
-            apply(Effect::Stop("the bot was unassigned"))
+            apply(DeliveryEffect::Stop("the bot was unassigned"))
         }
         IssueAction::Assigned | IssueAction::Unassigned => {
             ignore("the assignee is not the configured bot")
         }
         IssueAction::Reopened => triage(policy, payload, issue, TriggerKind::Reopened),
-        IssueAction::Closed => apply(Effect::Stop("the issue was closed")),
-        IssueAction::Deleted => apply(Effect::Delete),
+        IssueAction::Closed => apply(DeliveryEffect::Stop("the issue was closed")),
+        IssueAction::Deleted => apply(DeliveryEffect::Delete),
         IssueAction::Edited => edited(policy, payload, issue),
-        IssueAction::Transferred => apply(Effect::Update),
+        IssueAction::Transferred => apply(DeliveryEffect::Update),
         IssueAction::Commented => commented(policy, payload),
         IssueAction::CommentEdited => comment_edited(policy, payload),
     }
@@ -225,9 +225,14 @@ fn opened(policy: &TriggerPolicy, payload: &Payload, issue: &Issue) -> Decision 
     // The other half of a transfer is no trigger: the issue may have its sandbox already. Where
     // opening does not trigger, what it says (number, title, labels) is worth knowing all the same.
     if IssueAction::Opened.moved(payload) == Moved::Here || !policy.opened {
-        return apply(Effect::Update);
+        return apply(DeliveryEffect::Update);
     }
-    permitted(policy, payload, Right::of_author(issue), Effect::Trigger(TriggerKind::Opened))
+    permitted(
+        policy,
+        payload,
+        Right::of_author(issue),
+        DeliveryEffect::Trigger(TriggerKind::Opened),
+    )
 }
 
 /// An edit counts as a trigger where the text now asks for work and did not before. The text of an
@@ -240,9 +245,9 @@ fn edited(policy: &TriggerPolicy, payload: &Payload, issue: &Issue) -> Decision 
     let newly =
         before.is_some_and(|before| asks(issue.body.as_deref()) && !asks(before.from.as_deref()));
     if newly && sender::check(policy, payload.sender.as_ref(), Right::Triage(issue)).is_ok() {
-        return apply(Effect::Trigger(TriggerKind::Command));
+        return apply(DeliveryEffect::Trigger(TriggerKind::Command));
     }
-    apply(Effect::Update)
+    apply(DeliveryEffect::Update)
 }
 
 fn commented(policy: &TriggerPolicy, payload: &Payload) -> Decision {
@@ -250,7 +255,7 @@ fn commented(policy: &TriggerPolicy, payload: &Payload) -> Decision {
     let text = comment.body.as_deref().unwrap_or_default();
     let (effect, counted) = match comment::find(&policy.command, text) {
         Some(said) => (effect_of(said), comment.id),
-        None => (Effect::Activity, None),
+        None => (DeliveryEffect::Activity, None),
     };
     match permitted(policy, payload, Right::of_commenter(comment), effect) {
         Decision::Apply { effect, comment: _ } => Decision::Apply { effect, comment: counted },
@@ -272,26 +277,26 @@ fn comment_edited(policy: &TriggerPolicy, payload: &Payload) -> Decision {
     }
 }
 
-const fn effect_of(said: Said) -> Effect {
+const fn effect_of(said: Said) -> DeliveryEffect {
     match said {
-        Said::Work => Effect::Trigger(TriggerKind::Command),
-        Said::Manage(Management::Stop) => Effect::Command(Command::Stop),
-        Said::Manage(Management::Start) => Effect::Command(Command::Start),
-        Said::Manage(Management::Retry) => Effect::Command(Command::Retry),
-        Said::Manage(Management::Delete) => Effect::Command(Command::Delete),
-        Said::Manage(Management::Status) => Effect::Status,
+        Said::Work => DeliveryEffect::Trigger(TriggerKind::Command),
+        Said::Manage(Management::Stop) => DeliveryEffect::Command(Command::Stop),
+        Said::Manage(Management::Start) => DeliveryEffect::Command(Command::Start),
+        Said::Manage(Management::Retry) => DeliveryEffect::Command(Command::Retry),
+        Said::Manage(Management::Delete) => DeliveryEffect::Command(Command::Delete),
+        Said::Manage(Management::Status) => DeliveryEffect::Status,
     }
 }
 
 fn triage(policy: &TriggerPolicy, payload: &Payload, issue: &Issue, kind: TriggerKind) -> Decision {
-    permitted(policy, payload, Right::Triage(issue), Effect::Trigger(kind))
+    permitted(policy, payload, Right::Triage(issue), DeliveryEffect::Trigger(kind))
 }
 
 fn permitted(
     policy: &TriggerPolicy,
     payload: &Payload,
     right: Right<'_>,
-    effect: Effect,
+    effect: DeliveryEffect,
 ) -> Decision {
     match sender::check(policy, payload.sender.as_ref(), right) {
         Ok(()) => apply(effect),
@@ -308,7 +313,7 @@ fn is_bot(policy: &TriggerPolicy, payload: &Payload) -> bool {
     policy.assignee != 0 && assignee == Some(policy.assignee)
 }
 
-const fn apply(effect: Effect) -> Decision {
+const fn apply(effect: DeliveryEffect) -> Decision {
     Decision::Apply { effect, comment: None }
 }
 

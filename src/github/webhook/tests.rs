@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::RepositoryPattern;
 use crate::github::fixtures;
-use crate::issue::event::{Effect, TriggerKind};
+use crate::issue::event::{DeliveryEffect, TriggerKind};
 
 const STRANGER: &str = "the sender may not trigger";
 const OURSELVES: &str = "our own account's events never trigger";
@@ -63,7 +63,7 @@ fn changed(
 }
 
 /// The effect on an issue, or why there is none.
-fn effect(result: Result<Interpreted, Malformed>) -> Result<Effect, String> {
+fn effect(result: Result<Interpreted, Malformed>) -> Result<DeliveryEffect, String> {
     match result {
         Ok(Interpreted::Issue(issue_delivery)) => Ok(issue_delivery.effect),
         Ok(Interpreted::FanOut(fan_out)) => panic!("it concerns no single issue: {fan_out:?}"),
@@ -72,11 +72,11 @@ fn effect(result: Result<Interpreted, Malformed>) -> Result<Effect, String> {
     }
 }
 
-fn trigger(kind: TriggerKind) -> Result<Effect, String> {
-    Ok(Effect::Trigger(kind))
+fn trigger(kind: TriggerKind) -> Result<DeliveryEffect, String> {
+    Ok(DeliveryEffect::Trigger(kind))
 }
 
-fn ignored(reason: &str) -> Result<Effect, String> {
+fn ignored(reason: &str) -> Result<DeliveryEffect, String> {
     Err(reason.to_owned())
 }
 

@@ -7,27 +7,22 @@ use actix_web::{HttpRequest, HttpResponse, delete, post, web};
 use super::sandboxes::SandboxAnswer;
 use crate::engine::{Commanded, SandboxRef, WaitFor};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
-use crate::http::error::ApiError;
+use crate::http::doc::params;
+use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
-use crate::http::wire::Failed;
 use crate::issue::Command;
 use crate::types::Sandbox;
 
-/// Takes a sandbox down and keeps its workspace.
+/// Stops a sandbox and keeps its workspace.
 #[utoipa::path(
-    tag = "sandboxes",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("wait" = Option<u64>, Query, description = "Seconds to wait until it is down, up to 300"),
-    ),
+    operation_id = "stopSandbox", tag = "sandboxes",
+    params(params::OneSandbox, params::ResultWait),
     responses(
         (status = 202, body = SandboxAnswer, description = "the sandbox after the command"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 409, body = Failed, description = "sandbox_deleted"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::SandboxWriteErrors, only::SandboxDeleted,
     )
 )]
 #[post("/v1/sandboxes/{id}/stop")]
@@ -41,21 +36,14 @@ pub async fn stop(
     answer(&shared, &caller, &request, &path, Command::Stop, until).await
 }
 
-/// Brings a stopped sandbox up.
+/// Starts a stopped sandbox.
 #[utoipa::path(
-    tag = "sandboxes",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("wait" = Option<u64>, Query, description = "Seconds to wait until it runs, up to 300"),
-    ),
+    operation_id = "startSandbox", tag = "sandboxes",
+    params(params::OneSandbox, params::ResultWait),
     responses(
         (status = 202, body = SandboxAnswer, description = "the sandbox after the command"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 409, body = Failed, description = "failed, deleting, sandbox_deleted"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::AdmissionErrors, only::SandboxNotFound,
+        only::Deleting, only::SandboxFailed, only::SandboxDeleted,
     )
 )]
 #[post("/v1/sandboxes/{id}/start")]
@@ -69,21 +57,13 @@ pub async fn start(
     answer(&shared, &caller, &request, &path, Command::Start, until).await
 }
 
-/// Tries again what a failed sandbox failed at.
+/// Retries the step at which a sandbox failed.
 #[utoipa::path(
-    tag = "sandboxes",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("wait" = Option<u64>, Query, description = "Seconds to wait until it settles, up to 300"),
-    ),
+    operation_id = "retrySandbox", tag = "sandboxes",
+    params(params::OneSandbox, params::ResultWait),
     responses(
         (status = 202, body = SandboxAnswer, description = "the sandbox after the command"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 409, body = Failed, description = "not_failed, sandbox_deleted"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::AdmissionErrors, only::NotFailed, only::SandboxDeleted, only::SandboxNotFound,
     )
 )]
 #[post("/v1/sandboxes/{id}/retry")]
@@ -96,21 +76,19 @@ pub async fn retry(
     answer(&shared, &caller, &request, &path, Command::Retry, WaitFor::Settled).await
 }
 
-/// Removes a sandbox and its workspace.
+/// Deletes a sandbox and its workspace.
 #[utoipa::path(
-    tag = "sandboxes",
+    operation_id = "deleteSandbox", tag = "sandboxes",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("wait" = Option<u64>, Query, description = "Seconds to wait until it is gone, up to 300"),
+        params::OneSandbox,
+        params::ResultWait,
         ("force" = Option<bool>, Query,
-         description = "Give the record up although the provider has not confirmed that it is gone"),
+         description = "Delete the record without the provider's confirmation"),
     ),
     responses(
-        (status = 202, body = SandboxAnswer, description = "it is being removed"),
-        (status = 200, body = SandboxAnswer, description = "it is gone"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 202, body = SandboxAnswer, description = "the sandbox is being deleted"),
+        (status = 200, body = SandboxAnswer, description = "the sandbox is deleted"),
+        answers::SandboxWriteErrors,
     )
 )]
 #[delete("/v1/sandboxes/{id}")]
@@ -137,11 +115,11 @@ async fn answer(
         shared.edge.engine.command(&caller.account, &of, command, caller.cause()).await?;
     let mut settled = (!at_most.is_zero()).then_some(absent);
     if !absent {
-        // By its id: behind a name there may be the next generation by now.
+        // By its id: its name can mean the next generation by now.
         let of = SandboxRef::Id(sandbox.id.clone());
         if let Some(waited) = shared.wait(caller, &of, until, at_most).await? {
             settled = Some(waited.settled);
-            // A delete is about this very sandbox; anything else follows the issue.
+            // A delete concerns this sandbox; other commands follow the issue.
             let seen = match command {
                 Command::Delete | Command::ForceDelete => {
                     shared.edge.store.sandbox(&caller.account, &sandbox.id).await?

@@ -1,7 +1,7 @@
-//! Deliveries: what came in and what came of it, `GET /v1/deliveries`.
+//! Deliveries and their results: `GET /v1/deliveries`.
 //!
-//! Two lists are merged by time: what is stored, and the few refused ones that are kept in memory
-//! (`refused`). A cursor names a place in each of them.
+//! Two lists are merged by time: stored deliveries, and the last refused ones, which are in memory
+//! (`refused`). A cursor has a position in each.
 
 use std::sync::Arc;
 
@@ -13,55 +13,58 @@ use utoipa::ToSchema;
 
 use super::sandboxes::{bounded, parse_issue_id};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
+use crate::http::doc::params;
+use crate::http::doc::words::DeliveryWord;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::refused::Refused;
-use crate::http::wire::{Failed, Listed};
+use crate::http::wire::ListAnswer;
 use crate::store::{
     DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Page, PageAsk, Store, StoreError,
 };
 use crate::types::{AccountName, Alias, IssueId};
 
-/// A delivery, and what came of it.
+/// A delivery and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Delivery)]
 pub struct DeliveryBody {
-    /// Its GUID; of a refused one what it called itself, or null.
+    /// Its GUID; for a refused delivery the GUID in its header, or null.
     pub delivery: Option<String>,
-    /// GitHub's event, such as `issues`; null where a refused one named none.
+    /// GitHub's event, such as `issues`; null if a refused one named none.
     pub event: Option<String>,
-    /// Its action, such as `labeled`; null where it has none.
+    /// Its action, such as `labeled`; null if it has none.
     pub action: Option<String>,
-    /// `accepted`: it had an effect, be it on what is known alone. `ignored`: it had none.
-    /// `pending`: it is being applied to each issue that it concerns. `set_aside`: that failed
-    /// too often. `badly_signed`, `refused`: nothing of it was stored.
+    /// Its status.
+    #[schema(value_type = DeliveryWord)]
     pub status: &'static str,
-    /// What came of it, in words.
+    /// The result in words.
     pub reason: String,
-    /// The issue it led to, where it led to one.
+    /// The issue that it affected, if it affected one.
     pub issue_id: Option<String>,
-    /// The name of that issue's newest sandbox, where it ever had one.
+    /// The name of that issue's newest sandbox, if it ever had one.
     pub sandbox_name: Option<String>,
     /// When it arrived.
+    #[schema(format = DateTime)]
     pub received_at: String,
 }
 
-/// What a list can be narrowed to.
+/// The status of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It had an effect, be it on what is known alone.
+    /// It had an effect, at least on stored facts.
     Accepted,
-    /// It had none.
+    /// It had no effect.
     Ignored,
     /// It is being applied to each issue that it concerns.
     Pending,
-    /// That failed too often.
+    /// Applying it failed too often.
     SetAside,
     /// Its signature is missing or wrong; nothing was stored.
     BadlySigned,
-    /// It was refused for something else; nothing was stored.
+    /// It was refused for another reason; nothing was stored.
     Refused,
 }
 
@@ -109,7 +112,7 @@ impl Status {
         if refused.is_badly_signed { Self::BadlySigned } else { Self::Refused }
     }
 
-    /// What is asked of the store; `None` where nothing stored has this status.
+    /// The filter for the store; `None` if no stored delivery has this status.
     const fn stored(self) -> Option<(DeliveryState, Option<bool>)> {
         match self {
             Self::Accepted => Some((DeliveryState::Done, Some(true))),
@@ -121,22 +124,19 @@ impl Status {
     }
 }
 
-/// Lists deliveries, newest first: also what was ignored and, as long as the server remembers it,
-/// what was refused. Repeated deliveries are not listed again.
+/// Lists deliveries, newest first. Ignored deliveries are listed, and refused ones until the server
+/// restarts. Duplicates are not listed.
 #[utoipa::path(
-    tag = "deliveries",
+    operation_id = "listDeliveries", tag = "deliveries",
     params(
-        ("event" = Option<String>, Query, description = "Of this event, such as `issues`"),
-        ("status" = Option<String>, Query,
-         description = "`accepted`, `ignored`, `pending`, `set_aside`, `badly_signed` or `refused`"),
-        ("issueId" = Option<String>, Query, description = "That led to this issue"),
-        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("event" = Option<String>, Query, description = "Filter by event, such as `issues`"),
+        ("status" = Option<DeliveryWord>, Query, description = "Filter by status"),
+        ("issueId" = Option<String>, Query, description = "Filter by affected issue"),
+        params::PageOf,
     ),
     responses(
-        (status = 200, body = Listed<DeliveryBody>),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "a page of deliveries", body = ListAnswer<DeliveryBody>),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/deliveries")]
@@ -155,13 +155,13 @@ pub async fn list(
 /// Which deliveries to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryAsk {
-    /// Of this event.
+    /// The event.
     pub event: Option<String>,
-    /// In this status.
+    /// The status.
     pub status: Option<Status>,
-    /// That led to this issue.
+    /// The affected issue.
     pub issue: Option<IssueId>,
-    /// Which page.
+    /// The page.
     pub page: PageAsk,
 }
 
@@ -169,7 +169,7 @@ impl DeliveryAsk {
     /// Reads the filters.
     ///
     /// # Errors
-    /// 400 where one has a form or value that is not accepted.
+    /// 400 if one is invalid.
     pub fn read(query: &mut Query, page: PageAsk) -> Result<Self, ApiError> {
         Ok(Self {
             event: bounded("event", query.text("event")?)?,
@@ -183,15 +183,15 @@ impl DeliveryAsk {
 /// Reads a page of deliveries, stored and refused ones.
 ///
 /// # Errors
-/// 400 for a cursor of another list, 503 where the store cannot be read.
+/// 400 for a cursor of another list, 503 if the store cannot be read.
 pub async fn find(
     shared: &Shared,
     account: &AccountName,
     ask: DeliveryAsk,
-) -> Result<Listed<DeliveryBody>, ApiError> {
+) -> Result<ListAnswer<DeliveryBody>, ApiError> {
     let DeliveryAsk { event, status, issue, page: PageAsk { limit, cursor } } = ask;
-    let place = cursor.as_deref().map_or(Ok(Place::default()), Place::parse)?;
-    // What was refused led to no issue.
+    let place = cursor.as_deref().map_or(Ok(DeliveryCursor::default()), DeliveryCursor::parse)?;
+    // Refused deliveries affect no issue.
     let refused = if issue.is_none() { shared.refused.newest_first() } else { Vec::new() };
     let matching = refused.into_iter().filter(|one| {
         event.as_ref().is_none_or(|event| one.event.as_ref() == Some(event))
@@ -209,7 +209,7 @@ pub async fn find(
         None => None,
     };
     let stored = match status.map(Status::stored) {
-        // Of this status nothing is stored.
+        // No stored delivery has this status.
         Some(None) => Page { items: Vec::new(), next: None, total: 0 },
         None | Some(Some(_)) => {
             let (state, applied) = status.and_then(Status::stored).unzip();
@@ -222,7 +222,7 @@ pub async fn find(
     Ok(listed(merge(place, stored, matching, limit), total))
 }
 
-/// Reads a page on a thread that may take its time: a total counts every row.
+/// Reads a page on a blocking thread, since the total counts every row.
 async fn read(
     shared: &Shared,
     filter: DeliveryFilter,
@@ -232,27 +232,27 @@ async fn read(
     Ok(shared.read_list(read).await?)
 }
 
-fn listed(merged: Merged, total: u64) -> Listed<DeliveryBody> {
+fn listed(merged: Merged, total: u64) -> ListAnswer<DeliveryBody> {
     let Merged { data, next_cursor } = merged;
-    Listed { success: true, data, next_cursor, total, event_cursor: None }
+    ListAnswer { success: true, data, next_cursor, total, event_cursor: None }
 }
 
-/// How far both lists were read.
+/// The position in both lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
-    /// The number of the last refused one; those that follow have smaller numbers.
+struct DeliveryCursor {
+    /// The number of the last refused delivery; the next ones have smaller numbers.
     refused: i64,
     /// The store's cursor.
     stored: Option<String>,
 }
 
-impl Default for Place {
+impl Default for DeliveryCursor {
     fn default() -> Self {
         Self { refused: i64::MAX, stored: None }
     }
 }
 
-impl Place {
+impl DeliveryCursor {
     fn to_cursor(&self) -> String {
         let stored = self.stored.as_deref().unwrap_or_default();
         BASE64.encode(format!("l:{}:{stored}", self.refused))
@@ -277,9 +277,9 @@ struct Merged {
     next_cursor: Option<String>,
 }
 
-/// Merges what follows `place` in both lists, each newest first, by time.
+/// Merges both lists after `place` by time, newest first.
 fn merge(
-    mut place: Place,
+    mut place: DeliveryCursor,
     stored: Page<DeliveryListRow>,
     refused: Vec<Refused>,
     limit: usize,
@@ -395,14 +395,14 @@ mod tests {
             "refused-10",
         ];
         for limit in 1..=10 {
-            let (mut place, mut seen) = (Place::default(), Vec::new());
+            let (mut place, mut seen) = (DeliveryCursor::default(), Vec::new());
             loop {
                 let stored = page(&rows, place.stored.as_deref(), limit);
                 let merged = merge(place, stored, ring.to_vec(), limit);
                 assert!(merged.data.len() == limit || merged.next_cursor.is_none());
                 seen.extend(merged.data.into_iter().filter_map(|one| one.delivery));
                 let Some(next) = merged.next_cursor else { break };
-                place = Place::parse(&next).expect("its own cursor");
+                place = DeliveryCursor::parse(&next).expect("its own cursor");
             }
             assert_eq!(seen, expected, "pages of {limit}");
         }
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn a_cursor_of_another_list_is_refused() {
         for bad in ["", "x", "bDp4Og", "ZDox"] {
-            assert!(Place::parse(bad).is_err(), "{bad:?}");
+            assert!(DeliveryCursor::parse(bad).is_err(), "{bad:?}");
         }
     }
 }

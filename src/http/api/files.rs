@@ -1,9 +1,8 @@
-//! Files in a sandbox's workspace: list, read, write, delete; [changes] and [archives](archive)
-//! beside them.
+//! Files of a workspace: list, read, write, delete. [Changes](changes) and [archives](archive) are
+//! in modules of their own.
 //!
-//! Paths come in the query as percent-encoded bytes, since a name need not be UTF-8, and are
-//! parsed here only as far as their form goes: that nothing outside of the workspace is reached
-//! is the provider's promise.
+//! Paths are percent-encoded bytes in the query, since names need not be UTF-8. Only their form is
+//! checked here; the provider guarantees that they stay inside the workspace.
 
 pub mod archive;
 pub mod changes;
@@ -22,26 +21,29 @@ use utoipa::ToSchema;
 
 use super::exec::{work, work_to_read};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
 use crate::http::body;
+use crate::http::doc::params;
+use crate::http::doc::words::{AnyBytes, FileWord};
 use crate::http::ending::Ending;
-use crate::http::error::{ApiError, Code};
+use crate::http::error::{ApiError, Code, only};
 use crate::http::query::Query;
-use crate::http::wire::{Failed, Success};
+use crate::http::wire::Success;
 use crate::sandbox::{FileEntry, FileKind, FilePart, WorkspacePath, Written};
 
 use transfer::{Upload, pieces, under};
 
-/// Levels of directories that a list goes down at most.
+/// Deepest list, in levels of directories.
 const DEPTH_MAX: u64 = 32;
 
-/// What a list found.
+/// The result of a list.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FileList {
     /// The entries, parents before children.
     pub entries: Vec<FileBody>,
-    /// Whether there were more than are listed.
+    /// Whether the list is truncated.
     pub truncated: bool,
 }
 
@@ -50,23 +52,25 @@ pub struct FileList {
 #[serde(rename_all = "camelCase")]
 #[schema(as = File)]
 pub struct FileBody {
-    /// Its path relative to the workspace; null where it is not UTF-8.
+    /// Its path relative to the workspace; null if it is not UTF-8.
     pub path: Option<String>,
-    /// Its name; null where it is not UTF-8.
+    /// Its name; null if it is not UTF-8.
     pub name: Option<String>,
-    /// Its path's bytes, where they are not UTF-8.
+    /// The bytes of its path, if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_base64: Option<String>,
-    /// Its name's bytes, where they are not UTF-8.
+    /// The bytes of its name, if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name_base64: Option<String>,
-    /// `file`, `directory`, `link` or `other`.
+    /// What it is.
+    #[schema(value_type = FileWord)]
     pub kind: &'static str,
     /// Its size, in bytes.
     pub size: u64,
     /// Its permission bits in octal, such as `0644`.
     pub mode: String,
     /// When it was last changed.
+    #[schema(format = DateTime)]
     pub modified_at: String,
 }
 
@@ -100,30 +104,19 @@ fn text_or_base64(bytes: Vec<u8>) -> (Option<String>, Option<String>) {
     }
 }
 
-/// Lists a directory of the workspace, or shows the entry of a file. With the token a stopped
-/// sandbox is started for it; with a session of the page it is `not_running`.
+/// Lists a directory of the workspace, or the entry of a file. A request with the token starts a
+/// stopped sandbox; a request with a session of the dashboard is answered `not_running`.
 #[utoipa::path(
-    tag = "work",
+    operation_id = "listFiles", tag = "work",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = Option<String>, Query,
-         description = "Relative to the workspace; the workspace itself where left out"),
-        ("depth" = Option<u64>, Query, description = "Levels of directories, 1 to 32; 1 where left out"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
+        params::OneSandbox,
+        params::DirectoryPath,
+        ("depth" = Option<u64>, Query, description = "Levels of directories, 1 to 32; default 1"),
+        params::StartupWait,
     ),
     responses(
-        (status = 200, body = Success<FileList>),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 200, description = "the entries", body = Success<FileList>),
+        answers::WorkspaceErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}/files")]
@@ -144,32 +137,22 @@ pub async fn list(
     Ok(HttpResponse::Ok().json(Success::about(&work.sandbox, list)))
 }
 
-/// The content of a file, or one range of it (RFC 9110, section 14); where several ranges are asked
-/// for, all of it. A stopped sandbox is started as for a list.
+/// Reads a file, or one range of it (RFC 9110, section 14). A request for several ranges gets the
+/// whole file. A stopped sandbox is started as for a list.
 #[utoipa::path(
-    tag = "work",
+    operation_id = "readFile", tag = "work",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = String, Query, description = "Relative to the workspace"),
+        params::OneSandbox,
+        params::FilePath,
         ("Range" = Option<String>, Header, description = "Such as `bytes=0-99` or `bytes=-100`"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
+        params::StartupWait,
     ),
     responses(
-        (status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 206, body = Vec<u8>, content_type = "application/octet-stream",
-         description = "the range that was asked for"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 416, body = Failed, description = "range_not_satisfiable"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 200, description = "the whole file",
+         body = AnyBytes, content_type = "application/octet-stream"),
+        (status = 206, body = AnyBytes, content_type = "application/octet-stream",
+         description = "the requested range"),
+        answers::WorkspaceErrors, only::RangeNotSatisfiable,
     )
 )]
 #[get("/v1/sandboxes/{id}/files/content")]
@@ -187,42 +170,28 @@ pub async fn read(
     let (len, range) = (content.range.end - content.range.start, content.range.clone());
     let mut answer = HttpResponse::Ok();
     if part != FilePart::Whole {
-        // A range that is there is not empty.
+        // A range that exists is not empty.
         let value = format!("bytes {}-{}/{}", range.start, range.end - 1, content.size);
         answer.status(StatusCode::PARTIAL_CONTENT).insert_header((header::CONTENT_RANGE, value));
     }
     Ok(answer
         .insert_header((header::CONTENT_TYPE, "application/octet-stream"))
         .insert_header((header::ACCEPT_RANGES, "bytes"))
-        // A session's cookie opens this in a browser, where a page of the sandbox must not run.
+        // A browser with a session can open this; pages of the sandbox must not run there.
         .insert_header((header::CONTENT_DISPOSITION, "attachment"))
         .insert_header((header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"))
         .body(SizedStream::new(len, under(pieces(content), work.at_work, ending))))
 }
 
-/// Writes a file whole; directories above it are made.
+/// Writes a file. Missing parent directories are created.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = String, Query, description = "Relative to the workspace"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
-    ),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    operation_id = "writeFile", tag = "work",
+    params(params::OneSandbox, params::FilePath, params::StartupWait),
+    request_body(content = AnyBytes, content_type = "application/octet-stream"),
     responses(
-        (status = 201, description = "there was no such file before"),
+        (status = 201, description = "a file was created"),
         (status = 204, description = "a file was replaced"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        answers::WorkspaceErrors,
     )
 )]
 #[put("/v1/sandboxes/{id}/files/content")]
@@ -244,7 +213,7 @@ pub async fn write(
     let feeding = upload.feed(payload, limits.upload_len_max, limits.upload_silence_max, ending);
     let writing = work.provider.workspace.write_file(work.target, path, chunks);
     let (fed, written) = futures_util::future::join(feeding, writing).await;
-    // What went wrong with the body is the reason why the provider broke off, not the other way.
+    // An error of the body is the cause of the provider's error, not the reverse.
     fed?;
     match written? {
         Written::Created => Ok(HttpResponse::Created().finish()),
@@ -252,27 +221,13 @@ pub async fn write(
     }
 }
 
-/// Deletes a file, a link, or a directory with all that is in it.
+/// Deletes a file, a link, or a directory with its content.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = String, Query, description = "Relative to the workspace"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
-    ),
+    operation_id = "deleteFile", tag = "work",
+    params(params::OneSandbox, params::FilePath, params::StartupWait),
     responses(
-        (status = 204, description = "it is gone"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 204, description = "it is deleted"),
+        answers::WorkspaceErrors,
     )
 )]
 #[delete("/v1/sandboxes/{id}/files/content")]
@@ -295,26 +250,26 @@ fn read_query(mut query: Query) -> Result<(WorkspacePath, Duration), ApiError> {
     Ok((path, at_most))
 }
 
-/// A path in a query; the workspace itself where it is left out.
+/// Reads a path of the query; default is the workspace itself.
 fn read_path(query: &mut Query, name: &str) -> Result<WorkspacePath, ApiError> {
     let given = query.bytes(name).unwrap_or_default();
     WorkspacePath::parse(&given).map_err(|why| {
         ApiError::new(Code::PathNotAllowed, format!("the path {why}"))
             .about(name)
-            .hint("paths are relative to the workspace")
+            .hint("send a path relative to the workspace")
     })
 }
 
-/// The same, for what cannot be the workspace itself.
+/// Reads a path of the query that must not be the workspace itself.
 fn read_named(query: &mut Query, name: &str) -> Result<WorkspacePath, ApiError> {
     let path = read_path(query, name)?;
     if path.is_root() {
-        return Err(ApiError::field(name, "must name something in the workspace"));
+        return Err(ApiError::field(name, "must name a file or directory in the workspace"));
     }
     Ok(path)
 }
 
-/// The same, for what cannot be the workspace itself.
+/// Reads the query of routes for one file.
 fn read_file_query(request: &HttpRequest) -> Result<(WorkspacePath, Duration), ApiError> {
     let mut query = Query::parse(request.query_string());
     let at_most = super::wait(&mut query, super::WORK_WAIT_SECS)?;

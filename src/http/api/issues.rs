@@ -1,7 +1,7 @@
-//! Issues: which sandbox has it, and what happened to it.
+//! Issues: the sandbox and the timeline of an issue.
 //!
-//! An issue without a sandbox, an unknown one and one of another account are all the same to a
-//! look-up: there is no sandbox, which is an answer and not an error.
+//! A look-up answers an issue without a sandbox, an unknown issue and an issue of another account
+//! in the same way: there is no sandbox, which is no error.
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use bytes::Bytes;
@@ -10,20 +10,21 @@ use utoipa::ToSchema;
 
 use super::sandboxes::parse_issue_id;
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
+use crate::http::doc::params;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::http::wire::{self, Failed, FoundAnswer, TimelineBody};
+use crate::http::wire::{self, LookupAnswer, TimelineBody};
 use crate::types::{Alias, IssueNumber, Repository};
 
-/// The sandbox of an issue; `data` is null where it has none.
+/// Gets the sandbox of an issue. `data` is null if it has none.
 #[utoipa::path(
-    tag = "issues",
-    params(("issueId" = String, Path, description = "The issue's id")),
+    operation_id = "getIssueSandbox", tag = "issues",
+    params(params::OneIssue),
     responses(
-        (status = 200, body = FoundAnswer),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "the sandbox, or null", body = LookupAnswer),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/issues/{issueId}/sandbox")]
@@ -41,18 +42,13 @@ pub async fn sandbox(
     by_alias(&shared, &caller, &Alias::Issue(issue)).await
 }
 
-/// The same, found by repository and number.
+/// Gets the sandbox of an issue by repository and number.
 #[utoipa::path(
-    tag = "issues",
-    params(
-        ("owner" = String, Path, description = "The repository's owner"),
-        ("repo" = String, Path, description = "The repository's name"),
-        ("number" = u64, Path, description = "The issue's number"),
-    ),
+    operation_id = "getNumberedIssueSandbox", tag = "issues",
+    params(params::NumberedIssue),
     responses(
-        (status = 200, body = FoundAnswer),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "the sandbox, or null", body = LookupAnswer),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/repos/{owner}/{repo}/issues/{number}/sandbox")]
@@ -84,7 +80,7 @@ fn parse_numbered(
     Ok((repository, number))
 }
 
-/// By an alias that the live map does not know: it may be an older one of a live home.
+/// Looks up an alias that the live map does not have: it can be an old alias of a live home.
 async fn by_alias(
     shared: &Shared,
     caller: &Caller,
@@ -100,18 +96,13 @@ async fn by_alias(
     }
 }
 
-/// What happened to an issue, newest first: why, and which delivery or caller did it.
+/// Lists the timeline of an issue, newest first, with the reason and cause of each entry.
 #[utoipa::path(
-    tag = "issues",
-    params(
-        ("issueId" = String, Path, description = "The issue's id"),
-        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
-    ),
+    operation_id = "listIssueEvents", tag = "issues",
+    params(params::OneIssue, params::PageOf),
     responses(
-        (status = 200, body = Timeline),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "a page of the timeline", body = Timeline),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/issues/{issueId}/events")]
@@ -125,20 +116,13 @@ pub async fn timeline(
     timeline_of(&shared, &caller, &request, &alias).await
 }
 
-/// The same, found by repository and number: also of an issue that only waits for its sandbox.
+/// Lists the timeline of an issue by repository and number, also of an issue with a pending start.
 #[utoipa::path(
-    tag = "issues",
-    params(
-        ("owner" = String, Path, description = "The repository's owner"),
-        ("repo" = String, Path, description = "The repository's name"),
-        ("number" = u64, Path, description = "The issue's number"),
-        ("limit" = Option<u64>, Query, description = "How many, 1 to 200; 50 where left out"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
-    ),
+    operation_id = "listNumberedIssueEvents", tag = "issues",
+    params(params::NumberedIssue, params::PageOf),
     responses(
-        (status = 200, body = Timeline),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "a page of the timeline", body = Timeline),
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/repos/{owner}/{repo}/issues/{number}/events")]
@@ -159,13 +143,13 @@ pub async fn numbered_timeline(
 pub struct Timeline {
     /// Always true.
     success: bool,
-    /// The issue's id; null where no such issue is known.
+    /// The issue's id; null if the issue is unknown.
     issue_id: Option<String>,
-    /// What is on this page.
+    /// The entries of this page.
     data: Vec<TimelineBody>,
     /// The `cursor` of the next page; null on the last.
     next_cursor: Option<String>,
-    /// How many there are on all pages.
+    /// The number of entries on all pages.
     total: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What is allowed to a sandbox, and how each of its limits holds.
+//! The limits of a sandbox, and how each is enforced.
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use serde::Serialize;
@@ -6,12 +6,14 @@ use utoipa::ToSchema;
 
 use super::sandboxes::load;
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::Caller;
+use crate::http::doc::params;
 use crate::http::error::ApiError;
-use crate::http::limits::{Allowed, Limits};
+use crate::http::limits::{Allowed, SandboxLimits};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
-use crate::http::wire::{Failed, Success};
+use crate::http::wire::Success;
 use crate::sandbox::{Enforcement, LimitKind};
 
 /// One limit of a sandbox.
@@ -21,12 +23,12 @@ use crate::sandbox::{Enforcement, LimitKind};
 pub struct LimitBody {
     /// `cpu`, `memory`, `processes`, `disk`, `openFiles` or `fileSize`.
     pub name: &'static str,
-    /// How much is allowed; null where that is not for its template to say, or not known any more.
+    /// The limit; null if the template does not set it or is no longer known.
     pub allowed: Option<f64>,
-    /// What it is counted in: `CPU` or `MiB`; null for a number of things.
+    /// Its unit, `CPU` or `MiB`; null for a count.
     pub unit: Option<&'static str>,
-    /// `enforced` for the sandbox as a whole, `per process`, `watched` (what runs in it is killed
-    /// when it is seen to exceed it) or `none`.
+    /// `enforced` for the whole sandbox, `per process`, `watched` (its processes are killed after
+    /// they exceed the limit) or `none`.
     pub holds: &'static str,
 }
 
@@ -38,15 +40,13 @@ impl From<(LimitKind, Option<Allowed>, Enforcement)> for LimitBody {
     }
 }
 
-/// The limits of one sandbox as they are in force, which may not be what its template says now.
+/// Lists the limits of a sandbox as in force, which can differ from those of its template.
 #[utoipa::path(
-    tag = "sandboxes",
-    params(("id" = String, Path, description = "The sandbox's id or name")),
+    operation_id = "listLimits", tag = "sandboxes",
+    params(params::OneSandbox),
     responses(
-        (status = 200, body = Success<Vec<LimitBody>>),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "the limits in force", body = Success<Vec<LimitBody>>),
+        answers::SandboxReadErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}/limits")]
@@ -58,7 +58,7 @@ pub async fn limits(
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
     let sandbox = load(&shared, &caller.account, &sandbox_ref(&path)).await?;
-    let limits = Limits::of(&shared, &sandbox).await.each();
+    let limits = SandboxLimits::of(&shared, &sandbox).await.each();
     let limits: Vec<LimitBody> = limits.into_iter().map(LimitBody::from).collect();
     Ok(HttpResponse::Ok().json(Success::about(&sandbox, limits)))
 }

@@ -1,16 +1,16 @@
-//! Servers in a sandbox: everything under `/v1/sandboxes/{id}/ports/{port}/`.
+//! Servers in a sandbox: all paths below `/v1/sandboxes/{id}/ports/{port}/`.
 //!
-//! What comes there goes to the server that listens on that port of the sandbox's own loopback, if
-//! the sandbox's template lists it: any method, bodies both ways as they come, and WebSockets.
-//! Without the slash at its end the path is a tunnel that carries bytes and knows nothing of HTTP.
+//! A request there is forwarded to the server on that port of the sandbox's loopback, if the
+//! sandbox's template lists the port: all methods, streaming bodies, and WebSockets. Without the
+//! final slash the path is a tunnel for raw bytes.
 //!
-//! # What a hostile answer can do
-//! It is from our address, so a browser must not take it for ours. Every answer has a
-//! Content-Security-Policy of our own, `sandbox`, without `allow-same-origin`: whatever the document
-//! is, its origin is none, it is nobody's session, and it can't read or call this API. Cookies don't
-//! pass a session's requests in either direction. What needs more than to be looked at, such as
-//! pages that load parts of themselves with a session, is reached by `issuebox port-forward`, under
-//! a name of its own: a browser sends cookies to every port of a host.
+//! # Hostile answers
+//! An answer comes from our address, so a browser must not treat it as ours. Every answer has our
+//! own Content-Security-Policy `sandbox` without `allow-same-origin`: a document has an opaque
+//! origin and no session, and cannot read or call this API. For requests of a session, cookies are
+//! removed in both directions. Pages that need a session of their own are reached by `issuebox
+//! port-forward` under a host name of their own, since browsers send cookies to all ports of a
+//! host.
 
 mod forward;
 mod headers;
@@ -25,48 +25,51 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::auth::{self, Caller};
+use crate::http::doc::params;
+use crate::http::doc::words::{AnyBytes, EndpointWord};
 use crate::http::ending::Ending;
-use crate::http::error::{ApiError, Code};
+use crate::http::error::{ApiError, Code, only};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::websocket;
-use crate::http::wire::{EndpointBody, Failed, Success};
+use crate::http::wire::{EndpointBody, Success};
 use crate::http::work::OpenSandbox;
 use crate::sandbox::{Capability, PortAccess, Target, WorkError};
 use crate::types::{Phase, Sandbox};
 
 use super::sandboxes::load;
-use forward::Under;
+use forward::AnswerLifetime;
 use headers::Head;
 use http_way::HttpWay;
 
 /// The sub-protocol of a tunnel: the meaning of the messages, and its version.
 pub const TUNNEL: &str = "issuebox.tunnel.v1";
 
-/// How long it may take to find out whether somebody listens, for all ports of a sandbox.
+/// Timeout of the check which ports have a listening server.
 const LOOK_WAIT: Duration = Duration::from_secs(2);
 
-/// A server in a sandbox, and whether it is there.
+/// A listed port, and whether a server listens there.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = EndpointState)]
 pub struct EndpointState {
-    /// Which one, and where it is reached.
+    /// The port and its path.
     #[serde(flatten)]
     pub endpoint: EndpointBody,
-    /// `listening` or `closed`; null where that could not be told.
+    /// Whether a server listens; null if unknown.
+    #[schema(value_type = Option<EndpointWord>)]
     pub state: Option<&'static str>,
 }
 
-/// The ports that the sandbox's template lists, and whether somebody listens there now.
+/// Lists the ports of the sandbox's template, and whether a server listens on each.
 #[utoipa::path(
-    tag = "work",
-    params(("id" = String, Path, description = "The sandbox's id or name")),
+    operation_id = "listPorts", tag = "work",
+    params(params::OneSandbox),
     responses(
-        (status = 200, body = Success<Vec<EndpointState>>),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 404, body = Failed, description = "sandbox_not_found"),
-        (status = 503, body = Failed, description = "store_failed"),
+        (status = 200, description = "the listed ports and whether a server listens there",
+         body = Success<Vec<EndpointState>>),
+        answers::SandboxReadErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}/ports")]
@@ -82,7 +85,7 @@ pub async fn list(
     Ok(HttpResponse::Ok().json(Success::about(&sandbox, states)))
 }
 
-/// The same, to be shown. A look is no work: it keeps no sandbox up.
+/// Checks the listed ports. This does not count as activity of the sandbox.
 pub async fn states(shared: &Shared, sandbox: &Sandbox) -> Vec<EndpointState> {
     let look = async |endpoint: EndpointBody| {
         let state = is_listening(shared, sandbox, endpoint.port).await.map(|is| match is {
@@ -113,29 +116,21 @@ async fn is_listening(shared: &Shared, sandbox: &Sandbox, port: u16) -> Option<b
     }
 }
 
-/// A server in the sandbox, through its port: whatever comes under this path is sent there with the
-/// rest of the path, also with other methods and as a WebSocket. The port must be listed in the
-/// sandbox's template. `Host` is `localhost` with the port; how it was asked is in
-/// `X-Forwarded-For`, `-Host`, `-Proto` and `-Prefix`. The token does not go along.
+/// Forwards a request to a server in the sandbox, with the rest of the path. All methods and
+/// WebSockets are forwarded. The sandbox's template must list the port. `Host` is `localhost` with
+/// the port; the original request is described in `X-Forwarded-For`, `-Host`, `-Proto` and
+/// `-Prefix`. The token is not forwarded.
 #[utoipa::path(
-    tag = "work",
+    operation_id = "requestPort", tag = "work",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("port" = u16, Path, description = "A port that the sandbox's template lists"),
-        ("tail" = String, Path, description = "What the server there is asked for"),
+        params::OnePort,
+        ("tail" = String, Path, description = "The path on that server"),
     ),
     responses(
-        (status = 101, description = "where the server there agrees to an upgrade"),
-        (status = 200, description = "what the server there answers, with its status",
-         body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 403, body = Failed, description = "forbidden"),
-        (status = 404, body = Failed, description = "sandbox_not_found, port_not_listed"),
-        (status = 409, body = Failed,
-         description = "not_running, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "refused_inside"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "port_closed, provider_failed"),
-        (status = 503, body = Failed, description = "store_failed, shutting_down"),
+        (status = 101, description = "that server accepts the upgrade"),
+        (status = 200, description = "the answer of that server, with its status",
+         body = AnyBytes, content_type = "application/octet-stream"),
+        answers::PortErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}/ports/{port}/{tail:.*}")]
@@ -149,7 +144,7 @@ pub async fn get(
     any(shared, caller, request, place, payload).await
 }
 
-/// The same, for every method.
+/// Forwards a request with any method.
 pub async fn any(
     shared: web::Data<Shared>,
     caller: Caller,
@@ -172,31 +167,19 @@ pub async fn any(
         }
     };
     let ending = Ending::new(&shared, &caller);
-    forward::forward(head, payload, stream, Under { at_work: work.at_work, ending }).await
+    forward::forward(head, payload, stream, AnswerLifetime { at_work: work.at_work, ending }).await
 }
 
-/// Bytes to and from a port, as a WebSocket with the sub-protocol `issuebox.tunnel.v1`; what
-/// `issuebox port-forward` uses. Binary messages, of at most 64 KiB, are what is sent there and what
-/// comes back, cut anywhere; an empty one ends its direction. It closes once both have ended. The
-/// server pings every 15 seconds and hangs up on a client that it heard nothing of for 60.
+/// Opens a tunnel to a port, as a WebSocket with the sub-protocol `issuebox.tunnel.v1`. It is used
+/// by `issuebox port-forward`. Binary messages of at most 64 KiB carry the bytes of both
+/// directions; an empty message ends its direction. The tunnel closes when both have ended. The
+/// server pings every 15 seconds and disconnects a client that is silent for 60.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("port" = u16, Path, description = "A port that the sandbox's template lists"),
-    ),
+    operation_id = "openTunnel", tag = "work",
+    params(params::OnePort),
     responses(
-        (status = 101, description = "It goes on as a WebSocket"),
-        (status = 400, body = Failed, description = "invalid_request"),
-        (status = 403, body = Failed, description = "forbidden"),
-        (status = 404, body = Failed, description = "sandbox_not_found, port_not_listed"),
-        (status = 409, body = Failed,
-         description = "not_running, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "refused_inside"),
-        (status = 426, body = Failed, description = "upgrade_required"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "port_closed, provider_failed"),
-        (status = 503, body = Failed, description = "store_failed, shutting_down"),
+        (status = 101, description = "the connection becomes a WebSocket"),
+        answers::PortErrors, only::UpgradeRequired,
     )
 )]
 #[get("/v1/sandboxes/{id}/ports/{port}")]
@@ -216,14 +199,13 @@ pub async fn open(
         return Err(WorkError::Unsupported(Capability::Tunnels).into());
     };
     let (answer, socket, messages) = websocket::open(&request, body, TUNNEL)?;
-    let under = Under { at_work: work.at_work, ending: Ending::new(&shared, &caller) };
+    let under = AnswerLifetime { at_work: work.at_work, ending: Ending::new(&shared, &caller) };
     let ping_every = shared.edge.limits.ping_every;
     actix_web::rt::spawn(tunnel::carry(socket, messages, stream, under, ping_every));
     Ok(answer)
 }
 
-/// The way to a port that is listed. A sandbox is not started for it: nothing would listen in it
-/// yet.
+/// The access to a listed port. The sandbox is not started, since no server would listen in it yet.
 async fn reach(
     shared: &Shared,
     caller: &Caller,
@@ -235,14 +217,14 @@ async fn reach(
     let port = port.parse().ok().filter(|port| work.sandbox.ports.contains(port));
     let port = port.ok_or_else(|| {
         ApiError::new(Code::PortNotListed, "the sandbox's template does not list that port")
-            .hint("add it to `ports` of the template; sandboxes that are made then have it")
+            .hint("add it to `ports` of the template; new sandboxes have it then")
     })?;
     let access = work.provider.processes.port(work.target.clone(), port).await?;
     Ok((access, port, work))
 }
 
-/// A browser sends a session's cookie along with a WebSocket whichever page opens it, as long as its
-/// site is the same, and lets that page read what comes.
+/// Browsers send a session's cookie with WebSockets that any page of the same site opens, and let
+/// that page read the messages.
 fn check_origin(shared: &Shared, caller: &Caller, request: &HttpRequest) -> Result<(), ApiError> {
     match caller.session {
         Some(_) => auth::check_origin(shared, request),
@@ -250,7 +232,7 @@ fn check_origin(shared: &Shared, caller: &Caller, request: &HttpRequest) -> Resu
     }
 }
 
-/// Registers the methods that are not described one by one.
+/// Registers the methods that the description leaves out.
 pub fn other_methods(app: &mut web::ServiceConfig) {
     let mut resource = web::resource("/v1/sandboxes/{id}/ports/{port}/{tail:.*}");
     for method in

@@ -12,12 +12,12 @@ use crate::store::session::{SessionHash, SessionStore};
 use crate::store::{CommitError, StoreError};
 use crate::types::{Secret, Timestamp};
 
-/// One session, in memory.
+/// OneSession session, in memory.
 #[derive(Default)]
-struct One(Mutex<Option<Timestamp>>);
+struct OneSession(Mutex<Option<Timestamp>>);
 
 #[async_trait]
-impl SessionStore for One {
+impl SessionStore for OneSession {
     async fn put_session(
         &self,
         _: SessionHash,
@@ -39,15 +39,16 @@ impl SessionStore for One {
 }
 
 /// An answer that goes on with a session, until that is ended by what is sent to it.
-pub struct Session {
+pub struct TestSession {
     pub sessions: Sessions,
     pub key: SessionKey,
 }
 
-impl Session {
+impl TestSession {
     pub async fn begin() -> Self {
         let token = TokenHash::of(&Secret::new("token"));
-        let sessions = Sessions::new(Arc::new(One::default()), LiveToken::new(token.clone()));
+        let sessions =
+            Sessions::new(Arc::new(OneSession::default()), LiveToken::new(token.clone()));
         let now = SystemClock.now();
         let secret = sessions.begin(token, &SystemIds, now).await.expect("it begins");
         let key = sessions.find(&secret, now).await.expect("it is read").expect("there");
@@ -62,20 +63,20 @@ impl Session {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (sessions, key) = (self.sessions.clone(), self.key.clone());
         let good_until = Instant::now() + HEARTBEAT;
-        let watched = Watched { sessions, key, clock, lag_max: HEARTBEAT, good_until };
+        let watched = WatchedSession { sessions, key, clock, lag_max: HEARTBEAT, good_until };
         Ending { closing, asked_by: AskedBy::Session(watched) }
     }
 }
 
 /// Of an answer that nothing ends before the server does.
 pub const fn until_closed(closing: watch::Receiver<bool>) -> Ending {
-    Ending { closing, asked_by: AskedBy::Nobody }
+    Ending { closing, asked_by: AskedBy::Unbound }
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_comes_with_the_server_at_once_and_with_the_session_soon() {
     let (close, closing) = watch::channel(false);
-    let session = Session::begin().await;
+    let session = TestSession::begin().await;
     let mut ending = session.ending(closing.clone());
     let began = Instant::now();
     tokio::time::timeout(HEARTBEAT * 9, ending.come()).await.expect_err("nothing has ended");
@@ -104,13 +105,13 @@ async fn it_comes_with_the_token_however_often_it_is_asked() {
 }
 
 #[test]
-fn nobody_waits_for_a_server_that_cannot_say_any_more_that_it_ends() {
+fn a_lost_shutdown_signal_ends_answers() {
     // On a thread of its own: what never yields holds up every timer of its runtime.
     let (tx, rx) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         runtime.expect("a runtime").block_on(async {
-            let session = Session::begin().await;
+            let session = TestSession::begin().await;
             for is_by_session in [false, true] {
                 let (gone, closing) = watch::channel(false);
                 let mut ending = match is_by_session {
@@ -118,7 +119,7 @@ fn nobody_waits_for_a_server_that_cannot_say_any_more_that_it_ends() {
                     true => session.ending(closing),
                 };
                 drop(gone);
-                tx.send(ending.come().await).expect("somebody listens");
+                tx.send(ending.come().await).expect("the receiver is there");
             }
         });
     });

@@ -1,13 +1,13 @@
-//! What programs in a sandbox write, made safe to show: colours and weight are kept, everything else
-//! that a terminal would obey is dropped.
+//! Turns the output of programs into safe HTML: colours and weight are kept, all other terminal
+//! control is dropped.
 //!
 //! Only SGR (`ESC [ … m`) is understood, and becomes classes of our own style sheet. Moving the
 //! cursor, titles, links (OSC 8), the clipboard (OSC 52), device control and all other sequences
-//! vanish, whether they end or not. Text is escaped for HTML; marks that turn the direction of
-//! writing are written out. A line, however long, takes bounded room.
+//! are dropped, complete or not. Text is escaped for HTML; bidirectional control characters are
+//! written out. A line takes bounded space.
 //!
-//! Output comes in pieces cut anywhere, also inside a sequence or a character: [`Painter`] goes on
-//! where it was. Each piece it gives is whole HTML.
+//! Output arrives in pieces that can be cut inside a sequence or a character: [`Painter`] keeps its
+//! state between them. Each piece that it returns is complete HTML.
 
 use std::fmt::Write as _;
 
@@ -15,15 +15,15 @@ use crate::types::inert;
 
 /// Characters of one line that are shown; the rest is counted.
 pub const LINE_LEN_MAX: usize = 4_000;
-/// Bytes of one sequence that are looked at; what is longer is dropped whole.
+/// Longest sequence that is parsed, in bytes; longer ones are dropped.
 const SEQUENCE_LEN_MAX: usize = 64;
 
 /// Turns output into HTML.
 #[derive(Debug, Default)]
 pub struct Painter {
-    state: State,
+    state: ParserState,
     style: Style,
-    /// The beginning of a character whose rest has not come.
+    /// The beginning of an incomplete character.
     cut: Vec<u8>,
     /// Characters of this line that were shown, and that were left out.
     shown: usize,
@@ -31,9 +31,9 @@ pub struct Painter {
     after_return: bool,
 }
 
-/// Where in a sequence it is.
+/// The position in a control sequence.
 #[derive(Debug, Default)]
-enum State {
+enum ParserState {
     #[default]
     Text,
     /// After an ESC.
@@ -60,7 +60,7 @@ struct Style {
 }
 
 impl Painter {
-    /// The next piece, as HTML.
+    /// Returns the next piece as HTML.
     pub fn paint(&mut self, bytes: &[u8]) -> String {
         let mut all = std::mem::take(&mut self.cut);
         all.extend_from_slice(bytes);
@@ -74,55 +74,55 @@ impl Painter {
         html.close()
     }
 
-    /// What is left at the end.
+    /// Returns the rest at the end of the output.
     pub fn end(&mut self) -> String {
         let cut = std::mem::take(&mut self.cut);
         let mut html = Html::open(self.style);
         if !cut.is_empty() {
             self.show('\u{fffd}', &mut html);
         }
-        self.tell_left_out(&mut html);
+        self.note_left_out(&mut html);
         html.close()
     }
 
     fn take(&mut self, c: char, html: &mut Html) {
         self.state = match (std::mem::take(&mut self.state), c) {
-            // Wherever it stands an ESC begins a sequence; `ESC \` is the end of a string.
-            (_, '\u{1b}') => State::Escape,
-            (State::Quoted, '\u{7}' | '\u{9c}' | '\u{18}' | '\u{1a}') => State::Text,
-            (State::Quoted, _) => State::Quoted,
-            (_, '\u{9b}') => State::Control(String::new()),
-            (_, '\u{90}' | '\u{98}' | '\u{9d}' | '\u{9e}' | '\u{9f}') => State::Quoted,
-            (State::Escape, '[') => State::Control(String::new()),
-            (State::Escape, ']' | 'P' | 'X' | '^' | '_') => State::Quoted,
-            (State::Escape, ' '..='/') => State::Intermediate,
-            (State::Intermediate, ' '..='/') => State::Intermediate,
-            (State::Escape | State::Intermediate, _) => State::Text,
-            (State::Control(mut parameters), ' '..='?') => {
+            // ESC always begins a sequence; `ESC \` ends a string.
+            (_, '\u{1b}') => ParserState::Escape,
+            (ParserState::Quoted, '\u{7}' | '\u{9c}' | '\u{18}' | '\u{1a}') => ParserState::Text,
+            (ParserState::Quoted, _) => ParserState::Quoted,
+            (_, '\u{9b}') => ParserState::Control(String::new()),
+            (_, '\u{90}' | '\u{98}' | '\u{9d}' | '\u{9e}' | '\u{9f}') => ParserState::Quoted,
+            (ParserState::Escape, '[') => ParserState::Control(String::new()),
+            (ParserState::Escape, ']' | 'P' | 'X' | '^' | '_') => ParserState::Quoted,
+            (ParserState::Escape, ' '..='/') => ParserState::Intermediate,
+            (ParserState::Intermediate, ' '..='/') => ParserState::Intermediate,
+            (ParserState::Escape | ParserState::Intermediate, _) => ParserState::Text,
+            (ParserState::Control(mut parameters), ' '..='?') => {
                 if parameters.len() <= SEQUENCE_LEN_MAX {
                     parameters.push(c);
                 }
-                State::Control(parameters)
+                ParserState::Control(parameters)
             }
-            (State::Control(parameters), 'm') => {
+            (ParserState::Control(parameters), 'm') => {
                 if parameters.len() <= SEQUENCE_LEN_MAX {
                     self.style.change(&parameters);
                     html.restyle(self.style);
                 }
-                State::Text
+                ParserState::Text
             }
-            (State::Control(_), '@'..='~') => State::Text,
-            // A control character within a sequence acts at once in a terminal; here it ends it.
-            (State::Control(_) | State::Text, c) => {
+            (ParserState::Control(_), '@'..='~') => ParserState::Text,
+            // A terminal executes a control character inside a sequence; here it ends the sequence.
+            (ParserState::Control(_) | ParserState::Text, c) => {
                 self.show(c, html);
-                State::Text
+                ParserState::Text
             }
         };
     }
 
     fn show(&mut self, c: char, html: &mut Html) {
-        // A lone carriage return begins a line again, such as a progress bar's; with a line feed it
-        // is the end of one.
+        // A lone carriage return restarts the line, as progress bars do; with a line feed it ends
+        // the line.
         let returned = std::mem::replace(&mut self.after_return, c == '\r');
         if returned && c != '\n' && c != '\r' {
             self.new_line(html);
@@ -155,12 +155,12 @@ impl Painter {
     }
 
     fn new_line(&mut self, html: &mut Html) {
-        self.tell_left_out(html);
+        self.note_left_out(html);
         self.shown = 0;
         html.push("\n");
     }
 
-    fn tell_left_out(&mut self, html: &mut Html) {
+    fn note_left_out(&mut self, html: &mut Html) {
         let left_out = std::mem::take(&mut self.left_out);
         if left_out > 0 {
             html.restyle(Style::default());
@@ -213,7 +213,7 @@ impl Html {
 }
 
 impl Style {
-    /// Takes the parameters of an SGR sequence over; what is not known is skipped.
+    /// Applies the parameters of an SGR sequence; unknown ones are skipped.
     fn change(&mut self, parameters: &str) {
         let mut numbers = parameters.split([';', ':']).map(|part| match part {
             "" => Some(0),
@@ -275,7 +275,7 @@ impl Style {
     }
 }
 
-/// A colour of 256 or of 16 million, as the nearest of the 16.
+/// Maps an extended colour to the nearest of the 16 colours.
 fn extended(numbers: &mut impl Iterator<Item = Option<u16>>) -> Option<u8> {
     match numbers.next().flatten()? {
         5 => {
@@ -307,7 +307,7 @@ fn nearest(red: u8, green: u8, blue: u8) -> u8 {
     }
     let bit = |part: u8, value: u8| if part >= most / 2 + most / 6 { value } else { 0 };
     let colour = bit(red, 1) | bit(green, 2) | bit(blue, 4);
-    // Of the grey ones there are two more: a dark one and white.
+    // There are two more greys: dark grey and white.
     match (colour, most) {
         (7, 64..128) => 8,
         (colour, 192..) => colour + 8,

@@ -2,7 +2,7 @@
 //! fact has a watermark, and older news never overwrites newer knowledge of that fact.
 
 use crate::issue::commit::{DeliveryResult, Reply};
-use crate::issue::event::{Command, Effect, IssueDelivery, News, TriggerKind};
+use crate::issue::event::{Command, DeliveryEffect, IssueDelivery, News, TriggerKind};
 use crate::issue::state::{Dated, Facts, IssueState, StoppedBy};
 use crate::types::{Alias, Cause, Timestamp};
 
@@ -29,27 +29,27 @@ impl Transition<'_> {
         let learned = self.issue.facts != facts_before;
         let counted_before = issue_delivery.comment.is_some_and(|comment| !self.count(comment));
         let result = match issue_delivery.effect {
-            Effect::Trigger(_) | Effect::Command(_) if counted_before => {
+            DeliveryEffect::Trigger(_) | DeliveryEffect::Command(_) if counted_before => {
                 ignored("the command of this comment was carried out before")
             }
-            Effect::Trigger(kind) => self.trigger(kind, issue_delivery.news.as_of),
-            Effect::Stop(why) => self.stop_by_issue(why, &issue_delivery),
-            Effect::Delete if from_left => {
+            DeliveryEffect::Trigger(kind) => self.trigger(kind, issue_delivery.news.as_of),
+            DeliveryEffect::Stop(why) => self.stop_by_issue(why, &issue_delivery),
+            DeliveryEffect::Delete if from_left => {
                 ignored("it was transferred away from there, and lives on")
             }
-            Effect::Delete => {
+            DeliveryEffect::Delete => {
                 self.issue.facts.deleted = true;
                 self.delete("the issue was deleted on GitHub");
                 applied("the issue is deleted; its sandbox goes with it")
             }
-            Effect::Update if learned => applied("what is known of the issue was updated"),
-            Effect::Update => ignored("it says nothing newer than what is known"),
-            Effect::Activity if self.issue.state.record().is_some() => {
+            DeliveryEffect::Update if learned => applied("what is known of the issue was updated"),
+            DeliveryEffect::Update => ignored("it says nothing newer than what is known"),
+            DeliveryEffect::Activity if self.issue.state.record().is_some() => {
                 applied("counts as activity")
             }
-            Effect::Activity => ignored("the issue has no sandbox and this is no trigger"),
-            Effect::Command(command) => self.commented(command),
-            Effect::Status => applied(self.status()),
+            DeliveryEffect::Activity => ignored("the issue has no sandbox and this is no trigger"),
+            DeliveryEffect::Command(command) => self.commented(command),
+            DeliveryEffect::Status => applied(self.status()),
         };
         let mut result = result;
         self.follow_open(&facts_before);

@@ -1,29 +1,29 @@
-//! The objects of this provider, as directories.
+//! The objects of this provider, stored as directories.
 //!
 //! ```text
 //! <dir>/lock                  held by the one server that uses this directory
-//! <dir>/identity              who this directory is, made once
-//! <dir>/making/<id>/          on its way to being an object; nobody's, removed at the next start.
-//!                             What runs in it is a sandbox that waits to be asked for
+//! <dir>/identity              the id of this directory, made once
+//! <dir>/making/<id>/          not an object yet, possibly with a warm sandbox running in it;
+//!                             removed at the next start
 //! <dir>/objects/<name>/       an object, and with it the name
-//!         record.json         whose it is; never changed
-//!         made                there once it has been up: without it the object is half made
-//!         lock                held while anything of it runs
-//!         workspace.ext4      the only thing that the sandbox can reach, where root can mount it;
-//!         workspace/          or else a directory
+//!         record.json         its labels and limits; never changed
+//!         made                exists once the object has been up; without it, it is half made
+//!         lock                held while any of its processes runs
+//!         workspace.ext4      the only part that the sandbox can access; an image if root can
+//!         workspace/          mount it, else a directory
 //! <dir>/images/               an empty workspace of each size; made anew by each server
 //! <dir>/trash/<external id>/  an object that is being removed; its name is still taken
 //! ```
 //!
 //! # Guarantees
 //! - **A name has one object.** It becomes an object by a rename that refuses to replace.
-//! - **An object has its record from the first moment**: record and directory arrive together,
-//!   and the record has reached the disk before.
-//! - **Absence is honest.** What is in the trash counts as present until the last of it has gone.
+//! - **A record from the first moment.** The record is on disk before the rename that makes the
+//!   directory an object.
+//! - **Absence is honest.** An object in the trash counts as present until its last file is gone.
 //! - **An external id is never used twice**: it names the incarnation, not the name.
 //!
-//! Everything here blocks; callers are on threads where that is allowed. A directory in `objects/`
-//! without a record that can be read is somebody else's: it is shown, and never touched.
+//! Everything here blocks; call it on blocking threads. A directory in `objects/` without a
+//! readable record is foreign: it is listed, and never changed.
 
 mod layout;
 mod network;
@@ -56,36 +56,36 @@ use crate::types::{ExternalId, Network, ObjectName, Resources, SandboxId};
 /// Longest object name, in bytes. With the incarnation it stays below a file name's 255.
 const NAME_LEN_MAX: usize = 100;
 
-/// How long a server that was killed may seem to use its directory still: a process that it was just
-/// starting has its lock until it executes. And the pause between two looks.
+/// How long a killed server may still hold its directory: a process that it was starting holds the
+/// lock until it executes. Then the pause between two tries.
 const IN_USE_WAIT: Duration = Duration::from_millis(500);
 const IN_USE_LOOK: Duration = Duration::from_millis(5);
 
-/// Longest record that is read, in bytes. Ours are a few hundred.
+/// Longest record that is read, in bytes. Real ones are a few hundred.
 const RECORD_LEN_MAX: u64 = 64 * 1024;
 
-/// What `record.json` holds.
+/// The content of `record.json`.
 #[derive(Serialize, Deserialize)]
 struct Row {
     external_id: String,
     labels: BTreeMap<String, String>,
     host_id: Option<u32>,
     processes_max: u32,
-    /// As text, since that gives the same number back to the last bit. Records of before limits
-    /// were kept have none of these three.
+    /// As text, which restores the same number to the last bit. Records older than limits lack
+    /// these three.
     cpu: Option<String>,
     memory_mb: Option<u64>,
     disk_mb: Option<u64>,
-    /// None where it is missing.
+    /// Absent means no network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     network: Option<NetworkRow>,
 }
 
-/// What a sandbox may use whose record does not say: the defaults of a template.
+/// The limits of a sandbox whose record lacks them: the defaults of a template.
 const RESOURCES_DEFAULT: Resources =
     Resources { cpu: 1.0, memory_mb: 1024, processes: 256, disk_mb: 2048 };
 
-/// Where an object's directory is.
+/// Which directory holds an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredIn {
     /// Among the objects.
@@ -94,38 +94,38 @@ pub enum StoredIn {
     Trash,
 }
 
-/// An object as its directory tells of it.
+/// An object as read from its directory.
 #[derive(Clone, Debug)]
 pub struct Stored {
     /// Its name.
     pub name: ObjectName,
     /// Its incarnation.
     pub external_id: ExternalId,
-    /// Where it is.
+    /// In `objects/` or in the trash.
     pub place: StoredIn,
     /// Whether it has been up.
     pub made: bool,
-    /// What its workspace is.
+    /// The kind of its workspace.
     pub workspace: Workspace,
-    /// Whose it is; `None` for somebody else's.
+    /// Its record; `None` for a foreign directory.
     pub owned: Option<Owned>,
 }
 
-/// What a record that can be read says.
+/// The content of a readable record.
 #[derive(Clone, Debug)]
 pub struct Owned {
-    /// Whose it is.
+    /// The labels of its sandbox.
     pub labels: Labels,
-    /// Its host uid and gid; `None` where it runs as the server's own user.
+    /// Its host uid and gid; `None` if it runs as the server's own user.
     pub host_id: Option<u32>,
-    /// What it may use.
+    /// Its limits.
     pub resources: Resources,
-    /// What it can reach.
+    /// Its network.
     pub network: Network,
 }
 
 impl Stored {
-    /// The sandbox id on it; `None` for somebody else's.
+    /// Its sandbox id; `None` for a foreign directory.
     pub fn sandbox(&self) -> Option<&SandboxId> {
         self.owned.as_ref().map(|owned| &owned.labels.sandbox)
     }
@@ -136,23 +136,23 @@ pub struct Disk {
     dir: PathBuf,
     identity: String,
     host_ids: Option<HostIds>,
-    /// What workspaces are made from; why they are directories where there is none.
+    /// The templates of workspaces, or why workspaces are directories.
     images: Images,
     _lock: File,
 }
 
-/// Host ids in use. Only as root does a sandbox have its own.
+/// Host ids in use. Only a server that runs as root gives each sandbox its own.
 struct HostIds {
     range: Range<u32>,
     used: Mutex<HashSet<u32>>,
 }
 
 impl Disk {
-    /// Opens `dir`, makes what is missing of it, and clears what an earlier server left half made.
-    /// Takes a `fresh` id for the directory's identity.
+    /// Opens `dir`, completes it, and removes what an earlier server left half made. A new
+    /// directory gets `fresh` as its identity.
     ///
     /// # Errors
-    /// `WouldBlock` where another server uses it; what the file system answers.
+    /// `WouldBlock` if another server uses it; the file system's error.
     pub fn open(dir: &Path, range: Range<u32>, fresh: &str) -> io::Result<Self> {
         private_dir(dir)?;
         let lock = File::options().create(true).append(true).open(dir.join("lock"))?;
@@ -175,11 +175,11 @@ impl Disk {
         let disk = Self { dir: dir.to_owned(), identity, host_ids, images, _lock: lock };
         let making = File::open(disk.dir.join("making"))?.into();
         for name in names(&disk.dir.join("making"))? {
-            // What waited in it to be asked for ends with its server, which takes it milliseconds.
+            // A warm sandbox in it ends with its server, within milliseconds.
             for held in ["lock", IMAGE] {
                 let path = disk.dir.join("making").join(&name).join(held);
                 let file = File::options().write(true).open(path);
-                // One that hangs keeps nobody from starting, and nothing of it is used again.
+                // One that hangs does not block the start, and nothing of it is used again.
                 let _ = file.and_then(|file| lock_within(&file, IN_USE_WAIT));
             }
             remove::remove(&making, name.as_bytes())?;
@@ -190,12 +190,12 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Who this directory is.
+    /// The id of this directory.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// Why the disk of a new sandbox is not limited; `None` where it is.
+    /// Why the disk of a new sandbox is not limited; `None` if it is.
     pub fn why_no_images(&self) -> Option<String> {
         self.images.why_not()
     }
@@ -211,14 +211,14 @@ impl Disk {
             && edge(bytes.last())
     }
 
-    /// The name in an external id of ours.
+    /// The name in an external id of this provider.
     pub fn name_of(external_id: &ExternalId) -> Option<ObjectName> {
         let name = ObjectName::trusted(external_id.as_str().split_once('@')?.0);
         Self::accepts(&name).then_some(name)
     }
 
-    /// The object that has a name; `None` where it is free. One in the trash is seen by
-    /// [`Disk::trashed`].
+    /// The object of a name; `None` if the name is free. [`Disk::trashed`] returns those in the
+    /// trash.
     pub fn object(&self, name: &ObjectName) -> io::Result<Option<Stored>> {
         read(&self.object_dir(name), name.as_str(), StoredIn::Objects)
     }
@@ -228,7 +228,7 @@ impl Disk {
         self.in_place(StoredIn::Trash)
     }
 
-    /// Every object. One that is moved to the trash meanwhile is seen at least once.
+    /// Every object. One that is moved to the trash meanwhile is returned at least once.
     pub fn all(&self) -> io::Result<Vec<Stored>> {
         let mut all = self.in_place(StoredIn::Objects)?;
         let trashed = self.trashed()?;
@@ -259,8 +259,8 @@ impl Disk {
         sync_dir(&self.dir.join("objects"))
     }
 
-    /// Notes that an object has been up. Where this note is lost the object counts as half made,
-    /// which a start completes: it is not worth waiting for the disk.
+    /// Records that an object has been up. If this mark is lost, the object counts as half made
+    /// and a start completes it, so the disk is not waited for.
     pub fn mark_made(&self, name: &ObjectName) -> io::Result<()> {
         File::create(self.object_dir(name).join("made")).map(drop)
     }
@@ -270,7 +270,7 @@ impl Disk {
         File::open(self.object_dir(name)).map(OwnedFd::from)
     }
 
-    /// Where the image of an object is; `None` where its workspace is a directory.
+    /// The path of an object's image; `None` if its workspace is a directory.
     pub fn image(&self, stored: &Stored) -> Option<PathBuf> {
         match stored.workspace {
             Workspace::Image => Some(self.path_of(stored).join(IMAGE)),
@@ -278,13 +278,13 @@ impl Disk {
         }
     }
 
-    /// Waits until nothing of an object runs and its workspace is mounted nowhere, and keeps it so
-    /// until the lock is dropped.
+    /// Waits until no process of an object runs and its workspace is mounted nowhere. Nothing of
+    /// it can start until the lock is dropped.
     pub fn lock(&self, stored: &Stored) -> io::Result<Lock> {
         let path = self.path_of(stored).join("lock");
         let file = match File::options().write(true).open(&path) {
             Ok(file) => file,
-            // A removal that was broken off had got past the lock: nothing can run without one.
+            // An interrupted removal has already removed the lock: nothing can run without one.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lock(None)),
             Err(error) => return Err(error),
         };
@@ -311,8 +311,8 @@ impl Disk {
         Ok(trashed)
     }
 
-    /// Removes an object in the trash. The record goes last, so that what is left of a removal
-    /// that is broken off still says whose it is.
+    /// Removes an object in the trash. The record goes last, so that the remains of an interrupted
+    /// removal still name their owner.
     pub fn empty(&self, trashed: &Stored, _nothing_runs: &Lock) -> io::Result<()> {
         let path = self.path_of(trashed);
         let directory: OwnedFd = File::open(&path)?.into();
@@ -368,12 +368,12 @@ impl Disk {
     }
 }
 
-/// Says that nothing of an object runs, as long as it is held.
+/// Proof that nothing of an object runs while it is held.
 pub struct Lock(#[expect(dead_code, reason = "held, not read")] Option<File>);
 
 impl HostIds {
-    /// Takes an id that no object here has. It begins to look where the incarnation points, so
-    /// that two directories on one host rarely choose the same.
+    /// Takes an unused id. The search starts at a hash of the incarnation, so that two directories
+    /// on one host rarely choose the same.
     fn take(&self, incarnation: &str) -> io::Result<u32> {
         let hash = incarnation
             .bytes()
@@ -382,15 +382,18 @@ impl HostIds {
         let first = usize::try_from(hash).unwrap_or(0) % len;
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let mut turn = self.range.clone().skip(first).chain(self.range.clone().take(first));
-        let id = turn
-            .find(|id| *id != 0 && !used.contains(id))
-            .ok_or_else(|| io::Error::other("every host uid of the configured range is in use"))?;
+        let id = turn.find(|id| *id != 0 && !used.contains(id)).ok_or_else(|| {
+            io::Error::other(
+                "every host uid of the configured range is in use; enlarge the range or \
+                 delete sandboxes",
+            )
+        })?;
         used.insert(id);
         Ok(id)
     }
 }
 
-/// Reads an object's directory; `None` where there is none.
+/// Reads an object's directory; `None` if it does not exist.
 fn read(path: &Path, entry: &str, place: StoredIn) -> io::Result<Option<Stored>> {
     match fs::symlink_metadata(path) {
         Ok(_) => {}
@@ -400,7 +403,7 @@ fn read(path: &Path, entry: &str, place: StoredIn) -> io::Result<Option<Stored>>
     let row = read_row(&path.join("record.json"))?;
     let (external_id, name) = match (place, &row) {
         (StoredIn::Objects, Some((row, _))) => (row.external_id.clone(), entry),
-        // Stable for as long as it is there, and never one of ours.
+        // Stable while the directory exists, and never an id of this provider.
         (StoredIn::Objects, None) => (format!("{entry}@foreign"), entry),
         (StoredIn::Trash, _) => {
             (entry.to_string(), entry.split_once('@').map_or(entry, |(name, _)| name))
@@ -416,7 +419,7 @@ fn read(path: &Path, entry: &str, place: StoredIn) -> io::Result<Option<Stored>>
     }))
 }
 
-/// Reads a record; `None` where there is none that is ours.
+/// Reads a record; `None` if it is missing or not of this provider.
 fn read_row(path: &Path) -> io::Result<Option<(Row, Owned)>> {
     let bytes = match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_file() && metadata.size() <= RECORD_LEN_MAX => fs::read(path),
@@ -444,7 +447,7 @@ fn read_row(path: &Path) -> io::Result<Option<(Row, Owned)>> {
     }))
 }
 
-/// The names in a directory that are text, in order; ours always are.
+/// The sorted names in a directory that are UTF-8, as this provider's always are.
 fn names(path: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path)? {
@@ -454,7 +457,7 @@ fn names(path: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Has the image in an object's directory reach the disk, where there is one.
+/// Syncs the image in an object's directory, if it has one.
 fn sync_image(object: &Path) -> io::Result<()> {
     match File::open(object.join(IMAGE)) {
         Ok(image) => image.sync_all(),
@@ -463,7 +466,7 @@ fn sync_image(object: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes a lock that others may have for as long.
+/// Takes a lock, waiting up to `at_most` for its current holder.
 fn lock_within(file: &File, at_most: Duration) -> io::Result<()> {
     let begin = Instant::now();
     loop {
@@ -474,12 +477,12 @@ fn lock_within(file: &File, at_most: Duration) -> io::Result<()> {
     }
 }
 
-/// Makes a directory that only the server's user may enter, where there is none.
+/// Creates a directory that only the server's user may enter, unless it exists.
 fn private_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Writes a file whole or not at all, and returns once it has reached the disk.
+/// Writes a file atomically, and returns once it is on disk.
 fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
     let mut file = File::create(&temporary)?;

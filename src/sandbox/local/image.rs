@@ -1,50 +1,50 @@
 //! A workspace of a fixed size: an ext4 file system in a file, mounted through a loop device.
 //!
-//! Where the server is root this is what limits a sandbox's disk as a whole: bytes and names alike,
-//! and it makes deleting a sandbox one `unlink`. [`Templates`] makes the files; a launcher mounts
-//! its own while it is still root, without attaching it anywhere ([`mount`]): no mount namespace
-//! but the sandbox's ever shows it, and it ends with the last descriptor or namespace that has it.
+//! When the server is root, this limits the whole disk use of a sandbox, bytes and inodes alike,
+//! and makes deleting a sandbox one `unlink`. [`Templates`] makes the files. A launcher mounts its
+//! own image while it is still root, without attaching the mount ([`mount`]): only the sandbox's
+//! mount namespace ever contains it, and it ends with the last descriptor or namespace that holds
+//! it.
 //!
 //! # Guarantees
-//! - **Nothing is left.** The loop device lets go of the file by itself (`autoclear`) when the file
-//!   system is unmounted, also where every process that knows of it was killed.
-//! - **Never mounted twice.** Whoever mounts holds `flock` on the open file that the device then
-//!   keeps; the next one waits until the kernel has let go of that ([`wait_until_free`]).
-//! - **Nobody writes the raw image.** Sandboxes write files *in* it, through the kernel; the file
-//!   is in a directory that only the server's user may enter. So an image is no more hostile to the
-//!   kernel than a directory is. It is mounted `nosuid,nodev` all the same.
+//! - **No loop device leaks.** The device releases the file (`autoclear`) when the file system is
+//!   unmounted, even if every process that used it was killed.
+//! - **Never mounted twice.** Mounting takes `flock` on the open file, which the device then
+//!   holds. The next mount waits until the kernel has released the file ([`wait_until_free`]).
+//! - **The raw image is not writable from inside.** Sandboxes write files *in* it, through the
+//!   kernel. The image is in a directory that only the server's user may enter, so it is no more
+//!   hostile to the kernel than a directory. It is mounted `nosuid,nodev` all the same.
 //!
 //! # Memory
-//! What is read and written is kept in memory once, as for a directory, and counted to the sandbox:
-//! the device goes past the cache of the file that it has ([`Device::bypass_cache`]). Kept twice,
-//! under a small limit, the kernel would need memory of the sandbox's to write the sandbox's memory
-//! to the disk, and kill for it. Only mounting reads the file from the cache, which is faster where
-//! the image was just made.
+//! File content is cached once, as for a directory, and charged to the sandbox: the device
+//! bypasses the cache of its backing file ([`Device::bypass_cache`]). With two caches and a small
+//! limit, the kernel would need the sandbox's memory to write the sandbox's memory to disk, and
+//! would kill for it. Only mounting reads through the cache, which is faster for an image that was
+//! just made.
 //!
 //! # Losing power
-//! The image has a journal and is written with barriers, so what a program in it has synced is there
-//! afterwards, as on the host. Only the mounting itself does without them, where no journal has to be
-//! replayed: it waits for the disk four times. They are switched on while the rest of the sandbox is
-//! set up ([`flush`]), and before that the sandbox does not count as up: nothing that was promised
-//! can have been written without them. What a power failure meanwhile leaves is:
-//! - *An image that was whole before, and that nothing but mounting has written to.* That writes two
-//!   blocks: the superblock, which then says that the journal has to be replayed, and the journal's
-//!   head, which says where it begins. Whichever of them is lost, the next mount finds an empty journal
-//!   to replay or none, and the file system as it was before.
-//! - *A new image, whose top directory is given to its user as well.* That is one transaction, which
-//!   the kernel commits when the barriers go on, or by itself after five seconds, where the disk stalls
-//!   for that long. Every block of the journal has a checksum: a transaction of which a part is lost is
-//!   not replayed, and the kernel may then refuse to mount the image (next section). Its create has not
-//!   been answered, so nothing that was promised is lost.
+//! The image has a journal and write barriers, so synced data survives a power failure, as on the
+//! host. Only mounting works without barriers, unless the journal has to be replayed, because
+//! mounting waits for the disk four times. [`flush`] switches barriers on while the rest of the
+//! sandbox is set up. The sandbox does not count as up before that, so no promised data is written
+//! without them. A power failure in between leaves one of:
+//! - *An old image to which only mounting has written.* Mounting writes two blocks: the
+//!   superblock, which then demands a journal replay, and the journal's head, which says where it
+//!   begins. Whichever of them is lost, the next mount replays an empty journal or none, and the
+//!   file system is as before.
+//! - *A new image, whose top directory was also given to its user.* That is one transaction, which the
+//!   kernel commits when the barriers go on, or after five seconds if the disk stalls. Every block of
+//!   the journal has a checksum, so an incomplete transaction is not replayed. The kernel may then
+//!   refuse to mount the image (see below). The create was not answered, so no promised data is lost.
+//!
+//! A new image and its name are on disk before its create is answered (`Disk::sync_new`), and the
+//! first barrier writes everything before it. So a create that was answered finds its workspace again,
+//! with all synced data.
 //!
 //! # Damage
 //! An image in which the kernel has met an error, or which it refuses to mount, is not mounted
 //! ([`is_damage`]). The sandbox does not start, nothing is deleted, and the error names the image and
-//! the `e2fsck` command that the operator runs.
-//!
-//! A new image itself reaches the disk, with its name, before its create is answered
-//! (`Disk::sync_new`), and the first barrier brings everything before it to the disk. So a create that
-//! was answered finds its workspace again, and all that was synced in it.
+//! the operator's `e2fsck` command.
 
 mod loopback;
 mod node;
@@ -75,22 +75,22 @@ pub use usable::Images;
 /// The image's name in an object's directory.
 pub const IMAGE: &str = "workspace.ext4";
 
-/// A disk with less room than this, in bytes, is full: a file that grows by less than it gets on a
-/// disk is rare, and the kernel keeps a little back.
+/// A disk with less room than this, in bytes, is full. Few writes need less at once, and the
+/// kernel keeps a small reserve.
 const FULL_BELOW: u64 = 64 * 1024;
 
 /// A step of mounting an image that failed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ImageError {
-    /// Which step, for people.
+    /// The step, for people.
     pub step: &'static str,
-    /// What the system said.
+    /// The system's error.
     pub errno: Errno,
 }
 
 impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "could not {}: {}", self.step, std::io::Error::from(self.errno))
+        write!(f, "cannot {}: {}", self.step, std::io::Error::from(self.errno))
     }
 }
 
@@ -105,16 +105,16 @@ impl<T> NameStep<T> for Result<T, Errno> {
     }
 }
 
-/// An image that is mounted, for as long as its mount is held or attached somewhere.
+/// A mounted image; it stays mounted while its mount is held or attached.
 pub struct Mounted {
     /// The mount.
     pub mount: OwnedFd,
-    /// The device that it is on.
+    /// The loop device.
     pub device: Device,
 }
 
-/// Mounts an image that is open for reading and writing, and returns the mount, which is attached
-/// nowhere. Its top directory belongs to `owner`. Blocks while the image is mounted elsewhere.
+/// Mounts an image that is open for reading and writing, and returns the unattached mount. Its top
+/// directory belongs to `owner`. Blocks while the image is mounted elsewhere.
 ///
 /// # Errors
 /// [`ImageError`]; nothing is left then.
@@ -128,9 +128,9 @@ pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, ImageError> {
     let context = context.as_fd();
     fsconfig_set_string(context, "source", device.path())
         .and_then(|()| fsconfig_set_string(context, "errors", "remount-ro"))
-        // What is freed inside is freed on the host.
+        // Space freed inside is freed on the host.
         .and_then(|()| fsconfig_set_flag(context, "discard"))
-        // Zeroing tables that were never used would fill the file with them.
+        // Zeroing unused tables would fill the file with them.
         .and_then(|()| fsconfig_set_flag(context, "noinit_itable"))
         .and_then(|()| match superblock::needs_recovery(image) {
             true => Ok(()),
@@ -144,12 +144,12 @@ pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, ImageError> {
     Ok(Mounted { mount, device })
 }
 
-/// Does the rest of mounting, which waits for the disk: a sandbox can be set up meanwhile. Once the
-/// barriers are on, `safe` is called.
+/// Completes the mount by waiting for the disk, while the sandbox is being set up. Calls `safe`
+/// once barriers are on.
 ///
 /// # Errors
-/// Where barriers can't be switched on. That files are kept in memory twice, where the file system
-/// that the image is on can't do without, is none.
+/// Fails if barriers can't be switched on. Does not fail if the host's file system can't bypass
+/// its cache; then files are cached twice.
 pub fn flush(Mounted { mount, device }: &Mounted, safe: impl FnOnce()) -> Result<(), ImageError> {
     let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
     fspick(mount, "", flags)
@@ -163,8 +163,8 @@ pub fn flush(Mounted { mount, device }: &Mounted, safe: impl FnOnce()) -> Result
     Ok(())
 }
 
-/// Prepares the top directory, once: as made it is root's, which nobody inside can make it again. A
-/// repair may have put things into `lost+found`, which are the sandbox's then.
+/// Gives the top directory to its user, once: a new one is root's, which nothing inside can
+/// restore. A repair may have filled `lost+found`, which then becomes the sandbox's.
 fn give_to(mount: &OwnedFd, owner: u32) -> Result<(), Errno> {
     let top =
         openat(mount, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -178,7 +178,7 @@ fn give_to(mount: &OwnedFd, owner: u32) -> Result<(), Errno> {
             }
             Err(errno) => return Err(errno),
         },
-        // One that the sandbox has made is its own.
+        // A `lost+found` that the sandbox made is its own.
         Ok(_) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),
     }
@@ -189,11 +189,11 @@ fn give_to(mount: &OwnedFd, owner: u32) -> Result<(), Errno> {
     fchown(&top, uid, gid)
 }
 
-/// Waits until an image is mounted nowhere, and keeps it so until this descriptor, and every
-/// device that has it, is closed.
+/// Waits until an image is mounted nowhere. Then no other mount succeeds until this descriptor and
+/// every device that has the image are closed.
 ///
 /// # Errors
-/// What `flock` answers.
+/// The error of `flock`.
 pub fn wait_until_free(image: &OwnedFd) -> Result<(), Errno> {
     loop {
         match flock(image, FlockOperation::LockExclusive) {
@@ -203,10 +203,10 @@ pub fn wait_until_free(image: &OwnedFd) -> Result<(), Errno> {
     }
 }
 
-/// Whether a mounted image has no room left, for bytes or for names.
+/// Whether a mounted image has no bytes or no inodes left.
 ///
 /// # Errors
-/// What the kernel answers.
+/// The kernel's error.
 pub fn is_full(mount: impl AsFd) -> Result<bool, Errno> {
     let stat = fstatfs(mount)?;
     let block = u64::try_from(stat.f_bsize).unwrap_or(0);

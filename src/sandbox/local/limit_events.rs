@@ -18,23 +18,23 @@ use super::link::Link;
 use crate::sandbox::{EventSender, Labels, LimitEffect, LimitEvent, ProviderEvent};
 use crate::types::{Resources, inert};
 
-/// The pause between two looks at what has struck.
+/// The pause between two looks at the counters.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A limit that goes on being hit is published again after this.
 const PUBLISH_EVERY: Duration = Duration::from_secs(60);
 
-/// Where limits strike.
+/// A sandbox whose limits are watched.
 pub struct LimitWatch {
     /// The sandbox.
     pub link: Arc<Link>,
     /// Its control group.
     pub group: Arc<Group>,
-    /// What its workspace is.
+    /// The kind of its workspace.
     pub workspace: Workspace,
-    /// Whose it is.
+    /// Its labels.
     pub labels: Labels,
-    /// The limits.
+    /// Its limits.
     pub resources: Resources,
 }
 
@@ -53,7 +53,7 @@ pub async fn watch(watched: LimitWatch, events: EventSender) {
         match watched.workspace {
             Workspace::Directory if count > killed_at => {
                 killed_at = count;
-                // One that is ending has nothing to be killed.
+                // In an ending sandbox there is nothing to kill.
                 let _ = watched.link.send(&Request::KillAll, &[]).await;
             }
             Workspace::Directory | Workspace::Image => {}
@@ -84,7 +84,7 @@ pub async fn watch(watched: LimitWatch, events: EventSender) {
 }
 
 impl LimitWatch {
-    /// How often each limit has struck, as far as that is counted.
+    /// How often each limit was hit, if that is counted.
     fn counts(&self) -> impl Iterator<Item = (String, u64)> {
         let Resources { cpu: _, memory_mb, processes, disk_mb } = self.resources;
         [
@@ -125,11 +125,11 @@ mod tests {
     fn a_limit_is_news_when_it_is_hit_and_again_after_a_while() {
         let begin = Instant::now();
         let mut tally = Tally::default();
-        for (seconds, count, is_news) in
+        for (seconds, count, is_due) in
             [(0, 0, false), (1, 3, true), (2, 4, false), (61, 4, true), (200, 4, false)]
         {
             let now = begin + Duration::from_secs(seconds);
-            assert_eq!(tally.is_news("memory".into(), count, now), is_news, "after {seconds} s");
+            assert_eq!(tally.is_news("memory".into(), count, now), is_due, "after {seconds} s");
         }
         assert!(tally.is_news("pids".into(), 1, begin), "each limit for itself");
     }

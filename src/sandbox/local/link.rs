@@ -332,7 +332,8 @@ impl Drop for Call {
     }
 }
 
-fn failure(kind: WorkFailure, message: String) -> WorkError {
+/// What a failure inside is for callers.
+pub fn failure(kind: WorkFailure, message: String) -> WorkError {
     match kind {
         WorkFailure::NoSuchFile => WorkError::NoSuchFile,
         WorkFailure::NotAllowed => WorkError::PathNotAllowed(message),

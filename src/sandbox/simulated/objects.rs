@@ -26,7 +26,7 @@ use crate::types::{ExternalId, HomeId, InstanceId, ObjectName, ObjectState, Time
 
 /// Where files are written before they are renamed to their place, and the identity is kept.
 /// Hidden, so that the directory shows objects and calls and nothing else.
-const PRIVATE_DIR: &str = ".simulated";
+pub(super) const PRIVATE_DIR: &str = ".simulated";
 /// The file in it that holds the provider's identity.
 const IDENTITY_FILE: &str = "identity";
 /// How the files of objects end.

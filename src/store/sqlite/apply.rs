@@ -10,8 +10,8 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use uuid::Uuid;
 
-use super::rows::{self, IssueRow, ScopeColumns};
 use crate::issue::Issue;
+use crate::store::rows::{self, IssueRow, ScopeColumns};
 use crate::store::{CommitError, DeliveryRow, DeliveryState, Write};
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, HomeId, Phase, Repository, Sandbox, TimelineEntry,

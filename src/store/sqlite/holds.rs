@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 
 use super::apply::execute;
 use super::read::all;
-use super::rows::BadRow;
+use crate::store::rows::BadRow;
 use crate::store::{CommitError, StoreError};
 use crate::types::{AccountName, Hold, HoldScope, IssueId, Repository, Timestamp};
 

@@ -10,7 +10,7 @@ use rusqlite::{Connection, params, params_from_iter};
 
 use super::apply::GuidKey;
 use super::read::{all, bound, failed, one};
-use super::{read, rows};
+use super::{columns, read};
 use crate::store::{
     DeliveryFilter, DeliveryListRow, DeliveryState, Page, PageAsk, SandboxFilter, StoreError,
 };
@@ -139,7 +139,12 @@ impl Source {
             let name = Value::Text(template.to_string());
             conditions.and("i.body ->> '$.record.template.name' = ?", [name]);
         }
-        Self { table: "issue", columns: rows::ISSUE_COLUMNS, read: rows::live_sandbox, conditions }
+        Self {
+            table: "issue",
+            columns: columns::ISSUE_COLUMNS,
+            read: columns::live_sandbox,
+            conditions,
+        }
     }
 
     /// `None` where the filter lets no ended sandbox through.
@@ -152,7 +157,7 @@ impl Source {
         if let Some(template) = &filter.template {
             conditions.and("i.body ->> '$.template' = ?", [Value::Text(template.to_string())]);
         }
-        let (columns, read) = (rows::ENDED_COLUMNS, rows::ended);
+        let (columns, read) = (columns::ENDED_COLUMNS, columns::ended);
         Some(Self { table: "ended", columns, read, conditions })
     }
 
@@ -251,8 +256,8 @@ pub(super) fn timeline(
             let entry = TimelineEntry {
                 at: Timestamp::from_unix_ms(row.get(1)?),
                 generation: Generation(row.get(2)?),
-                from: rows::phase(row, 3)?,
-                to: rows::phase(row, 4)?,
+                from: columns::phase(row, 3)?,
+                to: columns::phase(row, 4)?,
                 reason: row.get(5)?,
                 cause: row.get(6)?,
             };

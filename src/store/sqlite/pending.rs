@@ -5,9 +5,8 @@ use rusqlite::{Connection, params};
 
 use super::apply::{GuidKey, execute, failed};
 use super::read::{all, bound};
-use super::rows;
 use crate::issue::FanOut;
-use crate::store::{CommitError, PENDING_TRIES_MAX, PendingRow, StoreError};
+use crate::store::{CommitError, PENDING_TRIES_MAX, PendingRow, StoreError, rows};
 use crate::types::{DeliveryId, HomeId, Timestamp};
 
 /// What a delivery says of itself while it is pending.

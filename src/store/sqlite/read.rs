@@ -10,10 +10,10 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::apply::{self, GuidKey};
-use super::{open, rows};
+use super::{columns, open};
 use crate::issue::{Issue, Scope};
 use crate::store::{
-    DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, PendingStartRow, StoreError,
+    DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, PendingStartRow, StoreError, rows,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, HomeId, IssueId, Phase, Sandbox, SandboxId, Timestamp,
@@ -100,9 +100,9 @@ pub(super) fn account(conn: &Connection, name: &AccountName) -> Result<Option<i6
 pub(super) fn load(conn: &Connection, home: HomeId) -> Result<Option<Issue>, StoreError> {
     let sql = format!(
         "SELECT {} FROM issue AS i JOIN account AS a ON a.id = i.account WHERE i.home = ?1",
-        rows::ISSUE_COLUMNS
+        columns::ISSUE_COLUMNS
     );
-    one(conn, &sql, [home.0], rows::issue)
+    one(conn, &sql, [home.0], columns::issue)
 }
 
 pub(super) fn resolve(
@@ -222,10 +222,10 @@ pub(super) fn live(
     let sql = format!(
         "SELECT {} FROM issue AS i INDEXED BY issue_live JOIN account AS a ON a.id = i.account
          WHERE i.phase IS NOT NULL AND i.home > ?1 ORDER BY i.home LIMIT ?2",
-        rows::ISSUE_COLUMNS
+        columns::ISSUE_COLUMNS
     );
     let after = after.map_or(i64::MIN, |home| home.0);
-    all(conn, &sql, params![after, bound(limit)], rows::issue)
+    all(conn, &sql, params![after, bound(limit)], columns::issue)
 }
 
 pub(super) fn sandbox(
@@ -236,18 +236,18 @@ pub(super) fn sandbox(
     let sql = format!(
         "SELECT {} FROM issue AS i JOIN account AS a ON a.id = i.account
          WHERE i.sandbox_id = ?1 AND a.name = ?2",
-        rows::ISSUE_COLUMNS
+        columns::ISSUE_COLUMNS
     );
-    let issue = one(conn, &sql, [id.as_str(), name.as_str()], rows::issue)?;
+    let issue = one(conn, &sql, [id.as_str(), name.as_str()], columns::issue)?;
     if let Some(sandbox) = issue.and_then(|issue| issue.sandbox()) {
         return Ok(Some(sandbox));
     }
     let sql = format!(
         "SELECT {} FROM ended AS i JOIN account AS a ON a.id = i.account
          WHERE i.sandbox_id = ?1 AND a.name = ?2",
-        rows::ENDED_COLUMNS
+        columns::ENDED_COLUMNS
     );
-    one(conn, &sql, [id.as_str(), name.as_str()], rows::ended)
+    one(conn, &sql, [id.as_str(), name.as_str()], columns::ended)
 }
 
 pub(super) fn newest_sandbox(
@@ -261,9 +261,9 @@ pub(super) fn newest_sandbox(
     let sql = format!(
         "SELECT {} FROM ended AS i JOIN account AS a ON a.id = i.account
          WHERE i.home = ?1 ORDER BY i.generation DESC LIMIT 1",
-        rows::ENDED_COLUMNS
+        columns::ENDED_COLUMNS
     );
-    one(conn, &sql, [home.0], rows::ended)
+    one(conn, &sql, [home.0], columns::ended)
 }
 
 pub(super) fn homes(
@@ -336,7 +336,7 @@ pub(super) fn counts(
         "SELECT phase, count(*) FROM issue INDEXED BY issue_newest
          WHERE account = ?1 AND phase IS NOT NULL GROUP BY phase",
         [account],
-        |row| Ok((rows::phase(row, 0)?, row.get::<_, i64>(1)?.cast_unsigned())),
+        |row| Ok((columns::phase(row, 0)?, row.get::<_, i64>(1)?.cast_unsigned())),
     )
     .map(|counts| counts.into_iter().filter_map(|(phase, n)| Some((phase?, n))).collect())
 }

@@ -8,9 +8,8 @@ use std::collections::HashMap;
 use async_trait::async_trait;
 use rusqlite::{Connection, Row, params};
 
-use super::SqliteStore;
 use super::read::{self, failed, one};
-use super::rows;
+use super::{SqliteStore, columns};
 use crate::store::StoreError;
 use crate::store::report::{Activity, ActivityAsk, ROWS_MAX, Reports, SpanActivity};
 use crate::types::{AccountName, Phase, Timestamp};
@@ -51,7 +50,7 @@ fn steps(conn: &Connection, ask: ActivityAsk, activity: &mut Activity) -> Result
     let mut begun: HashMap<(i64, u32), i64> = HashMap::new();
     each(conn, sql, rows.from, |row| {
         let at: i64 = row.get(0)?;
-        let (from, to) = (rows::phase(row, 3)?, rows::phase(row, 4)?);
+        let (from, to) = (columns::phase(row, 3)?, columns::phase(row, 4)?);
         let Some(span) = ask.span_of(Timestamp::from_unix_ms(at)) else { return Ok(()) };
         let span = &mut activity.spans[span];
         for (phase, gain) in [(from, -1), (to, 1)] {

@@ -8,7 +8,7 @@ use rusqlite::{Connection, params};
 use super::apply::{execute, failed};
 use super::open::HOMES_AHEAD;
 use super::read::{self, all, one};
-use super::rows::BadRow;
+use crate::store::rows::BadRow;
 use crate::store::{CommitError, HOMES_RESERVED_MAX, Orphan, StoreError};
 use crate::types::{
     ExternalId, Generation, HomeId, IssueId, Mode, ObjectName, ProviderName, SandboxId, Timestamp,

@@ -1,4 +1,4 @@
-//! What the view looks like, as tables.
+//! What `issuebox top` draws, as tables.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use crate::cli::top::state::{System, ViewUpdate};
 use crate::cli::wire::{Changed, SandboxFailure};
 
 /// A sandbox of this issue, in this phase since so many milliseconds.
-pub(in crate::cli::top) fn sandbox(issue: &str, phase: &str, since: usize) -> Sandbox {
+pub(in crate::cli::top) fn sandbox(issue: &str, phase: &str, since: usize) -> ApiSandbox {
     let failure = (phase == "failed").then(|| SandboxFailure {
         code: "provider_error".to_owned(),
         step: "create".to_owned(),
         message: "no space left".to_owned(),
     });
-    Sandbox {
+    ApiSandbox {
         id: format!("id-of-{issue}"),
         name: format!("claude-issue-{issue}"),
         issue_id: issue.to_owned(),
@@ -37,7 +37,7 @@ pub(in crate::cli::top) fn sandbox(issue: &str, phase: &str, since: usize) -> Sa
     }
 }
 
-pub(in crate::cli::top) fn changed(sandbox: Sandbox) -> ViewUpdate {
+pub(in crate::cli::top) fn changed(sandbox: ApiSandbox) -> ViewUpdate {
     let (from, to) = (None, sandbox.phase.clone());
     let (reason, cause) = ("it is so".to_owned(), "caller".to_owned());
     ViewUpdate::Changed(Box::new(Changed { sandbox, from, to, reason, cause }))
@@ -47,7 +47,7 @@ fn screen(colours: bool) -> Screen {
     Screen { out: io::stdout(), colours, columns: None }
 }
 
-fn state(sandboxes: Vec<Sandbox>, degraded: &[&str]) -> TopView {
+fn state(sandboxes: Vec<ApiSandbox>, degraded: &[&str]) -> TopView {
     let mut state = TopView::new("http://box");
     let counts =
         vec![("running".to_owned(), 2), ("failed".to_owned(), 1), ("stopped".to_owned(), 0)];
@@ -100,12 +100,12 @@ fn it_says_when_it_is_not_live_and_what_it_leaves_out() {
     assert!(lines[0].starts_with("NOT LIVE (the connection broke), trying again."), "{lines:?}");
     assert_eq!(lines[1], "3 sandboxes: 2 running, 1 failed", "counts may be older");
     assert_eq!(lines[2..4], ["! one", "! 2 more need attention"]);
-    assert_eq!(lines[6], "none that the filter lets through; Esc shows all");
-    assert_eq!(lines[7], "q quit  j/k move  Esc shows all, not only nothing such");
+    assert_eq!(lines[6], "no sandbox matches the filter; Esc clears it");
+    assert_eq!(lines[7], "q quit  j/k move  Esc clears the filter nothing such");
     let all = (0..KEPT_MAX).map(|n| sandbox(&n.to_string(), "running", n)).collect();
     state.take(ViewUpdate::All(all));
     state.system.counts = vec![("running".to_owned(), 2_001)];
-    assert_eq!(plain(&state, 80, 8)[1], "2001 sandboxes: 2001 running; the latest 2000 are below");
+    assert_eq!(plain(&state, 80, 8)[1], "2001 sandboxes: 2001 running; showing the latest 2000");
 }
 
 #[test]

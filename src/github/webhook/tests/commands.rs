@@ -3,7 +3,7 @@
 use super::*;
 use crate::issue::Command;
 
-const WORK: Effect = Effect::Trigger(TriggerKind::Command);
+const WORK: DeliveryEffect = DeliveryEffect::Trigger(TriggerKind::Command);
 const NO_COMMAND: &str = "the edit adds no command to the comment";
 
 /// A comment with this text, by the collaborator who wrote the fixture's.
@@ -37,18 +37,18 @@ fn each_command_has_its_effect_and_counts_by_its_comment() {
         ("/issuebox", WORK),
         ("/issuebox go on", WORK),
         ("/issuebox stop please", WORK),
-        ("/issuebox stop", Effect::Command(Command::Stop)),
-        ("/issuebox start", Effect::Command(Command::Start)),
-        ("/issuebox retry", Effect::Command(Command::Retry)),
-        ("/issuebox delete", Effect::Command(Command::Delete)),
-        ("/issuebox status", Effect::Status),
+        ("/issuebox stop", DeliveryEffect::Command(Command::Stop)),
+        ("/issuebox start", DeliveryEffect::Command(Command::Start)),
+        ("/issuebox retry", DeliveryEffect::Command(Command::Retry)),
+        ("/issuebox delete", DeliveryEffect::Command(Command::Delete)),
+        ("/issuebox status", DeliveryEffect::Status),
     ] {
         let issue_delivery = issue_delivery_of(comment(&policy(), text));
         assert_eq!(issue_delivery.effect, meant, "{text}");
         assert!(issue_delivery.comment.is_some(), "{text}");
     }
     let issue_delivery = issue_delivery_of(comment(&policy(), "I agree"));
-    assert_eq!((issue_delivery.effect, issue_delivery.comment), (Effect::Activity, None));
+    assert_eq!((issue_delivery.effect, issue_delivery.comment), (DeliveryEffect::Activity, None));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn an_edit_that_brings_a_command_counts_as_writing_it() {
     assert_eq!(edit(Value::Null, "/issuebox go"), Ok(WORK));
     assert_eq!(
         edit(json!("> /issuebox stop"), "/issuebox stop"),
-        Ok(Effect::Command(Command::Stop))
+        Ok(DeliveryEffect::Command(Command::Stop))
     );
     for (from, to) in [
         (json!("/issuebox go"), "/issuebox go on"),
@@ -110,17 +110,17 @@ fn an_issues_text_that_now_asks_for_work_triggers() {
     assert_eq!(edit(json!("It loops."), "It loops.\n/issuebox fix it"), WORK);
     assert_eq!(edit(Value::Null, "/issuebox"), WORK);
     assert_eq!(edit(json!("/issuebox stop"), "/issuebox fix it"), WORK);
-    assert_eq!(edit(json!("/issuebox fix it"), "/issuebox fix it soon"), Effect::Update);
+    assert_eq!(edit(json!("/issuebox fix it"), "/issuebox fix it soon"), DeliveryEffect::Update);
     assert_eq!(
         edit(json!("It loops."), "/issuebox stop"),
-        Effect::Update,
+        DeliveryEffect::Update,
         "no comment, no command"
     );
-    assert_eq!(edit(json!("/issuebox fix it"), "It loops."), Effect::Update);
+    assert_eq!(edit(json!("/issuebox fix it"), "It loops."), DeliveryEffect::Update);
     let title_only = issue_edit(json!(""), "/issuebox fix it", |payload| {
         payload["changes"] = json!({"title": {"from": "x"}});
     });
-    assert_eq!(effect(title_only), Ok(Effect::Update));
+    assert_eq!(effect(title_only), Ok(DeliveryEffect::Update));
 }
 
 #[test]
@@ -137,9 +137,13 @@ fn who_edits_an_issue_must_be_allowed_to_trigger() {
         |payload| payload["sender"] = Value::Null,
     ];
     for change in unwelcome {
-        assert_eq!(edited_by(change), Ok(Effect::Update), "what it says is a fact all the same");
+        assert_eq!(
+            edited_by(change),
+            Ok(DeliveryEffect::Update),
+            "what it says is a fact all the same"
+        );
     }
-    for (association, meant) in [("MEMBER", WORK), ("NONE", Effect::Update)] {
+    for (association, meant) in [("MEMBER", WORK), ("NONE", DeliveryEffect::Update)] {
         let edited = changed(&policy(), "issues.edited.title", |payload| {
             payload["issue"]["body"] = json!("/issuebox fix it");
             payload["changes"] = json!({"body": {"from": ""}});

@@ -85,8 +85,8 @@ proptest! {
         let meant = read(&policy, fixture.event(), payload.to_string().as_bytes());
         let took_effect = match meant {
             Ok(Interpreted::Issue(issue_delivery)) => match issue_delivery.effect {
-                Effect::Trigger(_) | Effect::Activity | Effect::Command(_) | Effect::Status => true,
-                Effect::Stop(_) | Effect::Delete | Effect::Update => false,
+                DeliveryEffect::Trigger(_) | DeliveryEffect::Activity | DeliveryEffect::Command(_) | DeliveryEffect::Status => true,
+                DeliveryEffect::Stop(_) | DeliveryEffect::Delete | DeliveryEffect::Update => false,
             },
             Ok(Interpreted::FanOut(_) | Interpreted::Ignored { .. }) | Err(_) => false,
         };

@@ -80,18 +80,18 @@ fn our_own_account_never_triggers_but_its_facts_apply() {
     }
     assert_eq!(
         effect(changed(&policy, "issues.closed.map", as_us)),
-        Ok(Effect::Stop("the issue was closed"))
+        Ok(DeliveryEffect::Stop("the issue was closed"))
     );
 }
 
 #[test]
 fn facts_apply_whoever_made_them() {
     for (name, fact) in [
-        ("issues.closed.map", Effect::Stop("the issue was closed")),
-        ("issues.unlabeled.umlauts", Effect::Stop("the trigger label was taken off")),
-        ("issues.unassigned", Effect::Stop("the bot was unassigned")),
-        ("issues.deleted.reports", Effect::Delete),
-        ("issues.edited.title", Effect::Update),
+        ("issues.closed.map", DeliveryEffect::Stop("the issue was closed")),
+        ("issues.unlabeled.umlauts", DeliveryEffect::Stop("the trigger label was taken off")),
+        ("issues.unassigned", DeliveryEffect::Stop("the bot was unassigned")),
+        ("issues.deleted.reports", DeliveryEffect::Delete),
+        ("issues.edited.title", DeliveryEffect::Update),
     ] {
         let by_nobody = changed(&policy(), name, |payload| payload["sender"] = Value::Null);
         assert_eq!(effect(by_nobody), Ok(fact), "{name}");
@@ -135,8 +135,8 @@ fn each_trigger_can_be_turned_off() {
         ("issues.labeled.map", ignored("another label than the trigger label was put on")),
         ("issues.unlabeled.umlauts", ignored("another label than the trigger label was taken off")),
         ("issues.assigned", ignored("the assignee is not the configured bot")),
-        ("issues.opened.with-label", Ok(Effect::Update)),
-        ("issue_comment.created.command", Ok(Effect::Activity)),
+        ("issues.opened.with-label", Ok(DeliveryEffect::Update)),
+        ("issue_comment.created.command", Ok(DeliveryEffect::Activity)),
     ] {
         assert_eq!(effect(changed(&off, name, |_payload| ())), meant, "{name}");
     }
@@ -150,7 +150,7 @@ fn each_trigger_can_be_turned_off() {
 fn unlabelling_that_does_not_stop_is_still_known() {
     let policy = TriggerPolicy { unlabel_stops: false, ..policy() };
     let unlabelled = || changed(&policy, "issues.unlabeled.umlauts", |_payload| ());
-    assert_eq!(effect(unlabelled()), Ok(Effect::Update));
+    assert_eq!(effect(unlabelled()), Ok(DeliveryEffect::Update));
     assert_eq!(news_of(unlabelled()).labelled, Some(false));
 }
 

@@ -33,7 +33,7 @@ fn both_sides_of_a_transfer_name_where_it_is_and_where_it_was() {
             let after = name("pear-garden/press#8", 810_200_302, "2874100108");
             assert_eq!(issue_delivery.formerly, Some(before), "{side}");
             assert_eq!(new_name(&issue_delivery.news), after, "{side}");
-            assert_eq!(issue_delivery.effect, Effect::Update, "{side}");
+            assert_eq!(issue_delivery.effect, DeliveryEffect::Update, "{side}");
         }
     }
 }
@@ -79,7 +79,7 @@ fn a_transfer_that_does_not_say_enough_starts_nothing() {
             }));
         assert_eq!(
             (issue_delivery.effect, issue_delivery.formerly),
-            (Effect::Update, None),
+            (DeliveryEffect::Update, None),
             "{gone}"
         );
     }

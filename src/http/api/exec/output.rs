@@ -1,4 +1,4 @@
-//! A command's output: gathered into one answer, or told as events while it comes.
+//! A command's output: collected into one answer, or sent as events.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -19,17 +19,17 @@ use crate::http::sse;
 use crate::http::wire;
 use crate::sandbox::{ExecEvent, Execution};
 
-/// How bytes are written as text.
+/// The encoding of bytes as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// As they are; what is not UTF-8 becomes U+FFFD.
+    /// UTF-8; other bytes become U+FFFD.
     Utf8,
-    /// In base64.
+    /// Base64.
     Base64,
 }
 
 impl Encoding {
-    /// Reads a field; UTF-8 where it is left out.
+    /// Reads a field; default UTF-8.
     pub(super) fn read(fields: &mut Fields, name: &str) -> Result<Self, ApiError> {
         match fields.text(name)?.as_deref() {
             None | Some("utf-8") => Ok(Self::Utf8),
@@ -38,7 +38,8 @@ impl Encoding {
         }
     }
 
-    const fn as_str(self) -> &'static str {
+    /// The stable word.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Utf8 => "utf-8",
             Self::Base64 => "base64",
@@ -55,7 +56,7 @@ impl Encoding {
 
 /// A piece of output, as an event.
 #[derive(Serialize)]
-struct Piece<'a> {
+struct OutputEvent<'a> {
     data: &'a str,
     encoding: &'static str,
 }
@@ -63,13 +64,13 @@ struct Piece<'a> {
 /// The end, as an event.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Exited {
+struct ExitEvent {
     exit_code: i32,
     timed_out: bool,
     duration_ms: u64,
 }
 
-/// Gathers what a command does, up to `output_max` bytes of each stream.
+/// Collects the output of a command, up to `output_max` bytes of each stream.
 pub(super) async fn gather(
     mut execution: Execution,
     encoding: Encoding,
@@ -105,7 +106,7 @@ pub(super) async fn gather(
     }
 }
 
-/// The same as events, as they come. The command ends with the session that asked for it.
+/// Sends the output as events. The command ends with its caller's session.
 pub(super) fn as_events(
     execution: Execution,
     encoding: Encoding,
@@ -114,7 +115,7 @@ pub(super) fn as_events(
     ending: Ending,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let (stdout, stderr) = (Vec::new(), Vec::new());
-    let running = Running { execution, encoding, began, _held: held, ending, stdout, stderr };
+    let running = StreamedExec { execution, encoding, began, _held: held, ending, stdout, stderr };
     let rest = stream::unfold(Some(running), |running| async move {
         let mut running = running?;
         let (text, goes_on) = running.next().await;
@@ -123,21 +124,21 @@ pub(super) fn as_events(
     stream::once(async { Ok(sse::GREETING) }).chain(rest)
 }
 
-/// A command whose output is being told.
-struct Running {
+/// A command whose output is sent as events.
+struct StreamedExec {
     execution: Execution,
     encoding: Encoding,
     began: Instant,
-    /// Kept until the command has ended: the sandbox is at work meanwhile.
+    /// Held until the command ends, so that the sandbox counts as active.
     _held: Arc<dyn Any + Send + Sync>,
     ending: Ending,
-    /// The beginning of a character whose rest has not come yet.
+    /// The beginning of an incomplete character.
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-impl Running {
-    /// What is written next, and whether there is more.
+impl StreamedExec {
+    /// The next text of the stream, and whether there is more.
     async fn next(&mut self) -> (String, bool) {
         let heartbeat = Instant::now() + sse::HEARTBEAT;
         let event = tokio::select! {
@@ -155,7 +156,7 @@ impl Running {
             }
             Some(ExecEvent::Exit { code, timed_out }) => {
                 let exited =
-                    Exited { exit_code: code, timed_out, duration_ms: millis_since(self.began) };
+                    ExitEvent { exit_code: code, timed_out, duration_ms: millis_since(self.began) };
                 let mut text = self.leftovers();
                 text.push_str(&sse::event("exit", None, &wire::to_json(&exited)));
                 (text, false)
@@ -164,7 +165,7 @@ impl Running {
         }
     }
 
-    /// That the output ends before the command has.
+    /// An `error` event: the output ends before the command.
     fn broken_off(&mut self, error: &ApiError) -> String {
         let data = serde_json::json!({"code": error.code().as_str(), "message": error.message()});
         let mut text = self.leftovers();
@@ -172,7 +173,7 @@ impl Running {
         text
     }
 
-    /// What is left of characters whose rest never came.
+    /// The incomplete characters at the end.
     fn leftovers(&mut self) -> String {
         let mut text = String::new();
         for (name, kept) in [("stdout", &mut self.stdout), ("stderr", &mut self.stderr)] {
@@ -186,8 +187,8 @@ impl Running {
     }
 }
 
-/// One piece of output. Pieces are cut anywhere: in UTF-8 the beginning of a character is kept
-/// for the next piece, so that it does not become two U+FFFD.
+/// One piece of output. A piece can end inside a UTF-8 character: its beginning is kept for the
+/// next piece, so that it does not become U+FFFD.
 fn piece(name: &str, encoding: Encoding, kept: &mut Vec<u8>, bytes: &[u8]) -> String {
     if encoding == Encoding::Base64 {
         return output(name, encoding, &BASE64.encode(bytes));
@@ -200,10 +201,10 @@ fn piece(name: &str, encoding: Encoding, kept: &mut Vec<u8>, bytes: &[u8]) -> St
 }
 
 fn output(name: &str, encoding: Encoding, data: &str) -> String {
-    sse::event(name, None, &wire::to_json(&Piece { data, encoding: encoding.as_str() }))
+    sse::event(name, None, &wire::to_json(&OutputEvent { data, encoding: encoding.as_str() }))
 }
 
-/// How many bytes at the end are the beginning of a character.
+/// The number of bytes at the end that begin a character.
 fn unfinished_len(bytes: &[u8]) -> usize {
     let tail = bytes.utf8_chunks().last().map_or(&b""[..], |chunk| chunk.invalid());
     let begins =
@@ -215,16 +216,16 @@ fn millis_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// That a sandbox is gone before its command ended.
+/// The error of a sandbox that stopped while its command ran.
 pub fn went_away() -> ApiError {
-    ApiError::new(Code::NotRunning, "the sandbox went away under the command")
-        .hint("look at its timeline: GET /v1/issues/{issueId}/events")
+    ApiError::new(Code::NotRunning, "the sandbox stopped while the command ran")
+        .hint("see its timeline: GET /v1/issues/{issueId}/events")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::ending::Session;
+    use crate::http::ending::TestSession;
     use crate::http::ending::until_closed;
     use tokio::sync::{mpsc, watch};
 
@@ -243,7 +244,7 @@ mod tests {
     const EXIT: ExecEvent = ExecEvent::Exit { code: 3, timed_out: false };
 
     fn endless() -> Ending {
-        // Whoever could say that the server ends is kept for as long as the test runs.
+        // The sender of the shutdown signal lives as long as the test.
         let (open, closing) = watch::channel(false);
         std::mem::forget(open);
         until_closed(closing)
@@ -280,7 +281,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_command_ends_with_the_session_that_asked_for_it_and_with_the_server() {
-        let session = Session::begin().await;
+        let session = TestSession::begin().await;
         let (close, closing) = watch::channel(false);
         let (tx, rx) = mpsc::channel(1);
         let (execution, began, held) = (Execution { events: rx }, Instant::now(), Arc::new(()));

@@ -1,4 +1,4 @@
-//! Whole directories as tar archives. They pass through: nothing here looks into them.
+//! Directories as tar archives. They are passed through without parsing.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, put, web};
@@ -8,39 +8,27 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::read_query;
 use super::transfer::{Upload, under};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::api::exec::work_with;
 use crate::http::auth::Caller;
 use crate::http::body;
+use crate::http::doc::params;
+use crate::http::doc::words::AnyBytes;
 use crate::http::ending::Ending;
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
-use crate::http::wire::Failed;
 use crate::http::work::OpenSandbox;
 use crate::sandbox::Capability;
 
-/// A directory of the workspace as a tar archive. Links are in it as links; sockets, FIFOs and
-/// devices are not. Where it can't be read to its end the answer breaks off.
+/// Packs a directory of the workspace into a tar archive. Links are packed as links; sockets, FIFOs
+/// and devices are left out. The answer ends early if the directory cannot be read to its end.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = Option<String>, Query,
-         description = "Relative to the workspace; the workspace itself where left out"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
-    ),
+    operation_id = "packDirectory", tag = "work",
+    params(params::OneSandbox, params::DirectoryPath, params::StartupWait),
     responses(
-        (status = 200, body = Vec<u8>, content_type = "application/x-tar"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 200, description = "a tar archive",
+         body = AnyBytes, content_type = "application/x-tar"),
+        answers::WorkspaceErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}/files/archive")]
@@ -57,7 +45,7 @@ pub async fn pack(
     let chunks = provider.workspace.pack_directory(target, path).await?;
     let chunks = ReceiverStream::new(chunks).map(|chunk| {
         chunk.map_err(|why| {
-            tracing::warn!(error = %why, "an archive of a workspace broke off");
+            tracing::warn!(error = %why, "failed to pack a directory of a workspace");
             std::io::Error::other(why)
         })
     });
@@ -68,32 +56,17 @@ pub async fn pack(
         .streaming(chunks))
 }
 
-/// Takes a tar archive, not compressed, into a directory of the workspace, which is made where it
-/// is missing. Files and links that are there give way. It holds files, directories and links with
-/// permission bits; other kinds, absolute names, names with `..` and names that lead through a link
-/// are refused. A refusal names the entry; what came before it stays.
+/// Unpacks an uncompressed tar archive into a directory of the workspace, which is created if it is
+/// missing. Existing files and links are replaced. The archive can contain files, directories and
+/// links with permission bits. Other kinds, absolute names, names with `..` and names that lead
+/// through a link are refused. The error names the entry; earlier entries stay unpacked.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = Option<String>, Query,
-         description = "Relative to the workspace; the workspace itself where left out"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
-    ),
-    request_body(content = Vec<u8>, content_type = "application/x-tar"),
+    operation_id = "unpackArchive", tag = "work",
+    params(params::OneSandbox, params::DirectoryPath, params::StartupWait),
+    request_body(content = AnyBytes, content_type = "application/x-tar"),
     responses(
-        (status = 204, description = "all of it is in the workspace"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown, file_exists"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside, bad_archive"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 204, description = "the archive is unpacked"),
+        answers::WorkspaceErrors, only::BadArchive, only::FileExists,
     )
 )]
 #[put("/v1/sandboxes/{id}/files/archive")]
@@ -115,7 +88,7 @@ pub async fn unpack(
     let feeding = upload.feed(payload, limits.upload_len_max, limits.upload_silence_max, ending);
     let unpacking = work.provider.workspace.unpack_directory(work.target, path, chunks);
     let (fed, unpacked) = futures_util::future::join(feeding, unpacking).await;
-    // What went wrong with the body is the reason why the archive is cut off, not the other way.
+    // An error of the body is the cause of the truncated archive, not the reverse.
     fed?;
     unpacked?;
     Ok(HttpResponse::NoContent().finish())

@@ -1,40 +1,27 @@
-//! Changes to a workspace that are not a file's content: directories, places, permissions. Paths
-//! come in the query here too, and for the same reason.
+//! Changes of a workspace other than content: create directories, move files, set permissions.
+//! Paths are in the query, as for all files.
 
 use actix_web::{HttpRequest, HttpResponse, post, put, web};
 
 use super::{read_file_query, read_named};
 use crate::http::Shared;
+use crate::http::answers;
 use crate::http::api;
 use crate::http::api::exec::work;
 use crate::http::auth::Caller;
-use crate::http::error::ApiError;
+use crate::http::doc::params;
+use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
-use crate::http::wire::Failed;
 use crate::sandbox::Written;
 
-/// Makes a directory; directories above it are made.
+/// Creates a directory. Missing parent directories are created.
 #[utoipa::path(
-    tag = "work",
-    params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = String, Query, description = "Relative to the workspace"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
-    ),
+    operation_id = "makeDirectory", tag = "work",
+    params(params::OneSandbox, params::FilePath, params::StartupWait),
     responses(
-        (status = 201, description = "it was made"),
-        (status = 204, description = "it was there"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown, file_exists"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 201, description = "it was created"),
+        (status = 204, description = "it existed"),
+        answers::WorkspaceErrors, only::FileExists,
     )
 )]
 #[put("/v1/sandboxes/{id}/files/directory")]
@@ -49,31 +36,21 @@ pub async fn make_directory(
     Ok(written(work.provider.workspace.make_directory(work.target, path).await?))
 }
 
-/// Moves a file, a link or a directory, in one step; directories above its new place are made.
+/// Moves a file, a link or a directory atomically. Missing parent directories are created.
 #[utoipa::path(
-    tag = "work",
+    operation_id = "moveFile", tag = "work",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
+        params::OneSandbox,
         ("from" = String, Query, description = "Relative to the workspace"),
         ("to" = String, Query, description = "Relative to the workspace"),
         ("overwrite" = Option<bool>, Query,
-         description = "Whether a file, link or empty directory there gives way; false where left out"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
+         description = "Whether to replace a file, link or empty directory; default false"),
+        params::StartupWait,
     ),
     responses(
-        (status = 201, description = "it is there, and nothing was before"),
-        (status = 204, description = "it is there; what was there gave way"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown, file_exists"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 201, description = "moved to a new path"),
+        (status = 204, description = "moved; an existing entry was replaced"),
+        answers::WorkspaceErrors, only::FileExists,
     )
 )]
 #[post("/v1/sandboxes/{id}/files/move")]
@@ -94,26 +71,16 @@ pub async fn relocate(
 
 /// Sets the permission bits of a file or directory.
 #[utoipa::path(
-    tag = "work",
+    operation_id = "setFileMode", tag = "work",
     params(
-        ("id" = String, Path, description = "The sandbox's id or name"),
-        ("path" = String, Query, description = "Relative to the workspace"),
-        ("mode" = String, Query, description = "Permission bits in octal, such as `0755`; no others"),
-        ("wait" = Option<u64>, Query,
-         description = "Seconds to wait until it runs, up to 300; 30 where left out"),
+        params::OneSandbox,
+        params::FilePath,
+        ("mode" = String, Query, description = "Permission bits in octal, such as `0755`"),
+        params::StartupWait,
     ),
     responses(
-        (status = 204, description = "they are set"),
-        (status = 400, body = Failed, description = "invalid_request, path_not_allowed"),
-        (status = 404, body = Failed, description = "sandbox_not_found, file_not_found"),
-        (status = 409, body = Failed,
-         description = "not_running, stopped, sandbox_deleted, provider_unknown"),
-        (status = 422, body = Failed, description = "wrong_kind, refused_inside"),
-        (status = 423, body = Failed, description = "held"),
-        (status = 507, body = Failed, description = "no_room"),
-        (status = 501, body = Failed, description = "not_supported"),
-        (status = 502, body = Failed, description = "provider_failed"),
-        (status = 503, body = Failed, description = "overloaded, store_failed, shutting_down"),
+        (status = 204, description = "the permission bits are set"),
+        answers::WorkspaceErrors,
     )
 )]
 #[put("/v1/sandboxes/{id}/files/mode")]
@@ -135,7 +102,7 @@ pub async fn set_mode(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// Permission bits as they are written: three octal digits, or four of which the first is zero.
+/// Parses permission bits: three octal digits, or four with a leading zero.
 fn permissions(text: &str) -> Option<u32> {
     let digits = if text.len() == 4 { text.strip_prefix('0')? } else { text };
     let is_octal = digits.len() == 3 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'7'));

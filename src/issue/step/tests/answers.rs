@@ -240,10 +240,10 @@ fn names_that_an_event_claims_are_told_by_it() {
         claims: claims.clone(),
         cause: cause(),
     };
-    assert_eq!(IssueEvent::Ensure(ensure).claims(), claims);
+    assert_eq!(IssueEvent::Ensure(ensure).meta().claims, claims);
     let (sandbox, command) = (SandboxId::trusted("s"), Command::Stop);
     let ask = CommandAsk { sandbox, command, cause: cause() };
-    assert_eq!(IssueEvent::Command(ask).claims(), []);
+    assert_eq!(IssueEvent::Command(ask).meta().claims, []);
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn names_alone_are_a_change_to_be_stored() {
 
     let told = super::issue_deliveries::issue_delivery(
         "edited",
-        crate::issue::event::Effect::Update,
+        crate::issue::event::DeliveryEffect::Update,
         5,
         true,
         true,

@@ -4,7 +4,7 @@ use super::StepBench;
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
 use crate::issue::event::{
-    CallError, Command, Done, Effect, IssueDelivery, IssueEvent, News, TriggerKind,
+    CallError, Command, DeliveryEffect, Done, IssueDelivery, IssueEvent, News, TriggerKind,
 };
 use crate::issue::state::{IssueState, StoppedBy};
 use crate::types::{
@@ -13,7 +13,7 @@ use crate::types::{
 
 pub(super) fn issue_delivery(
     action: &str,
-    effect: Effect,
+    effect: DeliveryEffect,
     second: i64,
     open: bool,
     labelled: bool,
@@ -27,7 +27,7 @@ pub(super) fn issue_delivery(
         url: None,
         open: Some(open),
         labelled: Some(labelled),
-        assigned: (effect == Effect::Trigger(TriggerKind::Assigned))
+        assigned: (effect == DeliveryEffect::Trigger(TriggerKind::Assigned))
             .then_some(true)
             .or_else(|| (action == "unassigned").then_some(false)),
         as_of: Timestamp::from_unix_ms(1_800_000_000_000 + second * 1000),
@@ -47,7 +47,7 @@ pub(super) fn issue_delivery(
 }
 
 pub(super) fn labelled(second: i64) -> IssueEvent {
-    issue_delivery("labeled", Effect::Trigger(TriggerKind::Label), second, true, true)
+    issue_delivery("labeled", DeliveryEffect::Trigger(TriggerKind::Label), second, true, true)
 }
 
 pub(super) fn applied(commit: &crate::issue::Commit) -> bool {
@@ -60,15 +60,17 @@ pub(super) fn applied(commit: &crate::issue::Commit) -> bool {
 #[test]
 fn a_close_that_arrives_before_an_older_trigger_wins() {
     let mut bench = StepBench::new(true);
-    let closed = issue_delivery("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    let closed =
+        issue_delivery("closed", DeliveryEffect::Stop("the issue was closed"), 5, false, true);
     assert!(applied(&bench.apply(closed)));
     assert!(!applied(&bench.apply(labelled(3))), "older than the close");
     assert_eq!(bench.issue.state, IssueState::Absent);
     let reopened =
-        issue_delivery("reopened", Effect::Trigger(TriggerKind::Reopened), 9, true, true);
+        issue_delivery("reopened", DeliveryEffect::Trigger(TriggerKind::Reopened), 9, true, true);
     assert!(applied(&bench.apply(reopened)));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
-    let late = issue_delivery("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    let late =
+        issue_delivery("closed", DeliveryEffect::Stop("the issue was closed"), 5, false, true);
     assert!(!applied(&bench.apply(late)), "older than the reopening");
     assert_eq!(bench.issue.state.wanted(), Wanted::Running);
 }
@@ -76,7 +78,7 @@ fn a_close_that_arrives_before_an_older_trigger_wins() {
 #[test]
 fn a_late_trigger_counts_behind_a_newer_edit() {
     let mut bench = StepBench::new(true);
-    assert!(applied(&bench.apply(issue_delivery("edited", Effect::Update, 9, true, true))));
+    assert!(applied(&bench.apply(issue_delivery("edited", DeliveryEffect::Update, 9, true, true))));
     assert!(applied(&bench.apply(labelled(3))));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
     let title = bench.issue.facts.title.as_ref().map(|known| known.value.as_str());
@@ -86,7 +88,7 @@ fn a_late_trigger_counts_behind_a_newer_edit() {
 #[test]
 fn a_label_that_was_taken_off_since_is_no_trigger() {
     let mut bench = StepBench::new(true);
-    bench.apply(issue_delivery("unlabeled", Effect::Stop("unlabelled"), 5, true, false));
+    bench.apply(issue_delivery("unlabeled", DeliveryEffect::Stop("unlabelled"), 5, true, false));
     assert!(!applied(&bench.apply(labelled(3))));
     assert_eq!(bench.issue.state, IssueState::Absent);
 }
@@ -96,19 +98,31 @@ fn an_assignment_that_was_taken_back_since_is_no_trigger() {
     let mut bench = StepBench::new(true);
     bench.apply(issue_delivery(
         "unassigned",
-        Effect::Stop("the bot was unassigned"),
+        DeliveryEffect::Stop("the bot was unassigned"),
         5,
         true,
         false,
     ));
     let assigned = |second| {
-        issue_delivery("assigned", Effect::Trigger(TriggerKind::Assigned), second, true, false)
+        issue_delivery(
+            "assigned",
+            DeliveryEffect::Trigger(TriggerKind::Assigned),
+            second,
+            true,
+            false,
+        )
     };
     assert!(!applied(&bench.apply(assigned(3))));
     assert_eq!(bench.issue.state, IssueState::Absent);
     assert!(applied(&bench.apply(assigned(9))));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Creating));
-    let late = issue_delivery("unassigned", Effect::Stop("the bot was unassigned"), 5, true, false);
+    let late = issue_delivery(
+        "unassigned",
+        DeliveryEffect::Stop("the bot was unassigned"),
+        5,
+        true,
+        false,
+    );
     assert!(!applied(&bench.apply(late)), "older than the assignment");
     assert_eq!(bench.issue.state.wanted(), Wanted::Running);
 }
@@ -124,13 +138,15 @@ fn a_trigger_older_than_a_persons_stop_is_refused_and_a_newer_one_resumes() {
 
 #[test]
 fn a_reopening_starts_only_what_had_a_sandbox_or_the_label() {
-    let reopened =
-        || issue_delivery("reopened", Effect::Trigger(TriggerKind::Reopened), 1, true, false);
+    let reopened = || {
+        issue_delivery("reopened", DeliveryEffect::Trigger(TriggerKind::Reopened), 1, true, false)
+    };
     assert!(!applied(&StepBench::new(true).apply(reopened())));
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.answer(Err(CallError::Absent));
     bench.now = bench.now.after(std::time::Duration::from_secs(2));
-    let later = issue_delivery("reopened", Effect::Trigger(TriggerKind::Reopened), 9, true, false);
+    let later =
+        issue_delivery("reopened", DeliveryEffect::Trigger(TriggerKind::Reopened), 9, true, false);
     assert!(applied(&bench.apply(later)));
     assert_eq!(bench.issue.generation, Generation(2));
 }
@@ -138,7 +154,7 @@ fn a_reopening_starts_only_what_had_a_sandbox_or_the_label() {
 #[test]
 fn an_issue_deleted_on_github_is_deleted_here_and_never_comes_back() {
     let mut bench = bench_in(Some(Phase::Running));
-    bench.apply(issue_delivery("deleted", Effect::Delete, 5, true, true));
+    bench.apply(issue_delivery("deleted", DeliveryEffect::Delete, 5, true, true));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting));
     assert!(!applied(&bench.apply(labelled(9))));
     assert_eq!(bench.issue.state.wanted(), Wanted::Deleted);
@@ -148,7 +164,13 @@ fn an_issue_deleted_on_github_is_deleted_here_and_never_comes_back() {
 fn a_persons_stop_outlives_githubs_also_while_stopping() {
     let mut bench = bench_in(Some(Phase::Running));
     bench.command(Command::Stop);
-    bench.apply(issue_delivery("closed", Effect::Stop("closed"), 1_900_000_000, false, true));
+    bench.apply(issue_delivery(
+        "closed",
+        DeliveryEffect::Stop("closed"),
+        1_900_000_000,
+        false,
+        true,
+    ));
     bench.answer(Ok(Done::Down));
     assert!(
         matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. }),
@@ -160,17 +182,29 @@ fn a_persons_stop_outlives_githubs_also_while_stopping() {
 #[test]
 fn what_says_nothing_new_is_ignored_and_what_somebody_does_counts_where_something_is() {
     let mut bench = bench_in(Some(Phase::Running));
-    let edited = || issue_delivery("edited", Effect::Update, 5, true, true);
+    let edited = || issue_delivery("edited", DeliveryEffect::Update, 5, true, true);
     assert!(applied(&bench.apply(edited())));
     assert!(!applied(&bench.apply(edited())), "nothing new");
-    assert!(applied(&bench.apply(issue_delivery("created", Effect::Activity, 6, true, true))));
+    assert!(applied(&bench.apply(issue_delivery(
+        "created",
+        DeliveryEffect::Activity,
+        6,
+        true,
+        true
+    ))));
     let mut bench = bench_in(None);
-    assert!(!applied(&bench.apply(issue_delivery("created", Effect::Activity, 6, true, true))));
+    assert!(!applied(&bench.apply(issue_delivery(
+        "created",
+        DeliveryEffect::Activity,
+        6,
+        true,
+        true
+    ))));
 }
 
 #[test]
 fn of_equal_times_that_contradict_each_other_closed_wins_in_either_order() {
-    let says = |open| issue_delivery("edited", Effect::Update, 5, open, true);
+    let says = |open| issue_delivery("edited", DeliveryEffect::Update, 5, open, true);
     for (first, second) in [(true, false), (false, true)] {
         let mut bench = bench_in(None);
         bench.apply(says(first));
@@ -192,7 +226,13 @@ fn a_label_taken_off_before_it_was_put_on_stops_nothing() {
     let mut bench = bench_in(None);
     bench.apply(labelled(9));
     bench.up();
-    let late = issue_delivery("unlabeled", Effect::Stop("the label was taken off"), 5, true, false);
+    let late = issue_delivery(
+        "unlabeled",
+        DeliveryEffect::Stop("the label was taken off"),
+        5,
+        true,
+        false,
+    );
     assert!(!applied(&bench.apply(late)));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
 }

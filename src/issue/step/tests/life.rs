@@ -6,7 +6,7 @@ use super::issue_deliveries::{issue_delivery, labelled};
 use super::tables::bench_in;
 use super::{StepBench, unavailable};
 use crate::issue::commit::Reply;
-use crate::issue::event::{CallError, Command, Done, Effect, IssueEvent, NotAsked};
+use crate::issue::event::{CallError, Command, DeliveryEffect, Done, IssueEvent, NotAsked};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
 use crate::types::{
     Attempt, Cause, FailureCode, Generation, ObjectState, OnLimit, Phase, ProviderStep, SandboxId,
@@ -118,7 +118,7 @@ fn a_short_idle_time_is_not_cut_by_the_resolution_of_activity() {
 fn a_closed_issues_sandbox_goes_after_the_grace_period() {
     let mut bench = bench_in(Some(Phase::Running));
     let closed = |second| {
-        issue_delivery("closed", Effect::Stop("the issue was closed"), second, false, true)
+        issue_delivery("closed", DeliveryEffect::Stop("the issue was closed"), second, false, true)
     };
     bench.apply(closed(5));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Stopping), "at once");
@@ -135,12 +135,13 @@ fn a_closed_issues_sandbox_goes_after_the_grace_period() {
 
 #[test]
 fn a_reopening_or_a_callers_ensure_cancels_that() {
-    let closed = issue_delivery("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    let closed =
+        issue_delivery("closed", DeliveryEffect::Stop("the issue was closed"), 5, false, true);
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(closed.clone());
     bench.answer(Ok(Done::Down));
     // By whatever delivery it becomes known.
-    bench.apply(issue_delivery("edited", Effect::Update, 9, true, true));
+    bench.apply(issue_delivery("edited", DeliveryEffect::Update, 9, true, true));
     assert_eq!((bench.issue.delete_due, bench.issue.due_at()), (None, None));
 
     let mut bench = bench_in(Some(Phase::Running));
@@ -154,7 +155,7 @@ fn a_reopening_or_a_callers_ensure_cancels_that() {
 fn a_close_whose_delivery_was_lost_is_made_good_by_the_next_one() {
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(labelled(1));
-    bench.apply(issue_delivery("edited", Effect::Update, 9, false, true));
+    bench.apply(issue_delivery("edited", DeliveryEffect::Update, 9, false, true));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Stopping));
     assert!(bench.issue.delete_due.is_some());
 }
@@ -386,7 +387,8 @@ fn past_the_deadline_there_is_one_last_call_and_none_where_that_was_it() {
 
 #[test]
 fn what_is_being_deleted_or_is_down_has_no_more_life_to_be_timed() {
-    let closed = issue_delivery("closed", Effect::Stop("the issue was closed"), 5, false, true);
+    let closed =
+        issue_delivery("closed", DeliveryEffect::Stop("the issue was closed"), 5, false, true);
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.apply(closed.clone());
     assert_eq!(bench.issue.delete_due, None);

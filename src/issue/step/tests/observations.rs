@@ -26,7 +26,7 @@ fn observation(bench: &StepBench, objects: Vec<SweptObject>) -> Observation {
     }
 }
 
-fn swept(bench: &StepBench, seen: ObservedObject) -> SweptObject {
+pub(super) fn swept(bench: &StepBench, seen: ObservedObject) -> SweptObject {
     SweptObject { seen, known_deleted: false, first_seen_at: bench.now }
 }
 
@@ -49,7 +49,7 @@ fn orphan(bench: &StepBench, generation: u32, mode: Mode, state: ObjectState) ->
     swept(bench, ObservedObject { external_id, owner: Some(owner), state })
 }
 
-fn observe(bench: &mut StepBench, objects: Vec<SweptObject>) -> Commit {
+pub(super) fn observe(bench: &mut StepBench, objects: Vec<SweptObject>) -> Commit {
     let observation = observation(bench, objects);
     bench.apply(IssueEvent::Observed(observation))
 }
@@ -358,7 +358,9 @@ fn a_person_can_adopt_what_no_record_knows_but_no_older_generation() {
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.answer(Err(CallError::Absent));
     assert!(matches!(bench.apply(ask(1, ObjectState::Running)).reply, Reply::Refused(_)), "older");
-    assert!(matches!(bench.apply(ask(2, ObjectState::Partial)).reply, Reply::Refused(_)));
+    for state in [ObjectState::Partial, ObjectState::Error { message: "no image".into() }] {
+        assert!(matches!(bench.apply(ask(2, state)).reply, Reply::Refused(_)));
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::issue_deliveries::{applied, issue_delivery, labelled};
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
 use crate::issue::event::{
-    CallError, Command, Denial, DenialKind, Done, Effect, EnsureAsk, IssueEvent, IssueName,
+    CallError, Command, DeliveryEffect, Denial, DenialKind, Done, EnsureAsk, IssueEvent, IssueName,
     NotAsked, ScopeEvent,
 };
 use crate::issue::state::{IssueState, StoppedBy};
@@ -88,11 +88,17 @@ fn who_ends_it_withdraws_the_wish() {
         bench
     };
     for ending in [
-        issue_delivery("closed", Effect::Stop("the issue was closed"), 70, false, true),
+        issue_delivery("closed", DeliveryEffect::Stop("the issue was closed"), 70, false, true),
         // The delivery that closed it was lost.
-        issue_delivery("edited", Effect::Update, 70, false, true),
-        issue_delivery("unlabeled", Effect::Stop("the label was taken off"), 70, true, false),
-        issue_delivery("deleted", Effect::Delete, 70, true, true),
+        issue_delivery("edited", DeliveryEffect::Update, 70, false, true),
+        issue_delivery(
+            "unlabeled",
+            DeliveryEffect::Stop("the label was taken off"),
+            70,
+            true,
+            false,
+        ),
+        issue_delivery("deleted", DeliveryEffect::Delete, 70, true, true),
         IssueEvent::ScopeEvent {
             news: ScopeEvent::Stop("the repository was archived".into()),
             delivery: DeliveryId::trusted("d"),
@@ -125,7 +131,7 @@ fn what_was_queued_behind_a_stop_or_a_delete_becomes_a_wish_when_held_meanwhile(
     assert_eq!(bench.issue.generation, Generation(2));
 }
 
-pub(super) fn commented(effect: Effect, comment: u64) -> IssueEvent {
+pub(super) fn commented(effect: DeliveryEffect, comment: u64) -> IssueEvent {
     let mut event = issue_delivery("created", effect, 60, true, false);
     if let IssueEvent::Delivery { issue_delivery, .. } = &mut event {
         issue_delivery.comment = Some(comment);
@@ -137,16 +143,19 @@ pub(super) fn commented(effect: Effect, comment: u64) -> IssueEvent {
 #[test]
 fn a_comments_command_counts_once_whatever_brings_it_again() {
     let mut bench = bench_in(Some(Phase::Running));
-    assert!(applied(&bench.apply(commented(Effect::Command(Command::Stop), 7))));
+    assert!(applied(&bench.apply(commented(DeliveryEffect::Command(Command::Stop), 7))));
     bench.answer(Ok(Done::Down));
     assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. }));
     bench.command(Command::Start);
     bench.up();
-    assert!(!applied(&bench.apply(commented(Effect::Command(Command::Stop), 7))), "once");
+    assert!(!applied(&bench.apply(commented(DeliveryEffect::Command(Command::Stop), 7))), "once");
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
-    assert!(applied(&bench.apply(commented(Effect::Command(Command::Stop), 8))), "another one");
+    assert!(
+        applied(&bench.apply(commented(DeliveryEffect::Command(Command::Stop), 8))),
+        "another one"
+    );
     for comment in 100..400 {
-        bench.apply(commented(Effect::Command(Command::Start), comment));
+        bench.apply(commented(DeliveryEffect::Command(Command::Start), comment));
     }
     assert_eq!(bench.issue.facts.counted_comments.len(), 64, "bounded");
 }
@@ -163,19 +172,19 @@ fn comments_command_by_the_table() {
         (Some(Phase::Running), Command::Delete, true, Some(Phase::Deleting)),
     ] {
         let mut bench = bench_in(phase);
-        let commit = bench.apply(commented(Effect::Command(command), 1));
+        let commit = bench.apply(commented(DeliveryEffect::Command(command), 1));
         assert_eq!(applied(&commit), is_applied, "{phase:?} {command:?}: {}", reason(&commit));
         assert_eq!(bench.issue.state.phase(), after, "{phase:?} {command:?}");
     }
     let mut bench = bench_in(Some(Phase::Running));
-    let told = reason(&bench.apply(commented(Effect::Status, 1)));
+    let told = reason(&bench.apply(commented(DeliveryEffect::Status, 1)));
     assert!(told.contains("running"), "{told}");
 }
 
 #[test]
 fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
     let mut bench = bench_in(Some(Phase::Running));
-    bench.apply(issue_delivery("edited", Effect::Update, 10, true, true));
+    bench.apply(issue_delivery("edited", DeliveryEffect::Update, 10, true, true));
     let number = bench.issue.facts.number.expect("known");
     let renamed = |name: &str, second: i64| IssueEvent::ScopeEvent {
         news: ScopeEvent::Renamed {
@@ -190,7 +199,7 @@ fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
     assert_eq!(commit.taken_over, [Alias::Numbered(new.clone(), number)]);
     assert!(!applied(&bench.apply(renamed("octo/older", 15))));
     assert!(applied(&bench.apply(renamed("octo/new", 20))), "the same once more");
-    bench.apply(issue_delivery("edited", Effect::Update, 12, true, true));
+    bench.apply(issue_delivery("edited", DeliveryEffect::Update, 12, true, true));
     assert_eq!(bench.issue.facts.repository.as_ref(), Some(&new));
     assert_eq!(bench.issue.facts.number, Some(IssueNumber(number.0)));
 }
@@ -198,13 +207,13 @@ fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
 #[test]
 fn a_label_that_was_renamed_is_not_there_any_more_until_github_says_so() {
     let mut bench = bench_in(None);
-    bench.apply(issue_delivery("edited", Effect::Update, 5, true, true));
+    bench.apply(issue_delivery("edited", DeliveryEffect::Update, 5, true, true));
     let gone =
         IssueEvent::ScopeEvent { news: ScopeEvent::LabelGone, delivery: DeliveryId::trusted("d") };
     assert!(applied(&bench.apply(gone)));
     let reopened = issue_delivery(
         "reopened",
-        Effect::Trigger(crate::issue::event::TriggerKind::Reopened),
+        DeliveryEffect::Trigger(crate::issue::event::TriggerKind::Reopened),
         5,
         true,
         true,
@@ -262,7 +271,13 @@ fn a_home_that_gives_way_says_whether_it_was_asked_for() {
 fn a_persons_stop_outlives_githubs_whichever_came_first_and_whatever_was_wished_since() {
     let person = |bench: &mut StepBench| bench.command(Command::Stop);
     let issue = |bench: &mut StepBench| {
-        bench.apply(issue_delivery("closed", Effect::Stop("the issue was closed"), 70, false, true))
+        bench.apply(issue_delivery(
+            "closed",
+            DeliveryEffect::Stop("the issue was closed"),
+            70,
+            false,
+            true,
+        ))
     };
     type Stop<'a> = &'a dyn Fn(&mut StepBench) -> crate::issue::Commit;
     let orders: [(Stop<'_>, Stop<'_>); 2] = [(&person, &issue), (&issue, &person)];
@@ -321,7 +336,7 @@ fn what_a_caller_says_of_the_issue_fills_gaps_and_contradicts_nothing() {
     assert_eq!(told(&mut bench, "third", "octo/other", 1, None), Reply::OtherPlace);
     assert_eq!(bench.issue, before);
     // GitHub's word is newer than a caller's.
-    bench.apply(issue_delivery("edited", Effect::Update, 5, true, true));
+    bench.apply(issue_delivery("edited", DeliveryEffect::Update, 5, true, true));
     let title = bench.issue.facts.title.as_ref().map(|known| known.value.as_str());
     assert_eq!(title, Some("as of 5"));
 }
@@ -364,7 +379,7 @@ pub(super) fn from_repository(event: IssueEvent, id: u64, formerly: Option<u64>)
 
 #[test]
 fn what_comes_late_from_a_repository_that_was_left_moves_and_deletes_nothing() {
-    let edited = |second| issue_delivery("edited", Effect::Update, second, true, true);
+    let edited = |second| issue_delivery("edited", DeliveryEffect::Update, second, true, true);
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(from_repository(edited(1), 1, None));
     bench.apply(from_repository(edited(5), 2, Some(1)));
@@ -372,7 +387,7 @@ fn what_comes_late_from_a_repository_that_was_left_moves_and_deletes_nothing() {
     assert_eq!(place(&bench), Some(2));
     bench.apply(from_repository(edited(5), 1, None));
     assert_eq!(place(&bench), Some(2), "as new as the transfer, and from where it was before");
-    let deleted = issue_delivery("deleted", Effect::Delete, 9, true, true);
+    let deleted = issue_delivery("deleted", DeliveryEffect::Delete, 9, true, true);
     assert!(!applied(&bench.apply(from_repository(deleted.clone(), 1, None))));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
     // Back again: then the other one is left, and an old transfer that comes late changes nothing.
@@ -385,7 +400,7 @@ fn what_comes_late_from_a_repository_that_was_left_moves_and_deletes_nothing() {
 
 #[test]
 fn each_repository_that_was_left_is_known_once_also_where_the_place_is_as_new() {
-    let edited = |second| issue_delivery("edited", Effect::Update, second, true, true);
+    let edited = |second| issue_delivery("edited", DeliveryEffect::Update, second, true, true);
     let mut bench = bench_in(Some(Phase::Running));
     bench.apply(from_repository(edited(5), 1, None));
     for (second, to, from, left) in [
@@ -403,11 +418,11 @@ fn each_repository_that_was_left_is_known_once_also_where_the_place_is_as_new() 
 fn comments_that_would_begin_something_wait_or_are_told_why_not() {
     let mut bench = bench_in(Some(Phase::Stopped));
     bench.denial = denial();
-    let commit = bench.apply(commented(Effect::Command(Command::Start), 1));
+    let commit = bench.apply(commented(DeliveryEffect::Command(Command::Start), 1));
     assert!(applied(&commit) && commit.call.is_none() && bench.issue.pending_start.is_some());
     let mut bench = bench_in(Some(Phase::Failed));
     bench.denial = denial();
-    let commit = bench.apply(commented(Effect::Command(Command::Retry), 1));
+    let commit = bench.apply(commented(DeliveryEffect::Command(Command::Retry), 1));
     assert!(!applied(&commit) && reason(&commit).contains("the server is held"));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
 }

@@ -7,7 +7,7 @@ use super::issue_deliveries::{applied, issue_delivery};
 use super::pending_starts::{commented, from_repository};
 use super::tables::bench_in;
 use crate::issue::commit::Reply;
-use crate::issue::event::{CallError, Command, Effect, IssueEvent};
+use crate::issue::event::{CallError, Command, DeliveryEffect, IssueEvent};
 use crate::issue::restored;
 use crate::issue::state::{Facts, IssueState, StoppedBy};
 use crate::types::{Cause, FailureCode, Phase, Repository, Timestamp, Wanted};
@@ -35,7 +35,7 @@ fn what_was_asked_for_over_there_is_asked_for_here_unless_it_ended() {
     ] {
         let mut bench = bench_in(phase);
         let mut other = bench_in(None);
-        other.apply(issue_delivery("edited", Effect::Update, 5, open, true));
+        other.apply(issue_delivery("edited", DeliveryEffect::Update, 5, open, true));
         let facts = other.issue.facts;
         learn(&mut bench, &facts);
         assert!(!bench.issue.is_asked_for(), "{phase:?}");
@@ -51,9 +51,9 @@ fn what_was_asked_for_over_there_is_asked_for_here_unless_it_ended() {
 fn of_what_two_homes_know_the_newer_counts_as_if_it_had_been_told_here() {
     for (second, is_newer) in [(4, false), (5, false), (6, true)] {
         let mut bench = bench_in(Some(Phase::Running));
-        bench.apply(issue_delivery("edited", Effect::Update, 5, true, true));
+        bench.apply(issue_delivery("edited", DeliveryEffect::Update, 5, true, true));
         let mut other = bench_in(None);
-        let closed = issue_delivery("unassigned", Effect::Update, second, false, false);
+        let closed = issue_delivery("unassigned", DeliveryEffect::Update, second, false, false);
         other.apply(from_repository(closed, 2, None));
         let (ours, theirs) = (bench.issue.facts.clone(), other.issue.facts);
         learn(&mut bench, &theirs);
@@ -75,7 +75,7 @@ fn of_what_two_homes_know_the_newer_counts_as_if_it_had_been_told_here() {
     }
     // One that knows nothing takes it all, and from one that knows nothing nothing is taken.
     let mut known = bench_in(None);
-    known.apply(issue_delivery("edited", Effect::Update, 5, true, true));
+    known.apply(issue_delivery("edited", DeliveryEffect::Update, 5, true, true));
     let mut empty = bench_in(None);
     let nothing = empty.issue.facts.clone();
     learn(&mut empty, &known.issue.facts);
@@ -88,7 +88,7 @@ fn of_what_two_homes_know_the_newer_counts_as_if_it_had_been_told_here() {
 #[test]
 fn what_was_left_counted_and_ended_over_there_was_so_here() {
     let mut bench = bench_in(Some(Phase::Stopped));
-    bench.apply(issue_delivery("edited", Effect::Update, 5, true, true));
+    bench.apply(issue_delivery("edited", DeliveryEffect::Update, 5, true, true));
     bench.issue.facts.left_repositories = vec![3];
     bench.issue.facts.counted_comments = vec![8];
     let mut other = Facts::new(bench.issue.facts.issue_id.clone());
@@ -103,7 +103,7 @@ fn what_was_left_counted_and_ended_over_there_was_so_here() {
     assert_eq!(facts.installation_id, Some(1));
     assert_eq!(facts.ended_by_person_at, Some(ended));
     assert_eq!(facts.counted_comments, [8, 5]);
-    assert!(!applied(&bench.apply(commented(Effect::Command(Command::Start), 5))), "once");
+    assert!(!applied(&bench.apply(commented(DeliveryEffect::Command(Command::Start), 5))), "once");
     other.installation_id = Some(2);
     other.ended_by_person_at = Some(bench.now);
     learn(&mut bench, &other);

@@ -1,4 +1,4 @@
-//! What is put into a new directory: the lock and the workspace, then the record.
+//! Fills a new directory: the lock and the workspace, then the record.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use super::{Owned, Row, private_dir, sync_dir, write_durably};
 use crate::sandbox::local::image::{IMAGE, Templates};
 use crate::types::ExternalId;
 
-/// What a sandbox's workspace is.
+/// The kind of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workspace {
     /// A file system of its own, of a fixed size.
@@ -20,13 +20,13 @@ pub enum Workspace {
 }
 
 impl Workspace {
-    /// What the one in an object's directory is.
+    /// The kind in an object's directory.
     pub(super) fn found(object: &Path) -> Self {
         if object.join(IMAGE).exists() { Self::Image } else { Self::Directory }
     }
 }
 
-/// Writes the record of an object, and returns once it has reached the disk.
+/// Writes the record of an object, and returns once it is on disk.
 pub(super) fn record(path: &Path, external_id: &ExternalId, owned: &Owned) -> io::Result<()> {
     let labels = owned.labels.to_pairs().map(|(key, value)| (key.to_string(), value));
     let row = Row {
@@ -43,7 +43,8 @@ pub(super) fn record(path: &Path, external_id: &ExternalId, owned: &Owned) -> io
     sync_dir(path)
 }
 
-/// Makes the directory with the lock and the workspace. An image is given to its user by the launcher that mounts it.
+/// Makes the directory with the lock and the workspace. The launcher that mounts an image gives it
+/// to its user.
 pub(super) fn lay_out(
     path: &Path,
     host_id: Option<u32>,
@@ -63,7 +64,7 @@ pub(super) fn lay_out(
     }
 }
 
-/// Says what an invalid owner means: nobody of that number exists where this server is root.
+/// Explains an invalid owner: the uid is not mapped in the server's user namespace.
 fn not_mapped(id: u32, error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::InvalidInput {
         return error;

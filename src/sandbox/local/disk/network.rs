@@ -1,4 +1,4 @@
-//! What a sandbox can reach, as its record keeps it. None is not kept.
+//! The network in an object's record. "None" is not stored.
 
 use std::net::SocketAddr;
 
@@ -29,7 +29,7 @@ impl NetworkRow {
         }
     }
 
-    /// The network of this row; `None` where no version of ours wrote it.
+    /// The network of this row; `None` if this program did not write it.
     pub(super) fn network(&self) -> Option<Network> {
         let kind = NetworkKind::parse(&self.kind)?;
         let hosts = self.allow.iter().map(|text| AllowedHost::parse(text).ok());

@@ -1,6 +1,7 @@
-//! A directory like an object's that has no name yet and is nobody's: a sandbox can already run in it.
+//! A directory that is not an object yet, because it has no name. A sandbox can already run in it.
 //!
-//! Its record and its name come last, in that order. What is dropped before has never been.
+//! Its record and then its name come last. A directory dropped before that has never been an
+//! object.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,31 +17,31 @@ use super::{Disk, Owned, Stored, StoredIn, Workspace};
 use crate::sandbox::CreateSpec;
 use crate::types::ExternalId;
 
-/// A directory to make an object of, or to try a sandbox out in; removed when dropped.
+/// A directory to become an object or to probe a sandbox in; removed when dropped.
 pub struct Unnamed {
     disk: Arc<Disk>,
     incarnation: String,
     path: PathBuf,
     is_named: bool,
-    /// The host uid and gid of the sandbox; `None` where it runs as the server's own user.
+    /// The host uid and gid of the sandbox; `None` if it runs as the server's own user.
     pub host_id: Option<u32>,
 }
 
-/// What came of giving a directory its name.
+/// The result of naming a directory.
 pub enum Naming {
     /// It is an object now.
     Named(Box<Stored>),
     /// The name is taken.
     Taken,
-    /// It was no longer wanted when everything was ready.
+    /// The caller no longer wanted it.
     Unwanted,
 }
 
 impl Disk {
-    /// Makes a directory for an object of this incarnation with so much disk.
+    /// Makes a directory for an object of this incarnation with this disk size.
     ///
     /// # Errors
-    /// What the file system answers; nothing is left then but what the next start clears.
+    /// The file system's error. The next start removes what is left.
     pub fn lay_out(self: &Arc<Self>, incarnation: String, disk_mb: u64) -> io::Result<Unnamed> {
         let path = self.dir.join("making").join(&incarnation);
         let host_id = self.host_ids.as_ref().map(|ids| ids.take(&incarnation)).transpose()?;
@@ -52,10 +53,10 @@ impl Disk {
 }
 
 impl Unnamed {
-    /// Writes whose it is and gives it its name, unless it is no longer `wanted` by then. The name is
-    /// durable only after [`Disk::sync_new`].
+    /// Writes the record and gives the directory its name, unless it is no longer `wanted`. The
+    /// name is durable only after [`Disk::sync_new`].
     ///
-    /// # Errors
+    /// The file system's error; it has no name then.
     /// What the file system answers; it has no name then.
     pub fn name(&mut self, spec: &CreateSpec, wanted: impl FnOnce() -> bool) -> io::Result<Naming> {
         let external_id = ExternalId::trusted(format!("{}@{}", spec.name, self.incarnation));
@@ -86,13 +87,13 @@ impl Unnamed {
         })))
     }
 
-    /// What its workspace is.
+    /// The kind of its workspace.
     pub fn workspace(&self) -> Workspace {
         Workspace::found(&self.path)
     }
 
-    /// Whether its workspace is what a new one would be: images can come to be usable, which is tried
-    /// again where it is time. Blocks.
+    /// Whether a new workspace would be of the same kind. This may try again whether images are
+    /// usable. Blocks.
     pub fn is_as_new(&self) -> bool {
         (self.workspace() == Workspace::Image) == self.disk.images.templates().is_some()
     }
@@ -102,7 +103,7 @@ impl Unnamed {
         File::open(&self.path).map(OwnedFd::from)
     }
 
-    /// Has an empty workspace reach the disk, so that naming it has less to wait for.
+    /// Syncs an empty workspace, so that naming it waits less for the disk.
     pub fn sync(&self) -> io::Result<()> {
         super::sync_image(&self.path)
     }
@@ -113,7 +114,7 @@ impl Drop for Unnamed {
         if self.is_named {
             return;
         }
-        // Nothing ever ran in it but PID 1; what can't be removed now is at the next start.
+        // Only PID 1 ran in it; the next start removes what can't be removed now.
         let _ = fs::remove_dir_all(&self.path);
         self.disk.release_host_id(self.host_id);
     }

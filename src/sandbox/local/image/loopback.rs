@@ -1,6 +1,6 @@
-//! Loop devices: a file as a block device, for as long as it is mounted.
+//! Loop devices: a file as a block device while it is mounted.
 
-#![allow(unsafe_code, reason = "loop devices are spoken to by ioctl")]
+#![allow(unsafe_code, reason = "loop devices are configured by ioctl")]
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -19,7 +19,7 @@ const CONFIGURE: libc::Ioctl = 0x4C0A;
 /// `LOOP_SET_DIRECT_IO` of `<linux/loop.h>`.
 const SET_DIRECT_IO: libc::Ioctl = 0x4C08;
 
-/// `LO_FLAGS_AUTOCLEAR`: the device lets go of its file when it is closed for the last time.
+/// `LO_FLAGS_AUTOCLEAR`: the device releases its file at its last close.
 const AUTOCLEAR: u32 = 4;
 
 /// The major number of every loop device.
@@ -28,8 +28,8 @@ const LOOP_MAJOR: u32 = 7;
 /// `/dev/loop-control`.
 const CONTROL: Numbers = Numbers { kind: FileType::CharacterDevice, major: 10, minor: 237 };
 
-/// How often a free device may have been taken by somebody else first. Each time somebody got
-/// one, so this is more than can be started at once.
+/// How often to try again when another process takes the free device first. Each lost race means
+/// that one of them got a device, so this exceeds the number of concurrent starts.
 const ATTEMPTS_MAX: usize = 1_000;
 
 /// The kernel's `struct loop_config`, with its `struct loop_info64` in the middle.
@@ -46,20 +46,20 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// A device that has a file. It lets go of it when this is dropped, unless it is mounted by then.
+/// A device with a file. Dropping it releases the file, unless it is mounted by then.
 pub struct Device(Node);
 
 impl Device {
-    /// Where it is, for this process.
+    /// Its path, for this process.
     pub fn path(&self) -> &str {
         &self.0.path
     }
 
-    /// Reads and writes the file without keeping it in memory, where it would be a second time: the
-    /// file system on the device keeps its files itself. It waits for the disk.
+    /// Bypasses the page cache of the backing file, since the file system on the device has a
+    /// cache itself. Waits for the disk.
     ///
     /// # Errors
-    /// `INVAL` where the file system that the file is on can't.
+    /// `INVAL` if the file system of the file does not support it.
     pub fn bypass_cache(&self) -> Result<(), Errno> {
         let on: libc::c_ulong = 1;
         // SAFETY: the argument is a number.
@@ -67,7 +67,7 @@ impl Device {
     }
 }
 
-/// Gives a file to a free loop device.
+/// Attaches a file to a free loop device.
 pub fn attach(image: &OwnedFd) -> Result<Device, ImageError> {
     let control = Node::open("loop-control", CONTROL).step(steps::OPEN_CONTROL)?;
     for _ in 0..ATTEMPTS_MAX {

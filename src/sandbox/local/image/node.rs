@@ -1,9 +1,8 @@
-//! Device nodes, also where `/dev` does not have them.
+//! Device nodes, made if `/dev` lacks them.
 //!
-//! A container has the nodes that were there when it was started, and the kernel makes loop devices
-//! as they are asked for: the one that is free may have none. It is made then, in a file system of
-//! its own that is attached nowhere and goes with the last who has it open: `/dev` may be read-only,
-//! and is not ours.
+//! A container has only the nodes from its start, but the kernel makes loop devices on demand, so
+//! the free one may lack a node. It is then made in an unattached file system that ends with its
+//! last open descriptor: `/dev` may be read-only and belongs to the host.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -14,7 +13,7 @@ use rustix::mount::{
     fsopen,
 };
 
-/// What a device is, and its numbers (`Documentation/admin-guide/devices.txt`).
+/// The kind and the numbers of a device (`Documentation/admin-guide/devices.txt`).
 #[derive(Clone, Copy)]
 pub struct Numbers {
     pub kind: FileType,
@@ -24,7 +23,7 @@ pub struct Numbers {
 
 /// A node that is open for reading and writing.
 pub struct Node {
-    /// Where it is, for this process.
+    /// Its path, for this process.
     pub path: String,
     pub open: OwnedFd,
     /// The file system that was made for it.
@@ -32,16 +31,16 @@ pub struct Node {
 }
 
 impl Node {
-    /// Opens a device by its name in `/dev`, or by its numbers where there is none of that name.
+    /// Opens a device by its name in `/dev`, or by its numbers if there is no such name.
     ///
     /// # Errors
-    /// What opening it answers; `NOENT` where it is not there and can't be made either.
+    /// The error of opening it; `NOENT` if it is missing and can't be made.
     pub fn open(name: &str, numbers: Numbers) -> Result<Self, Errno> {
         let path = format!("/dev/{name}");
         match open(&path) {
             Ok(open) => Ok(Self { path, open, _made: None }),
             Err(Errno::NOENT) => Self::make(name, numbers).map_err(|errno| match errno {
-                // What is missing says more than why it can't be made.
+                // The missing node explains more than why it can't be made.
                 Errno::PERM | Errno::ACCESS => Errno::NOENT,
                 errno => errno,
             }),
@@ -70,12 +69,12 @@ fn open(path: &str) -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
 
-    /// `/dev/zero` under a name that nobody has.
+    /// `/dev/zero` under an unused name.
     const ZERO: Numbers = Numbers { kind: FileType::CharacterDevice, major: 1, minor: 5 };
 
     #[test]
-    fn a_node_that_is_missing_is_made_where_that_is_allowed() {
-        let there = Node::open("zero", ZERO).expect("it is there");
+    fn a_missing_node_is_made_if_that_is_allowed() {
+        let there = Node::open("zero", ZERO).expect("it exists");
         assert_eq!(there.path, "/dev/zero");
         let made = Node::open("issuebox-no-such-node", ZERO);
         if !rustix::process::geteuid().is_root() {

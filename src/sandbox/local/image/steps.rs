@@ -1,5 +1,5 @@
-//! The steps of mounting an image, and what their failures mean: which may pass by themselves, and
-//! what to do about the others.
+//! The steps of mounting an image: which failures pass by themselves, and what to do about the
+//! others.
 
 use rustix::io::Errno;
 
@@ -26,8 +26,8 @@ const ALL: [&str; 9] = [
     SETTLE,
 ];
 
-/// Whether a step of mounting failed by something that passes: a device that others have at the
-/// moment, a host's disk that is full. Of other steps the same errors can mean a setting.
+/// Whether a step of mounting failed temporarily: a busy device or a full host disk. The same
+/// errors of other steps can come from a setting.
 pub fn is_passing(step: &str, errno: Errno) -> bool {
     ALL.contains(&step) && matches!(errno, Errno::BUSY | Errno::NXIO | Errno::NOSPC)
 }
@@ -43,27 +43,27 @@ pub fn is_damage(step: &str, errno: Errno) -> bool {
     }
 }
 
-/// What to do about a step of mounting that failed; `None` where nothing is known.
+/// What to do about a failed step of mounting; `None` if no remedy is known.
 pub fn remedy(step: &str, errno: Errno) -> Option<&'static str> {
     match (step, errno) {
         (FIND_DEVICE, Errno::BUSY | Errno::NOSPC | Errno::NODEV) => Some(
-            "Every loop device is taken: `losetup --list` says by what. End what is not needed, or \
-             load the module with more: `modprobe loop max_loop=256`. It is tried again",
+            "Every loop device is in use: see `losetup --list`. Detach those not needed, or \
+             load the module with more: `modprobe loop max_loop=256`. The server retries",
         ),
         (OPEN_CONTROL, Errno::NOENT | Errno::NODEV | Errno::NXIO) => Some(
-            "There are no loop devices here: load them with `modprobe loop`, in a container on the \
-             host, and start that with `--device /dev/loop-control` or `--privileged`",
+            "This host has no loop devices: run `modprobe loop`. For a container, run it on the \
+             host, and start the container with `--device /dev/loop-control` or `--privileged`",
         ),
         (OPEN_DEVICE, Errno::NOENT) => Some(
-            "The kernel has a loop device for it, /dev has no node, and none may be made: start the \
+            "/dev has no node of this loop device, and the server may not make one: start the \
              container with `--privileged`, or with the host's `-v /dev:/dev`",
         ),
         (OPEN_CONTROL | OPEN_DEVICE, Errno::PERM | Errno::ACCESS) => Some(
-            "Loop devices may not be used here: start the container with `--privileged`, or allow it \
+            "Access to loop devices is denied: start the container with `--privileged`, or allow it \
              the devices `b 7:* rwm` and `c 10:237 rwm`",
         ),
         (GIVE_TO_DEVICE | MOUNT, Errno::NOSPC) => {
-            Some("The host's disk is full: make room on it. It is tried again")
+            Some("The host's disk is full: free some space. The server retries")
         }
         (OPEN_EXT4, Errno::NODEV) => Some("This kernel has no ext4: load it with `modprobe ext4`"),
         _ => None,
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_is_told_from_what_needs_somebody() {
+    fn temporary_failures_and_remedies_are_recognized() {
         for (step, errno, passes, remedy_has) in [
             (FIND_DEVICE, Errno::BUSY, true, "losetup --list"),
             (FIND_DEVICE, Errno::NOSPC, true, "losetup --list"),
@@ -91,9 +91,9 @@ mod tests {
             ("make a user namespace", Errno::NOSPC, false, ""),
         ] {
             assert_eq!(is_passing(step, errno), passes, "{step}: {errno}");
-            let told = remedy(step, errno).unwrap_or_default();
-            assert!(told.contains(remedy_has), "{step}: {errno}: {told}");
-            assert_eq!(told.is_empty(), remedy_has.is_empty(), "{step}: {errno}: {told}");
+            let found = remedy(step, errno).unwrap_or_default();
+            assert!(found.contains(remedy_has), "{step}: {errno}: {found}");
+            assert_eq!(found.is_empty(), remedy_has.is_empty(), "{step}: {errno}: {found}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Makes images: one template of each size with `mkfs.ext4`, and a sparse copy of it for each
-//! sandbox. A copy takes a tenth of what `mkfs` takes, since a fresh file system is nearly empty.
+//! Makes images: one template per size with `mkfs.ext4`, and a sparse copy of it per sandbox. A
+//! copy takes a tenth of the time of `mkfs`, since a fresh file system is nearly empty.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -15,15 +15,14 @@ use rustix::io::Errno;
 
 use super::tool;
 
-/// Below this, in MiB, blocks are of 1 KiB and the journal is small: a disk of 16 MiB would
-/// otherwise be a quarter journal.
+/// Below this size, in MiB, blocks are 1 KiB and the journal is small. Otherwise a quarter of a 16
+/// MiB disk would be journal.
 const SMALL_BELOW_MB: u64 = 128;
 
-/// How long `mkfs.ext4` may take, which takes hundredths of a second where nothing is wrong with the
-/// disk.
+/// The timeout of `mkfs.ext4`, which takes hundredths of a second on a healthy disk.
 const MKFS_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The size of the image that is mounted to see whether that works, in MiB.
+/// The size of the image that is mounted as a probe, in MiB.
 const TRIAL_MB: u64 = 16;
 
 /// Fresh images, by size.
@@ -33,24 +32,24 @@ pub struct Templates {
     made: Mutex<HashSet<u64>>,
 }
 
-/// Why images can't be used, in words.
+/// Why images are not usable, for people.
 #[derive(Debug)]
 pub enum NoImages {
-    /// It may be otherwise a little later.
+    /// It may work later.
     ForNow(String),
-    /// As long as this process runs.
+    /// It can't work while this process runs.
     ForGood(String),
 }
 
 impl Templates {
-    /// Some whose directory nobody has looked at.
+    /// Templates whose directory was not probed.
     #[cfg(test)]
     pub(super) fn untried(dir: &Path) -> Self {
         Self { dir: dir.to_owned(), mkfs: PathBuf::new(), made: Mutex::default() }
     }
 
-    /// Finds out whether images can be made and mounted here, by doing it. Templates are kept in
-    /// `dir`, and made anew each time.
+    /// Probes whether images can be made and mounted here. Templates are kept in `dir`, and made
+    /// anew by each server.
     ///
     /// # Errors
     /// [`NoImages`].
@@ -82,10 +81,10 @@ impl Templates {
         })
     }
 
-    /// Makes a fresh image of `size_mb` MiB at `to`. It reaches the disk when that is synced.
+    /// Makes a fresh image of `size_mb` MiB at `to`. The caller syncs it.
     ///
     /// # Errors
-    /// What the file system answers, and what `mkfs.ext4` says.
+    /// The error of the file system or of `mkfs.ext4`.
     pub fn copy(&self, size_mb: u64, to: &Path) -> io::Result<()> {
         let template = self.template(size_mb)?;
         let image = File::options().read(true).write(true).create_new(true).open(to)?;
@@ -95,7 +94,7 @@ impl Templates {
 
     fn template(&self, size_mb: u64) -> io::Result<File> {
         let path = self.dir.join(format!("{size_mb}.ext4"));
-        // Whoever needs the same size waits, and does not make it twice.
+        // A concurrent call for the same size waits instead of making it twice.
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if !made.contains(&size_mb) {
             self.make(size_mb, &path)?;
@@ -110,9 +109,9 @@ impl Templates {
         File::create(path)?.set_len(size_mb.saturating_mul(1 << 20))?;
         let mut command = Command::new(&self.mkfs);
         command
-            // No room for root alone, and a name for every 8 KiB, as in a tree of sources.
+            // No blocks reserved for root, and an inode per 8 KiB, as for a tree of sources.
             .args(["-q", "-F", "-m", "0", "-i", "8192", "-b", block, "-J", journal])
-            // Checksums, by which a journal that lost a part of itself is told from a whole one.
+            // Checksums, which detect an incomplete journal.
             .args(["-O", "metadata_csum"])
             .args(["-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"])
             .arg(path)
@@ -120,9 +119,9 @@ impl Templates {
         let failed = |why: &str| format!("mkfs.ext4 of {size_mb} MiB failed: {why}");
         match tool::run(command, MKFS_TIME_MAX) {
             Ok((status, _)) if status.success() => Ok(()),
-            Ok((_, said)) => Err(io::Error::other(failed(&said))),
+            Ok((_, output)) => Err(io::Error::other(failed(&output))),
             Err(error) if error.kind() == ErrorKind::TimedOut => {
-                let why = format!("it was not done in {} seconds", MKFS_TIME_MAX.as_secs());
+                let why = format!("it did not finish within {} seconds", MKFS_TIME_MAX.as_secs());
                 Err(io::Error::new(ErrorKind::TimedOut, failed(&why)))
             }
             Err(error) => Err(error),
@@ -130,13 +129,13 @@ impl Templates {
     }
 }
 
-/// Copies what is not a hole; where the file system can share blocks it copies none.
+/// Copies the data and skips holes; shares blocks if the file system can.
 fn copy_data(from: &File, to: &File) -> io::Result<()> {
     let mut at = 0;
     loop {
         let begin = match seek(from, SeekFrom::Data(at)) {
             Ok(begin) => begin,
-            // No data from here on.
+            // No data after this offset.
             Err(Errno::NXIO) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         };

@@ -1,9 +1,9 @@
-//! Whether images can be used here: found out at the start by making one and mounting it, and again
-//! where that failed. What is missing may only be missing for a while: a loop device that others
-//! have, a module that is loaded late, memory, `mkfs.ext4` itself.
+//! Whether this host can use images: the server makes and mounts one at its start. After a failure
+//! it tries again, because the reason may pass: busy loop devices, a module that is loaded late,
+//! memory, a missing `mkfs.ext4`.
 //!
-//! It is tried again by whoever is about to make a workspace, after a pause that grows: a try takes
-//! some hundredths of a second. Whoever comes meanwhile goes on without images.
+//! The next create of a workspace tries again, after a growing pause, since a try takes some
+//! hundredths of a second. Concurrent creates go on without images.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,33 +12,33 @@ use std::time::{Duration, Instant};
 use super::Templates;
 use super::templates::NoImages;
 
-/// The pause before the second try; each further one is twice as long.
+/// The pause before the second try; each further one doubles.
 const PAUSE_FIRST: Duration = Duration::from_secs(5);
 
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
-/// What finds out whether images can be used.
+/// Opens the templates, or returns why images are not usable.
 type OpenImages = Box<dyn Fn() -> Result<Templates, NoImages> + Send + Sync>;
 
-/// Images, where they can be used.
+/// Images, if this host can use them.
 pub struct Images {
     open: OpenImages,
     found: Mutex<LastProbe>,
 }
 
-/// What the last try came to.
+/// The result of the last try.
 enum LastProbe {
     Usable(Arc<Templates>),
     Not {
         why: String,
-        /// When to try again, and how long to wait after that; `None` where that can't help.
+        /// When to try again and the pause after that; `None` if the reason is permanent.
         again: Option<(Instant, Duration)>,
     },
 }
 
 impl Images {
-    /// Finds out whether images can be used, with templates in `dir`.
+    /// Finds out whether images are usable, with templates in `dir`.
     pub fn open(dir: &Path) -> Self {
         let dir = dir.to_owned();
         Self::with(Box::new(move || Templates::open(&dir)), Instant::now())
@@ -49,7 +49,7 @@ impl Images {
         Self { open, found: Mutex::new(found) }
     }
 
-    /// What images are made from; `None` where workspaces are directories. Blocks.
+    /// The templates of images; `None` if workspaces are directories. Blocks.
     pub fn templates(&self) -> Option<Arc<Templates>> {
         self.templates_at(Instant::now())
     }
@@ -59,7 +59,7 @@ impl Images {
             LastProbe::Usable(templates) => return Some(Arc::clone(templates)),
             LastProbe::Not { again: Some((at, pause)), .. } if *at <= now => {
                 let next = pause.saturating_mul(2).min(PAUSE_MAX);
-                // Nobody tries beside this one, nor holds anything meanwhile.
+                // Sets the next time first, so that concurrent calls do not try as well.
                 *at = now + next;
                 next
             }
@@ -70,16 +70,14 @@ impl Images {
         *found = tried;
         match &*found {
             LastProbe::Usable(templates) => {
-                tracing::info!(
-                    "images can be used now: the limit of new sandboxes' disks is enforced"
-                );
+                tracing::info!("images are usable now: disk limits of new sandboxes are enforced");
                 Some(Arc::clone(templates))
             }
             LastProbe::Not { .. } => None,
         }
     }
 
-    /// Why images can't be used, as of the last try; `None` where they can.
+    /// Why images were not usable at the last try; `None` if they were.
     pub fn why_not(&self) -> Option<String> {
         match &*self.found() {
             LastProbe::Usable(_) => None,
@@ -98,7 +96,10 @@ fn found(opened: Result<Templates, NoImages>, now: Instant, pause: Duration) -> 
         Ok(templates) => LastProbe::Usable(Arc::new(templates)),
         Err(NoImages::ForGood(why)) => LastProbe::Not { why, again: None },
         Err(NoImages::ForNow(why)) => {
-            tracing::warn!(why, "images can't be used: the disk of new sandboxes is only watched");
+            tracing::warn!(
+                why,
+                "images are not usable: disk limits of new sandboxes are watched, not enforced"
+            );
             LastProbe::Not { why, again: Some((now + pause, pause)) }
         }
     }
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_failed_for_a_while_is_tried_again_with_pauses_until_it_works() {
+    fn a_temporary_failure_is_retried_with_growing_pauses() {
         let tries = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&tries);
         let open = move || match counted.fetch_add(1, Ordering::SeqCst) {
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_try_can_help_is_not_tried_again() {
+    fn a_permanent_failure_is_not_retried() {
         let images =
             Images::with(Box::new(|| Err(NoImages::ForGood("no root".into()))), Instant::now());
         assert!(images.templates_at(Instant::now() + Duration::from_secs(86_400)).is_none());

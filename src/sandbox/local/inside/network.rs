@@ -1,5 +1,5 @@
-//! A sandbox's network as it is from inside: its resolver's settings, the socket that the server's
-//! proxy works on, and the variables that lead programs to it.
+//! A sandbox's network from inside: resolver settings, the proxy's socket, and the environment
+//! variables that name the proxy.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -11,11 +11,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen,
 use super::super::frame::{PROXY_PORT, Reach};
 use super::{NameStep, SetupError};
 
-/// Connections that wait to be accepted by the proxy.
+/// Connections that wait for the proxy to accept them.
 const WAITING_MAX: i32 = 128;
 
-/// What leads programs to the proxy. Upper and lower case, since each is what some programs read (curl
-/// only the lower for `http://`, others only the upper); node reads neither unless it is told to.
+/// Names the proxy for programs. Upper and lower case, since programs differ (curl reads only the
+/// lower for `http://`, others only the upper). node needs `NODE_USE_ENV_PROXY`.
 const ENVIRONMENT: [&str; 7] = [
     "HTTP_PROXY=http://127.0.0.1:3128",
     "HTTPS_PROXY=http://127.0.0.1:3128",
@@ -29,8 +29,7 @@ const ENVIRONMENT: [&str; 7] = [
 /// Longest `/etc/resolv.conf` of the host that is copied, in bytes.
 const RESOLVER_LEN_MAX: u64 = 64 * 1024;
 
-/// Listens where the proxy is to be, in the sandbox's own network namespace; `None` where there is to
-/// be none.
+/// Listens for the proxy in the sandbox's own network namespace; `None` if it has no proxy.
 pub fn listen_for_proxy(reach: Reach) -> Result<Option<OwnedFd>, SetupError> {
     match reach {
         Reach::Loopback | Reach::Host => return Ok(None),
@@ -46,12 +45,12 @@ pub fn listen_for_proxy(reach: Reach) -> Result<Option<OwnedFd>, SetupError> {
     Result::<_, rustix::io::Errno>::map(open(), Some).step("listen for the proxy")
 }
 
-/// Which network namespace this is in.
+/// The network namespace of this process.
 pub fn namespace() -> Result<PathBuf, SetupError> {
-    std::fs::read_link("/proc/self/ns/net").step("tell the network namespace")
+    std::fs::read_link("/proc/self/ns/net").step("read the network namespace")
 }
 
-/// A command's own environment behind what the network gives to all, which it comes over.
+/// A command's own variables after the network's, which they override.
 pub fn environment(reach: Reach, own: Vec<Bytes>) -> Vec<Bytes> {
     match reach {
         Reach::Loopback | Reach::Host => own,
@@ -59,8 +58,8 @@ pub fn environment(reach: Reach, own: Vec<Bytes>) -> Vec<Bytes> {
     }
 }
 
-/// What `/etc/resolv.conf` says. The host's own is read by its path, so this must be asked before the
-/// host's files are left behind.
+/// The content of `/etc/resolv.conf`. The host's is read by its path, so call this before the
+/// host's files are detached.
 pub fn resolver_settings(reach: Reach) -> Vec<u8> {
     match reach {
         Reach::Loopback => b"# This sandbox has no network.\n".to_vec(),

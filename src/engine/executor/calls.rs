@@ -1,0 +1,174 @@
+//! One call to a provider: its turn, its deadline, the circuit breaker, and the provider's identity.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use tokio::sync::Semaphore;
+
+use super::ask;
+use crate::engine::breaker::{Breaker, BreakerView};
+use crate::engine::environment::Environment;
+use crate::engine::fast_create::record::CommitEnd;
+use crate::engine::identity::{Identities, NotConfirmed};
+use crate::engine::providers::Providers;
+use crate::issue::event::{CallError, Done, NotAsked};
+use crate::issue::{ProviderCall, Verb};
+use crate::sandbox::{Lifecycle, ProviderError};
+use crate::types::{HomeId, InstanceId, ProviderName, Timestamp};
+
+/// Creates under way at once for one provider, if nothing else is configured. More wait for their
+/// turn, at most half of the time that they have; then they queue up again without spending a
+/// try.
+const CREATES_MAX: usize = 64;
+/// The same for all other calls, so that a slow create never holds up a look, a stop or a delete.
+const OTHERS_MAX: usize = 64;
+
+/// Makes calls to providers, one by one.
+pub(in crate::engine) struct ProviderCalls {
+    pub env: Arc<Environment>,
+    pub identities: Arc<Identities>,
+    pub instance: InstanceId,
+    providers: HashMap<ProviderName, Bounded>,
+}
+
+/// A provider, and what bounds the calls to it.
+pub(super) struct Bounded {
+    pub provider: Arc<dyn Lifecycle>,
+    pub breaker: Arc<Breaker>,
+    creates: Semaphore,
+    pub others: Semaphore,
+}
+
+impl ProviderCalls {
+    /// With at most `creates_max` creates under way at once for a provider; 0 takes
+    /// [`CREATES_MAX`].
+    pub fn new(
+        env: Arc<Environment>,
+        identities: Arc<Identities>,
+        providers: &Providers,
+        creates_max: u64,
+    ) -> Self {
+        let creates_max = match usize::try_from(creates_max) {
+            Ok(0) => CREATES_MAX,
+            Ok(number) => number.min(Semaphore::MAX_PERMITS),
+            Err(_) => Semaphore::MAX_PERMITS,
+        };
+        let bounded = |provider: &Arc<dyn Lifecycle>| Bounded {
+            provider: Arc::clone(provider),
+            breaker: Arc::default(),
+            creates: Semaphore::new(creates_max),
+            others: Semaphore::new(OTHERS_MAX),
+        };
+        Self {
+            instance: env.store.instance(),
+            providers: providers.all().map(|(name, p)| (name.clone(), bounded(p))).collect(),
+            env,
+            identities,
+        }
+    }
+
+    /// The provider of that name.
+    pub fn provider(&self, name: &ProviderName) -> Option<&Arc<dyn Lifecycle>> {
+        self.bounded(name).map(|bounded| &bounded.provider)
+    }
+
+    /// The provider of that name, and what bounds the calls to it.
+    pub(super) fn bounded(&self, name: &ProviderName) -> Option<&Bounded> {
+        self.providers.get(name)
+    }
+
+    /// The state of the providers' circuit breakers, by name.
+    pub fn breakers(&self) -> Vec<(ProviderName, BreakerView)> {
+        let mut all: Vec<_> =
+            self.providers.iter().map(|(n, b)| (n.clone(), b.breaker.view())).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+
+    /// Whether a provider can be reached and has the identity that it had.
+    async fn may_ask(&self, name: &ProviderName, bounded: &Bounded) -> Result<(), NotAsked> {
+        let breaker = &bounded.breaker;
+        breaker.admit(self.env.clock.as_ref(), name).await?;
+        let Err(why) = self.identities.confirm(name).await else { return Ok(()) };
+        if let NotConfirmed::Silent(_) = why {
+            breaker.suspect(&self.env, &self.identities, name, &bounded.provider);
+        }
+        Err(why.not_asked(name))
+    }
+
+    /// Asks the provider, when it is this call's turn. Of a create in fast mode, `record` is how its
+    /// record ends: if that is refused, the provider is not asked any more.
+    pub async fn perform(
+        &self,
+        home: HomeId,
+        call: ProviderCall,
+        record: Option<&CommitEnd>,
+    ) -> Result<Done, CallError> {
+        let is_refused =
+            || record.is_some_and(|end| matches!(end.clone().now_or_never(), Some(Err(_))));
+        let name = call.provider.clone();
+        let Some(bounded) = self.bounded(&name) else {
+            return Err(CallError::Unknown(name));
+        };
+        let Bounded { provider, breaker, creates, others } = bounded;
+        if is_refused() {
+            return Err(CallError::NotAsked(NotAsked::NoTurn));
+        }
+        self.may_ask(&name, bounded).await.map_err(CallError::NotAsked)?;
+        let deadline = call.deadline;
+        // Half of the time may go by waiting for a turn; the other half is the provider's.
+        let left = deadline.since(self.env.now());
+        let turns = if call.verb == Verb::Create { creates } else { others };
+        // It may have waited for all of its time behind another call of its home.
+        let turn = (!left.is_zero()).then(|| tokio::time::timeout(left / 2, turns.acquire()));
+        let Some(Ok(Ok(_turn))) = futures_util::future::OptionFuture::from(turn).await else {
+            return Err(CallError::NotAsked(NotAsked::NoTurn));
+        };
+        // While this waited, the provider may have become unreachable, or another one.
+        self.may_ask(&name, bounded).await.map_err(CallError::NotAsked)?;
+        if is_refused() {
+            return Err(CallError::NotAsked(NotAsked::NoTurn));
+        }
+        // Boxed, so that the many that may wait for their turn are small.
+        let work = Box::pin(ask::ask(provider.as_ref(), &self.instance, home, call));
+        let guarded = AssertUnwindSafe(work).catch_unwind();
+        let result = tokio::select! {
+            biased;
+            result = guarded => result.unwrap_or_else(|_| {
+                tracing::error!(home = home.0, provider = %name, "a provider call panicked");
+                // It may have got as far as asking: the outcome is unknown.
+                Err(CallError::Unavailable {
+                    message: "the call panicked; see the log".into(),
+                    retry_after: None,
+                })
+            }),
+            () = self.env.clock.sleep_until(deadline) => Err(CallError::Unavailable {
+                message: "no answer in time".into(),
+                retry_after: None,
+            }),
+        };
+        if let Err(CallError::Unavailable { .. }) = &result {
+            breaker.suspect(&self.env, &self.identities, &name, provider);
+        }
+        result
+    }
+}
+
+/// Does work with a provider until the deadline; returns what went wrong, a panic included.
+pub(in crate::engine) async fn guarded<T>(
+    env: &Environment,
+    deadline: Timestamp,
+    work: impl Future<Output = Result<T, ProviderError>>,
+) -> Result<T, String> {
+    let work = AssertUnwindSafe(Box::pin(work)).catch_unwind();
+    tokio::select! {
+        biased;
+        result = work => match result {
+            Ok(done) => done.map_err(|error| error.to_string()),
+            Err(_) => Err("the call panicked; see the log".into()),
+        },
+        () = env.clock.sleep_until(deadline) => Err("no answer in time".into()),
+    }
+}

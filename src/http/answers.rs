@@ -1,0 +1,74 @@
+//! The errors that handlers have in common, as groups that their descriptions name.
+//!
+//! A status can stand for several codes, and a handler can name several groups. So each code is an
+//! answer of its own under the key `status code` until [`doc`](super::doc) folds those of one
+//! status into one.
+
+use std::collections::BTreeMap;
+
+use utoipa::IntoResponses;
+use utoipa::openapi::{RefOr, Response};
+
+use super::error::Code;
+
+/// Answers by status, or by status and code.
+pub type ResponseMap = BTreeMap<String, RefOr<Response>>;
+
+/// The answers with these codes.
+pub fn of(codes: &[Code]) -> ResponseMap {
+    let key = |code: &Code| format!("{} {}", code.status().as_u16(), code.as_str());
+    codes.iter().map(|code| (key(code), Response::new("").into())).collect()
+}
+
+/// The code of a key that [`of`] made; `None` for a status alone.
+pub fn code_of(key: &str) -> Option<Code> {
+    let (_, word) = key.split_once(' ')?;
+    Code::ALL.iter().copied().find(|code| code.as_str() == word)
+}
+
+/// Declares groups: their own codes, and those of the groups that they extend.
+macro_rules! groups {
+    ($($(#[$doc:meta])* $name:ident $(extends $base:ident)? = [$($code:ident),* $(,)?];)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name;
+
+        impl IntoResponses for $name {
+            fn responses() -> ResponseMap {
+                #[allow(unused_mut, reason = "a group need not extend another one")]
+                let mut answers = of(&[$(Code::$code),*]);
+                $(answers.extend($base::responses());)?
+                answers
+            }
+        }
+    )*};
+}
+
+groups! {
+    /// Reads the store.
+    StoreReadErrors = [StoreFailed];
+    /// Writes to the store.
+    StoreWriteErrors = [Overloaded, StoreFailed, ShuttingDown];
+    /// Reads what is known about one sandbox.
+    SandboxReadErrors extends StoreReadErrors = [SandboxNotFound];
+    /// Commands one sandbox.
+    SandboxWriteErrors extends StoreWriteErrors = [SandboxNotFound];
+    /// Creates or starts a sandbox.
+    AdmissionErrors extends StoreWriteErrors = [Held, NoRoom];
+    /// Ensures an issue's sandbox.
+    EnsureErrors extends AdmissionErrors = [IssueIdConflict, TemplateUnknown, QuotaExceeded];
+    /// Starts a stopped sandbox to work in it.
+    StartupErrors extends AdmissionErrors =
+        [SandboxNotFound, NotRunning, Stopped, SandboxDeleted, ProviderUnknown];
+    /// Works in a sandbox.
+    WorkErrors extends StartupErrors = [RefusedInside, NotSupported, ProviderFailed];
+    /// Reads or changes files of a workspace.
+    WorkspaceErrors extends WorkErrors = [PathNotAllowed, FileNotFound, WrongKind];
+    /// Connects to a port of a running sandbox.
+    PortErrors extends SandboxReadErrors = [
+        Forbidden, PortNotListed, NotRunning, SandboxDeleted, ProviderUnknown, RefusedInside,
+        NotSupported, PortClosed, ProviderFailed, ShuttingDown,
+    ];
+    /// Decides about a drift item.
+    DriftErrors extends StoreWriteErrors = [DriftOver, ProviderFailed];
+}
