@@ -250,7 +250,7 @@ pub fn request(command: &[&str]) -> ExecRequest {
         command: command.iter().map(ToString::to_string).collect(),
         cwd: None,
         env: Vec::new(),
-        stdin: Bytes::new(),
+        stdin: Bytes::new().into(),
         timeout: None,
     }
 }
