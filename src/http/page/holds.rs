@@ -14,7 +14,7 @@ use crate::types::{Hold, HoldScope, Timestamp};
 
 use super::error::PageError;
 use super::form;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
@@ -36,7 +36,7 @@ pub async fn show(
     let mut query = Query::parse(request.query_string());
     let done = query.text("done")?;
     query.finish()?;
-    let frame = Frame::begin(&shared, &visitor, Section::Holds, "Holds and quotas").await;
+    let frame = Frame::begin(&shared, &visitor, PageSection::Holds, "Holds and quotas").await;
     let frame = frame.polled(POLL_SECS);
     let now = shared.edge.clock.now();
     let waiting = waiting(&shared).await?;
