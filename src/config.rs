@@ -26,10 +26,10 @@ mod source;
 
 pub use error::{ConfigError, Problem};
 pub use pattern::RepositoryPattern;
-pub use provider::{ProviderSchema, ProviderSettings, Section};
+pub use provider::{ProviderSchema, ProviderSection, ProviderSettings};
 pub use secrets::{Made, Secrets, SecretsError};
 pub use sections::SECONDS_MAX;
-pub use source::{Origin, Overrides};
+pub use source::{Overrides, ValueOrigin};
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -53,7 +53,7 @@ pub struct Config {
     /// Triggers of a sandbox, and who may use them.
     pub triggers: Triggers,
     /// Bounds on lifecycle steps.
-    pub lifecycle: Lifecycle,
+    pub lifecycle: LifecycleConfig,
     /// Limits on the number of sandboxes.
     pub quota: Quota,
     /// RetentionConfig.
@@ -133,7 +133,7 @@ pub struct Triggers {
 
 /// `[lifecycle]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifecycle {
+pub struct LifecycleConfig {
     /// `create_attempts`, `create_timeout_seconds`
     pub create: StepBounds,
     /// `start_attempts`, `start_timeout_seconds`

@@ -27,7 +27,7 @@ use super::reload::Reload;
 use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 
 /// The inputs of a server.
-pub(super) struct Parts {
+pub(super) struct ServerParts {
     pub config: Config,
     pub secrets: Secrets,
     pub listener: TcpListener,
@@ -39,12 +39,12 @@ pub(super) struct Parts {
 /// Serves until it is stopped. The returned channel disconnects once the last thread has dropped the
 /// store and it is closed.
 pub(super) async fn serve(
-    parts: Parts,
+    parts: ServerParts,
     io: tokio::runtime::Handle,
     calls: tokio::runtime::Handle,
     ready: mpsc::SyncSender<()>,
 ) -> anyhow::Result<Option<mpsc::Receiver<()>>> {
-    let Parts { config, secrets, listener, mut ended, reloads, login_links } = parts;
+    let ServerParts { config, secrets, listener, mut ended, reloads, login_links } = parts;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let ids: Arc<dyn IdSource> = Arc::new(SystemIds);
     let sqlite = SqliteStore::open(&config.server.data)?;

@@ -15,7 +15,7 @@ pub trait ProviderSchema: Sync {
     fn name(&self) -> &'static str;
 
     /// Reads `[providers.NAME]`, which may be absent.
-    fn read(&self, section: &mut Section<'_>) -> ProviderSettings;
+    fn read(&self, section: &mut ProviderSection<'_>) -> ProviderSettings;
 }
 
 /// What a provider read of its section. Only that provider knows the type.
@@ -63,12 +63,12 @@ impl<T: fmt::Debug + PartialEq + Send + Sync + 'static> AnySettings for T {
 }
 
 /// One section of the configuration. Keys are named without the section.
-pub struct Section<'a> {
+pub struct ProviderSection<'a> {
     reader: &'a mut ConfigReader,
     prefix: String,
 }
 
-impl<'a> Section<'a> {
+impl<'a> ProviderSection<'a> {
     pub(super) fn new(reader: &'a mut ConfigReader, prefix: String) -> Self {
         Self { reader, prefix }
     }

@@ -6,13 +6,13 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::error::Problem;
-use super::source::{ConfigValue, Origin, Sources, Value};
+use super::source::{ConfigValue, Sources, Value, ValueOrigin};
 
 /// Reads values by key and collects problems.
 pub(super) struct ConfigReader {
     entries: BTreeMap<String, ConfigValue>,
     known: BTreeSet<String>,
-    set: BTreeMap<String, Origin>,
+    set: BTreeMap<String, ValueOrigin>,
     problems: Vec<Problem>,
     warnings: Vec<String>,
 }
@@ -46,7 +46,7 @@ impl ConfigReader {
     }
 
     /// Where a key that was read before was set.
-    pub fn origin(&self, key: &str) -> Option<Origin> {
+    pub fn origin(&self, key: &str) -> Option<ValueOrigin> {
         self.set.get(key).cloned()
     }
 

@@ -9,11 +9,11 @@ use crate::types::{Mode, OnLimit, ProviderName, Resources, Secret, Template, Tem
 
 use super::error::ConfigError;
 use super::network::network;
-use super::provider::{ProviderSchema, ProviderSettings, Section};
+use super::provider::{ProviderSchema, ProviderSection, ProviderSettings};
 use super::reader::{ConfigReader, list_of, text_of};
 use super::source::{Sources, Value};
 use super::{
-    Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Quota, RepositoryPattern,
+    Auth, Config, GitHub, LISTEN_DEFAULT, LifecycleConfig, Loaded, Quota, RepositoryPattern,
     RetentionConfig, SandboxLogs, Server, StepBounds, Triggers,
 };
 
@@ -218,7 +218,7 @@ fn triggers(r: &mut ConfigReader) -> Triggers {
     }
 }
 
-fn lifecycle(r: &mut ConfigReader) -> Lifecycle {
+fn lifecycle(r: &mut ConfigReader) -> LifecycleConfig {
     let create = step_bounds(r, "create", 120);
     let start = step_bounds(r, "start", 120);
     let stop = step_bounds(r, "stop", 60);
@@ -228,7 +228,7 @@ fn lifecycle(r: &mut ConfigReader) -> Lifecycle {
     let after_close = r.number("lifecycle.delete_after_close_seconds", 86_400, 0..=SECONDS_MAX);
     let reconcile = r.number("lifecycle.reconcile_seconds", 60, 1..=SECONDS_MAX);
     let ttl = off_or(r.number("lifecycle.ttl_seconds", 0, 0..=SECONDS_MAX));
-    Lifecycle {
+    LifecycleConfig {
         create,
         start,
         stop,
@@ -369,7 +369,7 @@ fn providers(
 ) -> BTreeMap<ProviderName, ProviderSettings> {
     let read = |schema: &&dyn ProviderSchema| {
         let section = format!("providers.{}", schema.name());
-        (ProviderName::trusted(schema.name()), schema.read(&mut Section::new(r, section)))
+        (ProviderName::trusted(schema.name()), schema.read(&mut ProviderSection::new(r, section)))
     };
     schemas.iter().map(read).collect()
 }

@@ -20,7 +20,7 @@ pub struct Overrides {
 
 /// Where a value was read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// A line of the file.
     File {
         /// Which file.
@@ -34,7 +34,7 @@ pub enum Origin {
     Flag(&'static str),
 }
 
-impl Origin {
+impl ValueOrigin {
     /// The precedence: flags over the environment over the file.
     pub(super) const fn rank(&self) -> u8 {
         match self {
@@ -45,7 +45,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
@@ -80,7 +80,7 @@ pub(super) enum Value {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ConfigValue {
     pub value: Value,
-    pub origin: Origin,
+    pub origin: ValueOrigin,
 }
 
 /// All values, the one with the highest precedence for each key.
@@ -132,7 +132,7 @@ impl Sources {
                 }
                 other => {
                     let origin =
-                        Origin::File { path: path.to_owned(), line: line_at(text, name_at) };
+                        ValueOrigin::File { path: path.to_owned(), line: line_at(text, name_at) };
                     self.entries.insert(key, ConfigValue { value: value_of(other), origin });
                 }
             }
@@ -147,7 +147,7 @@ impl Sources {
                 short.push(((*key).to_owned(), name, word));
             } else if let Some(rest) = name.strip_prefix(LONG_PREFIX) {
                 let key = rest.to_lowercase().replace("__", ".");
-                self.add_word(key, Origin::Variable(name), word);
+                self.add_word(key, ValueOrigin::Variable(name), word);
             } else if name == "XDG_STATE_HOME" {
                 self.state_home = Some(word);
             } else if name == "HOME" {
@@ -155,22 +155,22 @@ impl Sources {
             }
         }
         for (key, name, word) in short {
-            self.add_word(key, Origin::Variable(name), word);
+            self.add_word(key, ValueOrigin::Variable(name), word);
         }
     }
 
     /// Adds the command line's values.
     pub fn add_flags(&mut self, overrides: Overrides) {
         if let Some(listen) = overrides.listen {
-            self.add_word("listen".into(), Origin::Flag("--listen"), listen);
+            self.add_word("listen".into(), ValueOrigin::Flag("--listen"), listen);
         }
         if let Some(data) = overrides.data {
             let word = data.to_string_lossy().into_owned();
-            self.add_word("data".into(), Origin::Flag("--data"), word);
+            self.add_word("data".into(), ValueOrigin::Flag("--data"), word);
         }
     }
 
-    fn add_word(&mut self, key: String, origin: Origin, word: String) {
+    fn add_word(&mut self, key: String, origin: ValueOrigin, word: String) {
         self.entries.insert(key, ConfigValue { value: Value::Word(word), origin });
     }
 }

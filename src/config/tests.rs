@@ -11,7 +11,7 @@ impl ProviderSchema for Stub {
         self.0
     }
 
-    fn read(&self, section: &mut Section<'_>) -> ProviderSettings {
+    fn read(&self, section: &mut ProviderSection<'_>) -> ProviderSettings {
         ProviderSettings::new(section.fraction("share", 0.5, 0.0..=1.0))
     }
 }

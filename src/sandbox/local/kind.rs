@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::{LocalConfig, LocalProvider, LocalSettings, doctor, run_hidden_command};
-use crate::config::{ProviderSchema, ProviderSettings, Section};
+use crate::config::{ProviderSchema, ProviderSection, ProviderSettings};
 use crate::sandbox::{OpenContext, OpenFailure, OpenedProvider, ProviderKind};
 use crate::types::Check;
 
@@ -22,7 +22,7 @@ impl ProviderSchema for LocalKind {
         "local"
     }
 
-    fn read(&self, section: &mut Section<'_>) -> ProviderSettings {
+    fn read(&self, section: &mut ProviderSection<'_>) -> ProviderSettings {
         ProviderSettings::new(LocalSettings::read(section))
     }
 }

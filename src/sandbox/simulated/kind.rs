@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{Access, access};
 
 use super::{SimulatedConfig, SimulatedProvider, SimulatedSettings};
-use crate::config::{ProviderSchema, ProviderSettings, Section};
+use crate::config::{ProviderSchema, ProviderSection, ProviderSettings};
 use crate::sandbox::{
     OpenContext, OpenFailure, OpenedProvider, ProviderKind, ReloadSettings, ReloadedSettings,
 };
@@ -25,7 +25,7 @@ impl ProviderSchema for SimulatedKind {
         "simulated"
     }
 
-    fn read(&self, section: &mut Section<'_>) -> ProviderSettings {
+    fn read(&self, section: &mut ProviderSection<'_>) -> ProviderSettings {
         ProviderSettings::new(SimulatedSettings::read(section))
     }
 }
