@@ -192,9 +192,9 @@ impl Objects {
     async fn create_like(&self, spec: CreateSpec, make: &Make) -> Result<Object, ProviderError> {
         let (stored, came) = self.find_or_make(spec, make).await?;
         let (is_new, up) = match came {
-            Origin::Existing => (false, None),
-            Origin::Cold => (true, None),
-            Origin::Warm(up) => (true, Some(up)),
+            ObjectOrigin::Existing => (false, None),
+            ObjectOrigin::Cold => (true, None),
+            ObjectOrigin::Warm(up) => (true, Some(up)),
         };
         let brought_up = self.bring_up(&stored, up).await;
         if brought_up.is_err() && is_new {
@@ -305,7 +305,7 @@ impl Objects {
         &self,
         spec: CreateSpec,
         make: &Make,
-    ) -> Result<(Stored, Origin), ProviderError> {
+    ) -> Result<(Stored, ObjectOrigin), ProviderError> {
         let incarnation = self.ids.request_id();
         let (clock, warm, make) = (Arc::clone(&self.clock), Arc::clone(&self.warm), make.clone());
         let abandoned = Abandoned::default();
@@ -347,8 +347,10 @@ impl Objects {
             })
             .await?;
         match found {
-            Obtained::Same(stored) => Ok((stored, Origin::Existing)),
-            Obtained::Made(stored, up) => Ok((stored, up.map_or(Origin::Cold, Origin::Warm))),
+            Obtained::Same(stored) => Ok((stored, ObjectOrigin::Existing)),
+            Obtained::Made(stored, up) => {
+                Ok((stored, up.map_or(ObjectOrigin::Cold, ObjectOrigin::Warm)))
+            }
             Obtained::Other(stored) => Err(ProviderError::Present(Box::new(self.object(&stored)))),
             Obtained::NoRoom(shortage) => Err(ProviderError::Broken(shortage)),
             Obtained::Nothing => Err(ProviderError::unavailable("the deadline has passed")),
@@ -547,7 +549,7 @@ enum Obtained {
 }
 
 /// How an object came to exist.
-enum Origin {
+enum ObjectOrigin {
     /// It existed before.
     Existing,
     /// It was made, and is not started yet.
