@@ -11,7 +11,7 @@ use crate::issue::instruction::{GithubUser, InstructionSource};
 use crate::types::Timestamp;
 
 #[derive(Serialize, Deserialize)]
-struct InstructionBody<'a> {
+struct InstructionPart<'a> {
     /// Missing when the text is the issue's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     comment: Option<u64>,
@@ -51,7 +51,7 @@ impl From<UserPart<'_>> for GithubUser {
 /// As for [`IssueRow::encode`](super::IssueRow::encode).
 pub(in crate::store) fn instruction_body(instruction: &Instruction) -> Result<String, BadRow> {
     let Instruction { source, author, sender, as_of, title, text } = instruction;
-    Ok(serde_json::to_string(&InstructionBody {
+    Ok(serde_json::to_string(&InstructionPart {
         comment: match source {
             InstructionSource::Issue => None,
             InstructionSource::Comment(id) => Some(*id),
@@ -69,7 +69,7 @@ pub(in crate::store) fn instruction_body(instruction: &Instruction) -> Result<St
 /// # Errors
 /// [`BadRow::Body`] when it is not such a body.
 pub(in crate::store) fn instruction(body: &str) -> Result<Instruction, BadRow> {
-    let InstructionBody { comment, author, sender, as_of, title, text } =
+    let InstructionPart { comment, author, sender, as_of, title, text } =
         serde_json::from_str(body)?;
     Ok(Instruction {
         source: comment.map_or(InstructionSource::Issue, InstructionSource::Comment),
