@@ -31,6 +31,8 @@ pub struct MemoryProvider {
     pub shown: Arc<AtomicU32>,
     /// What the next command or file call answers instead of working.
     pub work_error: Mutex<Option<WorkError>>,
+    /// How ports are reached, if not by streams.
+    pub http_port: Mutex<Option<HttpAccess>>,
     /// Why it has no room for more now.
     pub shortage: Mutex<Option<String>>,
     /// Why it cannot work now.
@@ -184,6 +186,9 @@ impl Processes for MemoryProvider {
         self.work()?;
         if port != 3000 {
             return Err(WorkError::NotListening);
+        }
+        if let Some(access) = self.http_port.lock().expect("not poisoned").clone() {
+            return Ok(PortAccess::Http(access));
         }
         let (ours, theirs) = tokio::io::duplex(16 * 1024);
         tokio::spawn(super::inside::serve(theirs));
