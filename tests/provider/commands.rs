@@ -121,8 +121,8 @@ async fn nothing_sleeps(subject: &Subject, target: &issuebox::sandbox::Target, a
 
 async fn a_command_that_needs_no_input_need_not_read_it(subject: &Subject) {
     let target = subject.target().await;
-    let stdin = Bytes::from(vec![b'x'; 4 << 20]);
-    let call = ExecRequest { stdin: stdin.into(), ..request(&["echo", "unread"]) };
+    let stdin = Bytes::from(vec![b'x'; 4 << 20]).into();
+    let call = ExecRequest { stdin, ..request(&["echo", "unread"]) };
     let execution = subject.provider.processes.exec(target.clone(), call).await;
     let ended = tokio::time::timeout(WAIT, ended(execution.expect("started"))).await;
     let ended = ended.expect("in time");
