@@ -22,7 +22,7 @@ use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, TemplateName};
 
 use super::notices;
-use super::providers::{self, Providers};
+use super::providers::{self, ProviderMap};
 use super::reload::Reload;
 use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 
@@ -166,7 +166,7 @@ pub(super) async fn serve(
     Ok(closed)
 }
 
-fn rules(config: &Config, providers: &Providers) -> anyhow::Result<Rules> {
+fn rules(config: &Config, providers: &ProviderMap) -> anyhow::Result<Rules> {
     let bounds =
         |step: StepBounds| StepRules { attempts: step.attempts.max(1), timeout: step.timeout };
     let lifecycle = &config.lifecycle;

@@ -41,7 +41,7 @@ pub fn run_hidden_command() -> Option<ExitCode> {
 }
 
 /// The open providers by name.
-pub(super) type Providers = BTreeMap<ProviderName, Provider>;
+pub(super) type ProviderMap = BTreeMap<ProviderName, Provider>;
 
 /// How open providers take new settings over, by name.
 pub(super) type Reloads = BTreeMap<ProviderName, ReloadSettings>;
@@ -52,9 +52,9 @@ pub(super) fn open(
     server: SocketAddr,
     clock: &Arc<dyn Clock>,
     ids: &Arc<dyn IdSource>,
-) -> anyhow::Result<(Providers, Reloads)> {
+) -> anyhow::Result<(ProviderMap, Reloads)> {
     let default = TemplateName::trusted("default");
-    let (mut providers, mut reloads) = (Providers::new(), Reloads::new());
+    let (mut providers, mut reloads) = (ProviderMap::new(), Reloads::new());
     for kind in KINDS {
         let name = ProviderName::trusted(kind.name());
         let templates: Vec<_> =

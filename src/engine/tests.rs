@@ -3,6 +3,7 @@
 
 mod admission;
 mod breaker;
+mod effects;
 pub(in crate::engine) mod executor;
 mod fast;
 mod provider;

@@ -3,6 +3,8 @@
 //! Issues, repositories and accounts are never labels: routes, phases and configured providers
 //! bound the number of series.
 
+mod effects;
+
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,6 +21,8 @@ use crate::engine::{BreakerState, DriftKind, Figures, ProviderSweeps};
 use crate::sandbox::{Egress, EgressResult};
 use crate::types::{Mode, ProviderName};
 
+use effects::EffectMetrics;
+
 use super::live::LiveMap;
 
 /// Upper bounds of the create histogram, in seconds: from a local start to a slow cluster's.
@@ -34,6 +38,7 @@ pub struct Metrics {
     live: Family<PhaseLabels, Gauge>,
     body_bytes: Gauge,
     cleanups: Family<CleanupLabels, Counter>,
+    effects: EffectMetrics,
     providers: ProviderMetrics,
     egress: EgressMetrics,
 }
@@ -148,6 +153,7 @@ impl Metrics {
             "Orphaned objects cleaned up, by result",
             Family::default(),
         );
+        let effects = EffectMetrics::new(to);
         let (providers, egress) = (ProviderMetrics::new(to), EgressMetrics::new(to));
         Self {
             registry,
@@ -157,6 +163,7 @@ impl Metrics {
             live,
             body_bytes,
             cleanups,
+            effects,
             providers,
             egress,
         }
@@ -194,6 +201,7 @@ impl Metrics {
             let counter = self.cleanups.get_or_create_owned(&CleanupLabels { result });
             counter.inner().store(count, Ordering::Relaxed);
         }
+        self.effects.set(&engine.effects);
         for sweeps in &engine.sweeps {
             self.set_sweeps(sweeps);
         }
@@ -328,7 +336,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::engine::{BreakerView, CleanupCounts};
+    use crate::engine::{BreakerView, CleanupCounts, EffectCounts};
+    use crate::issue::EffectKind;
     use crate::types::Timestamp;
 
     #[test]
@@ -343,13 +352,28 @@ mod tests {
         let up = BreakerView { state: BreakerState::Closed, ..down.clone() };
         let breakers =
             vec![(ProviderName::trusted("docker"), down), (ProviderName::trusted("local"), up)];
-        let figures = Figures { cleanups, breakers, ..Figures::default() };
+        let effects = vec![EffectCounts {
+            kind: EffectKind::CleanUp,
+            pending: 4,
+            done: 3,
+            retried: 2,
+            failed: 1,
+        }];
+        let figures = Figures { cleanups, effects, breakers, ..Figures::default() };
         let text = metrics.encode(&LiveMap::default(), 0, &figures);
         let line =
             r#"issuebox_http_requests_total{method="GET",route="/v1/sandboxes",status="200"} 2"#;
         assert!(text.contains(line), "{text}");
         assert!(text.contains(r#"issuebox_deliveries_total{result="accepted"} 1"#), "{text}");
         assert!(text.contains(r#"issuebox_cleanups_total{result="removed"} 3"#), "{text}");
+        for line in [
+            r#"issuebox_effects_total{kind="clean_up",result="done"} 3"#,
+            r#"issuebox_effects_total{kind="clean_up",result="retried"} 2"#,
+            r#"issuebox_effects_total{kind="clean_up",result="failed"} 1"#,
+            r#"issuebox_effects_pending{kind="clean_up"} 4"#,
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
         for line in [
             r#"issuebox_provider_breaker_open{provider="docker"} 1"#,
             r#"issuebox_provider_breaker_open{provider="local"} 0"#,

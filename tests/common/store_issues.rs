@@ -126,15 +126,7 @@ pub fn entry(issue: &Issue, from: Option<Phase>) -> TimelineEntry {
 
 /// A write of nothing but this state.
 pub fn only(issue: Issue) -> Write {
-    Write {
-        issue: Some(issue),
-        aliases: Vec::new(),
-        taken_over: Vec::new(),
-        names_go_to: None,
-        ended: None,
-        timeline: Vec::new(),
-        delivery: None,
-    }
+    Write { issue: Some(issue), ..Write::default() }
 }
 
 /// What a first delivery leads to: a new home with both names, its delivery and a timeline row.
@@ -150,15 +142,7 @@ pub fn first(account: &AccountName, home: HomeId) -> Write {
 
 /// A write of nothing but a delivery.
 pub fn only_delivery(delivery: DeliveryRow) -> Write {
-    Write {
-        issue: None,
-        aliases: Vec::new(),
-        taken_over: Vec::new(),
-        names_go_to: None,
-        ended: None,
-        timeline: Vec::new(),
-        delivery: Some(delivery),
-    }
+    Write { delivery: Some(delivery), ..Write::default() }
 }
 
 fn time() -> impl Strategy<Value = Timestamp> {

@@ -18,6 +18,7 @@ mod life;
 mod limits;
 mod network;
 mod ports;
+mod processes;
 mod seccomp;
 mod terminal;
 mod tools;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tracing::Span;
 
 use crate::issue::event::EventMeta;
-use crate::issue::{Cleanup, Commit, Issue, ProviderCall, Reply};
+use crate::issue::{Commit, Issue, ProviderCall, Reply};
 use crate::store::{CommitError, DeliveryRow, DeliveryState};
 use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Sandbox, Timestamp};
 
@@ -26,7 +26,8 @@ pub(super) struct StepOutput {
     pub answered: Answered,
     pub change: Option<Change>,
     pub call: Option<ProviderCall>,
-    pub cleanup: Option<Cleanup>,
+    /// The outbox of the store has something new.
+    pub records_effects: bool,
     pub due: Option<Timestamp>,
     /// Its create was asked for beside the commit.
     pub is_fast_create: bool,
@@ -52,7 +53,7 @@ impl StepOutput {
             answered: Answered { reply: Reply::Nothing, duplicate: false, moved: false, sandbox },
             change: None,
             call: None,
-            cleanup: None,
+            records_effects: false,
             due: None,
             is_fast_create: false,
             ends_fast_create: false,

@@ -188,6 +188,7 @@ mod tests {
             issue_id: Some("5".into()),
             sandbox_name: Some("claude-issue-5".into()),
             received_at: "2026-01-31T12:00:00.000Z".into(),
+            instruction: None,
         }
     }
 

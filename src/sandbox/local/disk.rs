@@ -332,6 +332,18 @@ impl Disk {
         Ok(())
     }
 
+    /// An empty file without a name, which no sandbox can reach. A file of this `name` may be left only
+    /// when the server is killed at this moment; the next start removes it.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub fn unnamed_file(&self, name: &str) -> io::Result<File> {
+        let path = self.dir.join("making").join(name);
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        fs::remove_file(path)?;
+        Ok(file)
+    }
+
     fn object_dir(&self, name: &ObjectName) -> PathBuf {
         self.dir.join("objects").join(name.as_str())
     }

@@ -22,6 +22,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use super::frame::{Answer, PACKET_LEN_MAX, Request, WorkFailure};
 use super::launching::Arrived;
 use super::packet::{self, Outgoing};
+use super::processes::ProcessTable;
 use super::watched::watched;
 use crate::sandbox::{Target, WorkError};
 
@@ -52,6 +53,8 @@ pub struct Link {
     pub device: u64,
     /// The longest file that a command could write, in MiB.
     pub disk_mb_max: u64,
+    /// The processes that outlive the connection that started them.
+    pub processes: ProcessTable,
     socket: AsyncFd<OwnedFd>,
     waiting: Mutex<PendingRequests>,
     next_id: AtomicU64,
@@ -77,6 +80,7 @@ impl Link {
             target,
             device,
             disk_mb_max,
+            processes: ProcessTable::default(),
             socket,
             waiting: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),

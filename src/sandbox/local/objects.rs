@@ -12,6 +12,7 @@ mod starting;
 mod warm;
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +31,7 @@ use super::disk::{Disk, Lock, Naming, Stored, StoredIn};
 use super::frame::Reach;
 use super::host_disk::HostDisk;
 use super::limit_events;
-use super::link::Link;
+use super::link::{Link, broken};
 use super::spawner::Spawner;
 use super::{LocalConfig, OpenError};
 use crate::clock::{Clock, IdSource};
@@ -248,6 +249,13 @@ impl Objects {
         }
     }
 
+    /// A number that no process has had, and the file for its output.
+    pub async fn new_process(&self) -> Result<(u64, File), WorkError> {
+        let number = self.ids.unix_ns().unsigned_abs();
+        let file = self.blocking(move |disk| disk.unnamed_file(&format!("output-{number}"))).await;
+        Ok((number, file.map_err(broken)?))
+    }
+
     /// Keeps a warm sandbox of this make.
     pub fn keep_warm(&self, make: Make) {
         self.warm.keep(make);
@@ -263,7 +271,7 @@ impl Objects {
         &self.proxies
     }
 
-    /// Where what happens by itself is published.
+    /// Publishes events that no call caused.
     pub const fn events(&self) -> &EventSender {
         &self.events
     }

@@ -219,7 +219,7 @@ struct TemplatePart<'a> {
     disk_mb: u64,
     #[serde(default, skip_serializing_if = "is_false")]
     stops_on_limit: bool,
-    /// None where it is missing.
+    /// `None` if it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     network: Option<NetworkPart>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -270,7 +270,7 @@ impl TemplatePart<'_> {
     }
 }
 
-/// A wish that waits.
+/// A pending start.
 #[derive(Serialize, Deserialize)]
 pub(super) struct PendingStartPart<'a> {
     since: i64,
