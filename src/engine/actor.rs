@@ -33,7 +33,7 @@ use crate::sabotage::{Bug, on};
 use crate::store::{CommitError, DeliveryRow, Write};
 use crate::types::{Alias, Attempt, DeliveryId, HomeId};
 
-use output::{StepOutput, answer, delivery_row, names_left, renamed};
+use output::{StepOutput, answer, delivery_row, entry_command, names_left, renamed};
 use span::span_of;
 
 use super::admission::Admission;
@@ -351,6 +351,7 @@ impl IssueActor {
             placed_as_of: issue.facts.placed_as_of,
             sandbox,
             ended: ended.clone().map(Arc::new),
+            entry_command: entry_command(&issue, &timeline),
             timeline: timeline.clone(),
         });
         let ends_fast_create =

@@ -29,6 +29,7 @@
 mod archive;
 mod cgroup;
 mod connect;
+mod defaults;
 mod disk;
 mod doctor;
 mod exec;
@@ -48,6 +49,7 @@ mod limits;
 mod link;
 mod listing;
 mod objects;
+mod options;
 mod packet;
 mod proxy_socket;
 mod remove;
@@ -73,11 +75,12 @@ use super::{
 };
 use crate::clock::{Clock, IdSource};
 use crate::egress::{Resolve, SystemResolver};
-use crate::types::{InstanceId, Reserve, Template};
+use crate::types::{InstanceId, NamedSecrets, Reserve, Template};
 use objects::{Make, Objects};
 
 pub use inside::run_hidden_command;
 pub use kind::LocalKind;
+pub use options::LocalOptions;
 pub use settings::LocalSettings;
 
 /// How long after a call's deadline its effect may still appear: a deadline is looked at right
@@ -114,6 +117,8 @@ pub struct LocalConfig {
     /// Where the server itself listens: no sandbox reaches that, whatever its template says. `None`
     /// where there is no server.
     pub server: Option<SocketAddr>,
+    /// The secrets that templates name.
+    pub secrets: NamedSecrets,
 }
 
 impl LocalConfig {
@@ -130,6 +135,7 @@ impl LocalConfig {
             disk_reserve: Reserve::Auto,
             resolver: Arc::new(SystemResolver::default()),
             server: None,
+            secrets: NamedSecrets::default(),
         }
     }
 

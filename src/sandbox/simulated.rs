@@ -20,6 +20,7 @@ mod kind;
 mod objects;
 mod settings;
 mod watch;
+mod workload;
 
 use std::io;
 use std::path::PathBuf;

@@ -23,6 +23,7 @@ mod fan_out;
 mod network;
 mod parts;
 mod steps;
+mod workload;
 
 pub(super) use fan_out::{fan_out, fan_out_body};
 use parts::{FactsPart, FailurePart, NextPart, PendingStartPart, RecordPart, Word};

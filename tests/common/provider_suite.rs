@@ -299,6 +299,7 @@ impl Suite<'_> {
                 network: Network::None,
                 ports: Vec::new(),
                 on_limit: OnLimit::Kill,
+                workload: issuebox::types::Workload::default(),
             },
             deadline: self.deadline,
         }

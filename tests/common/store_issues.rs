@@ -35,6 +35,7 @@ pub fn template() -> Template {
         network: Network::None,
         ports: Vec::new(),
         on_limit: OnLimit::Kill,
+        workload: issuebox::types::Workload::default(),
     }
 }
 

@@ -24,3 +24,4 @@ mod tools;
 mod uploads;
 mod warm;
 mod watched;
+mod workload;

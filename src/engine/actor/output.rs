@@ -8,7 +8,9 @@ use tracing::Span;
 use crate::issue::event::EventMeta;
 use crate::issue::{Cleanup, Issue, ProviderCall, Reply};
 use crate::store::{DeliveryRow, DeliveryState};
-use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Timestamp};
+use crate::types::{
+    AccountName, Alias, DeliveryId, HomeId, Phase, Repository, TimelineEntry, Timestamp,
+};
 
 use crate::engine::api::Change;
 use crate::engine::mailbox::{Answered, ReplySender, Unanswered};
@@ -98,4 +100,16 @@ pub(super) fn renamed<'a>(
     // Mostly it is the same word, which is seen without folding it.
     let differ = from != to && from.folded() != to.folded();
     (is_the_same && differ).then_some((from, to))
+}
+
+/// The command of an issue's template, if its sandbox came up in this step.
+pub(super) fn entry_command(issue: &Issue, timeline: &[TimelineEntry]) -> Vec<String> {
+    let came_up = |entry: &TimelineEntry| {
+        matches!(entry.from, Some(Phase::Creating | Phase::Starting))
+            && entry.to == Some(Phase::Running)
+    };
+    match issue.state.record() {
+        Some(record) if timeline.iter().any(came_up) => record.template.workload.command.clone(),
+        Some(_) | None => Vec::new(),
+    }
 }

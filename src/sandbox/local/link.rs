@@ -19,6 +19,7 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc, watch};
 
+use super::defaults::CommandDefaults;
 use super::frame::{Answer, PACKET_LEN_MAX, Request, WorkFailure};
 use super::launching::Arrived;
 use super::packet::{self, Outgoing};
@@ -52,6 +53,8 @@ pub struct Link {
     pub device: u64,
     /// The longest file that a command could write, in MiB.
     pub disk_mb_max: u64,
+    /// What its template gives every command.
+    pub defaults: CommandDefaults,
     socket: AsyncFd<OwnedFd>,
     waiting: Mutex<PendingRequests>,
     next_id: AtomicU64,
@@ -69,6 +72,7 @@ impl Link {
         arrived: Arrived,
         target: Target,
         disk_mb_max: u64,
+        defaults: CommandDefaults,
         on_gone: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Arc<Self> {
         let Arrived { socket, launcher, pidfd, device, is_mended, listener: _ } = arrived;
@@ -83,6 +87,7 @@ impl Link {
             target,
             device,
             disk_mb_max,
+            defaults,
             socket,
             waiting: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),
