@@ -220,7 +220,7 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
 }
 
 /// What a remote verb works with.
-struct Session<'a> {
+struct CliSession<'a> {
     client: ApiClient,
     screen: Screen,
     env: &'a Environment,
@@ -230,10 +230,10 @@ struct Session<'a> {
 fn remote(
     server_args: &ServerArgs,
     env: &Environment,
-    verb: impl AsyncFnOnce(&mut Session<'_>) -> anyhow::Result<ExitCode>,
+    verb: impl AsyncFnOnce(&mut CliSession<'_>) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
     let client = connect::connect(server_args, env)?;
-    let mut session = Session { client, screen: Screen::new(env), env };
+    let mut session = CliSession { client, screen: Screen::new(env), env };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(verb(&mut session));
     // A thread may still be blocked reading standard input, and nothing can interrupt it.

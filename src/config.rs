@@ -57,8 +57,8 @@ pub struct Config {
     pub lifecycle: Lifecycle,
     /// Limits on the number of sandboxes.
     pub quota: Quota,
-    /// Retention.
-    pub retention: Retention,
+    /// RetentionConfig.
+    pub retention: RetentionConfig,
     /// Bounds on the output of commands.
     pub logs: SandboxLogs,
     /// `[secrets]`: values for environment variables of sandboxes.
@@ -179,7 +179,7 @@ pub struct Quota {
 
 /// `[retention]`; `None` keeps for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retention {
+pub struct RetentionConfig {
     /// `deliveries_days`: deliveries from GitHub and their results.
     pub deliveries: Option<Duration>,
     /// `timeline_days`: the history of issues.

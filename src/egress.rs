@@ -33,15 +33,15 @@ mod serve;
 mod tests;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::sandbox::{Egress, Notice};
+use crate::sandbox::{Egress, EventSender};
 use crate::types::{Network, SandboxId};
 use connect::Connector;
 use lookups::Resolver;
@@ -75,24 +75,26 @@ pub struct Proxies {
     server: Option<SocketAddr>,
     permits: Arc<Semaphore>,
     meter: Arc<Meter>,
-    /// The queue of notices; its receiver until it is taken.
-    notices: (mpsc::Sender<Notice>, Mutex<Option<mpsc::Receiver<Notice>>>),
+    events: EventSender,
 }
 
 impl Proxies {
-    /// The proxies of a server that listens at `server`.
-    pub fn new(resolver: Arc<dyn Resolve>, server: Option<SocketAddr>) -> Self {
+    /// The proxies of a server that listens at `server`; they publish notices to `events`.
+    pub fn new(
+        resolver: Arc<dyn Resolve>,
+        server: Option<SocketAddr>,
+        events: EventSender,
+    ) -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let total = (limit / DESCRIPTORS_SHARE).clamp(TOTAL_MIN, TOTAL_MAX);
         let permits = usize::try_from(total).unwrap_or(CONNECTIONS_MAX);
         let resolver = Resolver::new(resolver);
-        let (sender, notices) = mpsc::channel(notices::WAITING_MAX);
         Self {
             resolver,
             server,
             permits: Arc::new(Semaphore::new(permits)),
             meter: Arc::default(),
-            notices: (sender, Mutex::new(Some(notices))),
+            events,
         }
     }
 
@@ -107,16 +109,11 @@ impl Proxies {
         let connector = Connector {
             policy: Policy::of(network, self.server)?,
             lookups: self.resolver.of_one(),
-            notices: Notices::new(sandbox.clone(), self.notices.0.clone()),
+            notices: Notices::new(sandbox.clone(), self.events.clone()),
             meter: Arc::clone(&self.meter),
         };
         let (listener, connector) = (listener?, Arc::new(connector));
         Some(Proxy(tokio::spawn(accept(listener, connector, Arc::clone(&self.permits)))))
-    }
-
-    /// Takes the receiver of notices; `None` after the first call.
-    pub fn notices(&self) -> Option<mpsc::Receiver<Notice>> {
-        self.notices.1.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// The counters of all proxies.

@@ -1,27 +1,29 @@
-//! Style that matters, checked: layers import only downward, every file says why it exists, and
-//! no file is so long that it cannot be saying one thing.
+//! Checks of style: layers import only downward, each file begins with its purpose and is short, words
+//! are plain, and a type name means one type.
 //!
-//! This is a binary of its own because it uses nothing of the crate: it is linked in a moment.
+//! This is a separate binary because it does not use the crate, so that it links quickly.
 
 #[path = "tidy/circles.rs"]
 mod circles;
 #[path = "tidy/functions.rs"]
 mod functions;
+#[path = "tidy/types.rs"]
+mod types;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A file that is longer no longer reads as one thing.
+/// Longest file, in lines.
 const LINES_MAX: usize = 600;
 
 /// The layer of adapters.
 const ADAPTERS: u8 = 3;
-/// The layer that names them.
+/// The layer that may import them.
 const ASSEMBLY: u8 = 6;
-/// The layers, from the bottom up. A module may import from its own layer and those below it;
-/// nobody but the assembly imports an adapter.
-///
-/// The providers are not listed: [`providers`] finds them.
+/// The layers, from the bottom up. A module imports from its own layer and those below it. Only the
+/// assembly and the layers above it import an adapter. [`providers`] finds the providers' layers.
 const LAYERS: [(&str, u8); 19] = [
     ("types", 0),
     ("clock", 0),
@@ -154,7 +156,7 @@ fn layers_import_only_downward() {
 }
 
 #[test]
-fn the_layer_check_sees_what_it_is_for() {
+fn the_layer_check_finds_upward_and_sideways_imports() {
     assert_eq!(wrong_imports("issue::step", "use crate::store::Store;").len(), 1);
     assert_eq!(wrong_imports("engine::actor", "use crate::{store::sqlite::X, types::Y};").len(), 1);
     assert_eq!(wrong_imports("store::sqlite", "use crate::sandbox::local::X;").len(), 1);
@@ -238,7 +240,7 @@ fn a_provider_is_named_in_its_folder_and_the_registry_only() {
 }
 
 #[test]
-fn every_file_says_why_it_exists_and_is_short_enough_to_say_one_thing() {
+fn every_file_begins_with_its_purpose_and_is_short() {
     let mut wrong = Vec::new();
     for dir in ["src", "tests", "benches"] {
         let dir = root().join(dir);
@@ -247,7 +249,7 @@ fn every_file_says_why_it_exists_and_is_short_enough_to_say_one_thing() {
             let name = path.strip_prefix(root()).expect("below the root").display().to_string();
             let docs = text.lines().next().unwrap_or_default();
             if docs.strip_prefix("//! ").is_none_or(|words| words.len() < 10) {
-                wrong.push(format!("{name} does not begin with what it is for"));
+                wrong.push(format!("{name} does not begin with its purpose"));
             }
             let lines = text.lines().count();
             if lines > LINES_MAX {

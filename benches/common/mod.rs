@@ -22,7 +22,7 @@ pub const TOKEN: &str = "the-bench-token";
 
 /// A server with the simulated provider, and the directories that it lives in.
 pub struct Bench {
-    pub running: app::Running,
+    pub running: app::RunningServer,
     pub dir: tempfile::TempDir,
     _simulated: tempfile::TempDir,
 }

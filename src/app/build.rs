@@ -16,12 +16,12 @@ use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
-use crate::sandbox::{SandboxProvider, Uniqueness};
+use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 
-use super::entry::{self, EntryPublisher};
+use super::entry::{self, EntryParts, EntryPublisher};
 use super::notices;
 use super::providers::{self, Providers};
 use super::reload::Reload;
@@ -87,7 +87,9 @@ pub(super) async fn serve(
         ids: Arc::clone(&ids),
         rules: rules(&config, &providers)?,
         templates: config.templates.clone().into_iter().collect(),
-        providers,
+        providers: (providers.iter())
+            .map(|(name, provider)| (name.clone(), Arc::clone(&provider.lifecycle)))
+            .collect(),
         creates_in_flight: config.quota.creates_in_flight,
         quotas: Quotas {
             account: config.quota.live,
@@ -107,12 +109,18 @@ pub(super) async fn serve(
     };
     let logs = Logs::open(&config.server.data.join("logs"), bounds, Arc::clone(&clock))
         .context("cannot use the directory of sandboxes' logs")?;
-    io.spawn(entry::run(entries, engine.clone(), logs.clone(), ended.clone()));
-    notices::record(engine.providers().into_iter().map(|(_, one)| one), &logs, &io);
+    let entry_parts = EntryParts {
+        engine: engine.clone(),
+        providers: Arc::new(providers.clone()),
+        logs: logs.clone(),
+    };
+    io.spawn(entry::run(entries, entry_parts, ended.clone()));
+    notices::record(providers.values(), &logs, &io);
     let address = listener.local_addr()?;
     let server = crate::http::build(
         Edge {
             engine: engine.clone(),
+            providers,
             store: Arc::clone(&store),
             sessions: Arc::clone(&sqlite) as _,
             reports: sqlite,
@@ -175,12 +183,12 @@ fn rules(config: &Config, providers: &Providers) -> anyhow::Result<Rules> {
     let default = TemplateName::trusted("default");
     let default_template =
         config.templates.get(&default).context("there is no default template")?;
-    let of_provider = |provider: &Arc<dyn SandboxProvider>| {
-        let traits = provider.traits();
+    let of_provider = |provider: &Provider| {
+        let declared = &provider.descriptor;
         ProviderRules {
-            names_enforced: traits.uniqueness == Uniqueness::EnforcedNames,
-            late_effect_window: traits.late_effect_window,
-            dies_with_server: traits.dies_with_server,
+            names_enforced: declared.uniqueness == Uniqueness::EnforcedNames,
+            late_effect_window: declared.late_effect_window,
+            dies_with_server: declared.dies_with_server,
         }
     };
     Ok(Rules {

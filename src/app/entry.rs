@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
+use super::providers::Providers;
 use crate::engine::{Change, Engine, Publisher, SandboxRef};
 use crate::logs::Logs;
 use crate::sandbox::{ExecRequest, Execution};
@@ -48,17 +49,27 @@ impl Publisher for EntryPublisher {
     }
 }
 
+/// What entry commands are started with.
+#[derive(Clone)]
+pub(super) struct EntryParts {
+    /// Finds the sandbox.
+    pub engine: Engine,
+    /// Run the commands.
+    pub providers: Arc<Providers>,
+    /// Keep the output.
+    pub logs: Logs,
+}
+
 /// Starts entry commands until the server ends.
 pub(super) async fn run(
     mut entries: mpsc::UnboundedReceiver<Entry>,
-    engine: Engine,
-    logs: Logs,
+    parts: EntryParts,
     mut ended: watch::Receiver<bool>,
 ) {
     loop {
         tokio::select! {
             entry = entries.recv() => match entry {
-                Some(entry) => drop(tokio::spawn(run_one(entry, engine.clone(), logs.clone()))),
+                Some(entry) => drop(tokio::spawn(run_one(entry, parts.clone()))),
                 None => return,
             },
             // The engine holds the other end of `entries`: only this ends both.
@@ -67,7 +78,8 @@ pub(super) async fn run(
     }
 }
 
-async fn run_one(entry: Entry, engine: Engine, logs: Logs) {
+async fn run_one(entry: Entry, parts: EntryParts) {
+    let EntryParts { engine, providers, logs } = parts;
     let Entry { account, sandbox, command } = entry;
     let id = SandboxRef::Id(sandbox.clone());
     let started = async {
@@ -80,12 +92,13 @@ async fn run_one(entry: Entry, engine: Engine, logs: Logs) {
             stdin: Bytes::new(),
             timeout: None,
         };
-        let execution = work.provider.exec(work.target.clone(), request).await;
+        let provider = providers.get(&work.sandbox.provider).ok_or("its provider is not open")?;
+        let execution = provider.processes.exec(work.target.clone(), request).await;
         // From here on the sandbox may be idle, whatever the command does.
         execution.map_err(|error| error.to_string())
     };
     let started = started.await;
-    drop(engine);
+    drop((engine, providers));
     match started {
         Ok(execution) => {
             let Execution { mut events } = logs.keep(&sandbox, ENTRY, &command, execution);

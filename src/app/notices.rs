@@ -1,22 +1,23 @@
 //! Copies the providers' notices about sandboxes into the sandboxes' logs, where a person looks for
 //! the reason of a failed command.
 
-use std::sync::Arc;
-
 use crate::logs::Logs;
-use crate::sandbox::{Notice, SandboxProvider};
+use crate::sandbox::{Notice, Provider, ProviderEvent};
 
 /// Records each provider's notices until the provider is gone.
-pub(super) fn record(
-    providers: impl IntoIterator<Item = Arc<dyn SandboxProvider>>,
+pub(super) fn record<'a>(
+    providers: impl IntoIterator<Item = &'a Provider>,
     logs: &Logs,
     io: &tokio::runtime::Handle,
 ) {
-    for mut notices in providers.into_iter().filter_map(|provider| provider.notices()) {
-        let logs = logs.clone();
+    for provider in providers {
+        let (mut events, logs) = (provider.lifecycle.subscribe(), logs.clone());
         io.spawn(async move {
-            while let Some(Notice { sandbox, text }) = notices.recv().await {
-                logs.note(&sandbox, text);
+            while let Some(event) = events.next().await {
+                // The engine reports events that were missed.
+                if let ProviderEvent::Notice(Notice { sandbox, text }) = event {
+                    logs.note(&sandbox, text);
+                }
             }
         });
     }

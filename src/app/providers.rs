@@ -3,7 +3,7 @@
 //!
 //! To add a provider, write its folder in `src/sandbox/` and add its kind to [`KINDS`].
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use crate::clock::{Clock, IdSource};
 use crate::config::{Config, ConfigError, Loaded, Overrides, ProviderSchema};
 use crate::sandbox::local::LocalKind;
 use crate::sandbox::simulated::SimulatedKind;
-use crate::sandbox::{OpenContext, OpenedProvider, ProviderKind, ReloadSettings, SandboxProvider};
+use crate::sandbox::{OpenContext, OpenedProvider, Provider, ProviderKind, ReloadSettings};
 use crate::types::{Check, NamedSecrets, ProviderName, TemplateName};
 
 /// All kinds of providers. A template without `provider` uses the first; `issuebox demo` tries them
@@ -41,7 +41,7 @@ pub fn run_hidden_command() -> Option<ExitCode> {
 }
 
 /// The open providers by name.
-pub(super) type Providers = HashMap<ProviderName, Arc<dyn SandboxProvider>>;
+pub(super) type Providers = BTreeMap<ProviderName, Provider>;
 
 /// How open providers take new settings over, by name.
 pub(super) type Reloads = BTreeMap<ProviderName, ReloadSettings>;

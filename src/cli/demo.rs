@@ -19,7 +19,7 @@ use reqwest::Url;
 use serde_json::{Value, json};
 
 use crate::app::providers::{KINDS, load_config};
-use crate::app::{self, Running};
+use crate::app::{self, RunningServer};
 use crate::config::Overrides;
 use crate::sandbox::ProviderKind;
 use crate::telemetry;
@@ -29,7 +29,7 @@ use super::client::{ApiClient, ApiRequest};
 use super::connect::Environment;
 use super::output::Screen;
 use super::progress::Spinner;
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 
 use report::DemoSandbox;
 
@@ -76,7 +76,9 @@ impl Demo {
     }
 
     /// A server with the first provider that works on this system.
-    async fn start(&mut self) -> anyhow::Result<(Running, ApiClient, &'static dyn ProviderKind)> {
+    async fn start(
+        &mut self,
+    ) -> anyhow::Result<(RunningServer, ApiClient, &'static dyn ProviderKind)> {
         let mut left = KINDS.into_iter();
         let mut kind = left.next().context("there is a provider")?;
         loop {
@@ -100,7 +102,7 @@ impl Demo {
 
     async fn show(
         &mut self,
-        running: &Running,
+        running: &RunningServer,
         client: &ApiClient,
         kind: &dyn ProviderKind,
     ) -> anyhow::Result<ExitCode> {
@@ -137,7 +139,7 @@ impl Demo {
 
 /// Starts a server. Each provider has its own data directory, because a server that just ended may
 /// still have its one locked.
-fn server(data: &Path, kind: &dyn ProviderKind) -> anyhow::Result<(Running, ApiClient)> {
+fn server(data: &Path, kind: &dyn ProviderKind) -> anyhow::Result<(RunningServer, ApiClient)> {
     let data = data.join(kind.name());
     let variable =
         |key: &str| format!("ISSUEBOX__PROVIDERS__{}__{}", kind.name(), key).to_ascii_uppercase();
@@ -158,7 +160,7 @@ fn server(data: &Path, kind: &dyn ProviderKind) -> anyhow::Result<(Running, ApiC
 }
 
 /// Lists the sandboxes.
-async fn sandboxes(client: &ApiClient, deleted: bool) -> anyhow::Result<Vec<Sandbox>> {
+async fn sandboxes(client: &ApiClient, deleted: bool) -> anyhow::Result<Vec<ApiSandbox>> {
     let call = ApiRequest::get(&["sandboxes"])
         .query("limit", Some(200))
         .query("deleted", deleted.then_some("true"));
@@ -175,7 +177,7 @@ async fn work_in_all(
     for sandbox in sandboxes(client, true).await? {
         spinner.set(&format!("waiting for {}", sandbox.name));
         let call = ApiRequest::get(&["sandboxes", &sandbox.id]).query("until", Some("settled"));
-        let settled: Sandbox = wire::read(client.call(call.wait(Some(60))).await?.data())?;
+        let settled: ApiSandbox = wire::read(client.call(call.wait(Some(60))).await?.data())?;
         let said = match settled.phase.as_deref() {
             Some("running") => Some(command_in(client, &settled, kind).await?),
             Some(_) | None => None,
@@ -189,7 +191,7 @@ async fn work_in_all(
 /// arguments.
 async fn command_in(
     client: &ApiClient,
-    sandbox: &Sandbox,
+    sandbox: &ApiSandbox,
     kind: &dyn ProviderKind,
 ) -> anyhow::Result<String> {
     let script = "echo \"I am uid $(id -u), and I see $(ls -d /proc/[0-9]* | wc -l) processes\"";

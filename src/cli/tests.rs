@@ -123,7 +123,7 @@ fn waiting_takes_its_seconds_after_an_equals_sign_only() {
     assert!(parse(&["ensure", "--wait=17"]).is_err(), "the issue is missing");
 }
 
-fn sandbox(changes: &serde_json::Value) -> wire::Sandbox {
+fn sandbox(changes: &serde_json::Value) -> wire::ApiSandbox {
     let mut value = serde_json::json!({
         "id": "0190c1d2-0000-7000-8000-000000000001", "name": "claude-issue-2874100012",
         "issueId": "2874100012", "repository": "pear-garden/orchard", "issueNumber": 12,
@@ -147,7 +147,7 @@ fn screen(colours: bool) -> Screen {
     Screen { out: std::io::stdout(), colours, columns: None }
 }
 
-fn samples() -> [wire::Sandbox; 3] {
+fn samples() -> [wire::ApiSandbox; 3] {
     [
         sandbox(&serde_json::json!({})),
         sandbox(&serde_json::json!({

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::reader::Reader;
+use super::reader::ConfigReader;
 use crate::types::WorkloadKey;
 
 /// How one provider is configured.
@@ -78,12 +78,12 @@ impl<T: fmt::Debug + PartialEq + Send + Sync + 'static> AnySettings for T {
 
 /// One section of the configuration. Keys are named without the section.
 pub struct Section<'a> {
-    reader: &'a mut Reader,
+    reader: &'a mut ConfigReader,
     prefix: String,
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn new(reader: &'a mut Reader, prefix: String) -> Self {
+    pub(super) fn new(reader: &'a mut ConfigReader, prefix: String) -> Self {
         Self { reader, prefix }
     }
 

@@ -9,7 +9,7 @@ use super::error::Problem;
 use super::source::{ConfigValue, Origin, Sources, Value};
 
 /// Reads values by key and collects problems.
-pub(super) struct Reader {
+pub(super) struct ConfigReader {
     entries: BTreeMap<String, ConfigValue>,
     /// The variables of the environment that are no keys, for secrets.
     variables: BTreeMap<String, String>,
@@ -19,7 +19,7 @@ pub(super) struct Reader {
     warnings: Vec<String>,
 }
 
-impl Reader {
+impl ConfigReader {
     pub fn new(sources: Sources) -> Self {
         Self {
             entries: sources.entries,

@@ -10,12 +10,12 @@ use crate::types::{Mode, OnLimit, ProviderName, Resources, Secret, Template, Tem
 use super::error::ConfigError;
 use super::network::network;
 use super::provider::{ProviderSchema, ProviderSettings, Section};
-use super::reader::{Reader, list_of, text_of};
+use super::reader::{ConfigReader, list_of, text_of};
 use super::source::{Sources, Value};
 use super::workload::{self, TemplateContext};
 use super::{
-    Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Quota, RepositoryPattern, Retention,
-    SandboxLogs, Server, StepBounds, Triggers,
+    Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Quota, RepositoryPattern,
+    RetentionConfig, SandboxLogs, Server, StepBounds, Triggers,
 };
 
 /// Reads all sections.
@@ -24,7 +24,7 @@ pub(super) fn read(
     schemas: &[&dyn ProviderSchema],
 ) -> Result<Loaded, ConfigError> {
     let data_default = default_data(sources.state_home.as_deref(), sources.home.as_deref());
-    let mut reader = Reader::new(sources);
+    let mut reader = ConfigReader::new(sources);
     let r = &mut reader;
     let secrets = workload::secrets(r);
     let mounts = workload::allowed_mounts(r, schemas);
@@ -57,7 +57,7 @@ fn default_data(state_home: Option<&str>, home: Option<&str>) -> Option<PathBuf>
     Some(state.join("issuebox"))
 }
 
-fn server(r: &mut Reader, data_default: Option<PathBuf>) -> Server {
+fn server(r: &mut ConfigReader, data_default: Option<PathBuf>) -> Server {
     let listen_default = LISTEN_DEFAULT.parse().expect("the default is an address");
     let listen = r.parsed("listen", listen_default, |text| {
         text.parse::<SocketAddr>().map_err(|_| "must be an address and port".to_owned())
@@ -77,7 +77,7 @@ fn server(r: &mut Reader, data_default: Option<PathBuf>) -> Server {
     Server { listen, data, public_url, trusted_proxies }
 }
 
-fn auth(r: &mut Reader) -> Auth {
+fn auth(r: &mut ConfigReader) -> Auth {
     let admin_token = secret(r, "auth.admin_token", |given| match given {
         Given::Inline(Value::Text(text) | Value::Word(text)) | Given::File(text) => token_of(&text),
         Given::Inline(
@@ -104,7 +104,7 @@ fn token_of(text: &str) -> Result<Secret, String> {
     Ok(Secret::new(text))
 }
 
-fn github(r: &mut Reader) -> GitHub {
+fn github(r: &mut ConfigReader) -> GitHub {
     let webhook_secrets = secret(r, "github.webhook_secrets", |given| match given {
         Given::Inline(Value::Word(word)) => secrets_of(word.split(',')),
         Given::Inline(value) => match list_of(&value, text_of) {
@@ -146,7 +146,7 @@ enum Given {
 
 /// Reads a secret from `key` or `key_file`; the source with the higher precedence wins.
 fn secret<T>(
-    r: &mut Reader,
+    r: &mut ConfigReader,
     key: &str,
     parse: impl FnOnce(Given) -> Result<T, String>,
 ) -> Option<T> {
@@ -194,7 +194,7 @@ const ASSOCIATIONS: [&str; 8] = [
     "NONE",
 ];
 
-fn triggers(r: &mut Reader) -> Triggers {
+fn triggers(r: &mut ConfigReader) -> Triggers {
     let label = r.text("triggers.label", "agent").trim().to_owned();
     let command = r.parsed("triggers.command", "/issuebox".to_owned(), |text| {
         if text.contains(char::is_whitespace) {
@@ -223,7 +223,7 @@ fn triggers(r: &mut Reader) -> Triggers {
     }
 }
 
-fn lifecycle(r: &mut Reader) -> Lifecycle {
+fn lifecycle(r: &mut ConfigReader) -> Lifecycle {
     let create = step_bounds(r, "create", 120);
     let start = step_bounds(r, "start", 120);
     let stop = step_bounds(r, "stop", 60);
@@ -248,7 +248,7 @@ fn lifecycle(r: &mut Reader) -> Lifecycle {
 /// Longest span, in seconds: ten years.
 pub const SECONDS_MAX: u64 = 10 * 366 * 86_400;
 
-fn step_bounds(r: &mut Reader, step: &str, timeout_seconds: u64) -> StepBounds {
+fn step_bounds(r: &mut ConfigReader, step: &str, timeout_seconds: u64) -> StepBounds {
     let attempts = r.number(&format!("lifecycle.{step}_attempts"), 3, 1..=100);
     let key = format!("lifecycle.{step}_timeout_seconds");
     let timeout = r.number(&key, timeout_seconds, 1..=86_400);
@@ -258,7 +258,7 @@ fn step_bounds(r: &mut Reader, step: &str, timeout_seconds: u64) -> StepBounds {
     }
 }
 
-fn quota(r: &mut Reader) -> Quota {
+fn quota(r: &mut ConfigReader) -> Quota {
     let mut number =
         |name: &str, default| r.number(&format!("quota.{name}"), default, 0..=u64::MAX);
     Quota {
@@ -275,7 +275,7 @@ const DELIVERIES_DAYS_MIN: u64 = 3;
 /// Longest retention other than for ever, in days: a hundred years.
 const DAYS_MAX: u64 = 36_525;
 
-fn retention(r: &mut Reader) -> Retention {
+fn retention(r: &mut ConfigReader) -> RetentionConfig {
     let days = |days: u64| (days > 0).then(|| Duration::from_secs(days * 86_400));
     let key = "retention.deliveries_days";
     let deliveries = r.number(key, 30, 0..=DAYS_MAX);
@@ -283,13 +283,13 @@ fn retention(r: &mut Reader) -> Retention {
         r.wrong(key, "must be 0 (for ever) or at least 3: GitHub may redeliver for that long");
     }
     let timeline = r.number("retention.timeline_days", 90, 0..=DAYS_MAX);
-    Retention { deliveries: days(deliveries), timeline: days(timeline) }
+    RetentionConfig { deliveries: days(deliveries), timeline: days(timeline) }
 }
 
 /// Largest log, in MiB: more than any disk of today has.
 const LOG_MB_MAX: u64 = 1 << 24;
 
-fn logs(r: &mut Reader) -> SandboxLogs {
+fn logs(r: &mut ConfigReader) -> SandboxLogs {
     let days = r.number("logs.days", 30, 0..=DAYS_MAX);
     let sandbox_mb = r.number("logs.sandbox_mb", 8, 1..=LOG_MB_MAX);
     let total_mb = r.number("logs.total_mb", 1024, 1..=LOG_MB_MAX);
@@ -300,7 +300,10 @@ fn logs(r: &mut Reader) -> SandboxLogs {
     }
 }
 
-fn templates(r: &mut Reader, context: &TemplateContext<'_>) -> BTreeMap<TemplateName, Template> {
+fn templates(
+    r: &mut ConfigReader,
+    context: &TemplateContext<'_>,
+) -> BTreeMap<TemplateName, Template> {
     let mut names = r.names_below("templates");
     names.insert("default".to_owned());
     let read = |name: String| {
@@ -310,7 +313,7 @@ fn templates(r: &mut Reader, context: &TemplateContext<'_>) -> BTreeMap<Template
     names.into_iter().map(read).collect()
 }
 
-fn template(r: &mut Reader, context: &TemplateContext<'_>, name: &str) -> Template {
+fn template(r: &mut ConfigReader, context: &TemplateContext<'_>, name: &str) -> Template {
     let key = |part: &str| format!("templates.{name}.{part}");
     let known: Vec<&str> = context.schemas.iter().map(|schema| schema.name()).collect();
     let default = known.first().copied().unwrap_or_default();
@@ -356,7 +359,7 @@ fn template(r: &mut Reader, context: &TemplateContext<'_>, name: &str) -> Templa
 /// Most ports of a template: the server connects to each to find out its state.
 const PORTS_MAX: usize = 16;
 
-fn ports(r: &mut Reader, key: &str) -> Vec<u16> {
+fn ports(r: &mut ConfigReader, key: &str) -> Vec<u16> {
     let mut ports = Vec::new();
     for number in r.numbers(key) {
         match u16::try_from(number) {
@@ -372,7 +375,7 @@ fn ports(r: &mut Reader, key: &str) -> Vec<u16> {
 }
 
 fn providers(
-    r: &mut Reader,
+    r: &mut ConfigReader,
     schemas: &[&dyn ProviderSchema],
 ) -> BTreeMap<ProviderName, ProviderSettings> {
     let read = |schema: &&dyn ProviderSchema| {

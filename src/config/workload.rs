@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::provider::{ProviderSchema, Section};
-use super::reader::{Reader, text_of};
+use super::reader::{ConfigReader, text_of};
 use crate::types::{Mount, Secret, SecretName, Workload, WorkloadKey, WorkloadSource};
 
 /// The most bytes of a template's environment, command and options together. They travel with every
@@ -16,7 +16,7 @@ use crate::types::{Mount, Secret, SecretName, Workload, WorkloadKey, WorkloadSou
 const WORKLOAD_LEN_MAX: usize = 32 * 1024;
 
 /// Reads `[secrets]`.
-pub(super) fn secrets(r: &mut Reader) -> BTreeMap<SecretName, Secret> {
+pub(super) fn secrets(r: &mut ConfigReader) -> BTreeMap<SecretName, Secret> {
     let mut secrets = BTreeMap::new();
     for name in r.table_names("secrets") {
         let key = format!("secrets.{name}");
@@ -75,7 +75,7 @@ pub(super) struct TemplateContext<'a> {
 
 /// Reads the workload of one template.
 pub(super) fn workload(
-    r: &mut Reader,
+    r: &mut ConfigReader,
     context: &TemplateContext<'_>,
     template: &str,
     provider: &str,
@@ -155,7 +155,7 @@ fn len(workload: &Workload) -> usize {
 /// Reads a table of environment variables. A name that comes from the environment was folded to lower
 /// case on its way, and is read in upper case.
 fn variables<T>(
-    r: &mut Reader,
+    r: &mut ConfigReader,
     table: &str,
     parse: impl Fn(&str) -> Result<T, String>,
 ) -> BTreeMap<String, T> {
@@ -180,7 +180,7 @@ fn variables<T>(
 
 /// The host directories that templates may mount, by provider: `mounts` in the provider's section.
 pub(super) fn allowed_mounts(
-    r: &mut Reader,
+    r: &mut ConfigReader,
     schemas: &[&dyn ProviderSchema],
 ) -> BTreeMap<&'static str, Vec<String>> {
     let can_mount = |schema: &&&dyn ProviderSchema| schema.supports(WorkloadKey::Mounts).is_ok();
@@ -191,7 +191,7 @@ pub(super) fn allowed_mounts(
     schemas.iter().filter(can_mount).map(read).collect()
 }
 
-fn mounts(r: &mut Reader, key: &str, allowed: Option<&[String]>) -> Vec<Mount> {
+fn mounts(r: &mut ConfigReader, key: &str, allowed: Option<&[String]>) -> Vec<Mount> {
     // A provider that cannot mount anything has no list; that is reported by itself.
     let is_allowed = |mount: &Mount| {
         let is_below = |dir: &String| Path::new(&mount.source).starts_with(dir);
@@ -216,7 +216,7 @@ fn mounts(r: &mut Reader, key: &str, allowed: Option<&[String]>) -> Vec<Mount> {
 
 /// Reads `[templates.X.PROVIDER]`; the tables of other providers are errors.
 fn options(
-    r: &mut Reader,
+    r: &mut ConfigReader,
     schemas: &[&dyn ProviderSchema],
     template: &str,
     provider: &str,

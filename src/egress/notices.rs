@@ -5,9 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
-
-use crate::sandbox::Notice;
+use crate::sandbox::{EventSender, Notice, ProviderEvent};
 use crate::types::SandboxId;
 
 /// Within this span equal notices are sent once,
@@ -16,9 +14,6 @@ const SPAN: Duration = Duration::from_secs(60);
 /// and at most this many different ones.
 const NOTICES_MAX: usize = 10;
 
-/// Most notices of all sandboxes in the queue; more are dropped.
-pub const WAITING_MAX: usize = 256;
-
 /// Sent instead of the notices beyond the bound.
 const AND_MORE: &str = "more connections failed than are reported in a minute";
 
@@ -26,7 +21,7 @@ const AND_MORE: &str = "more connections failed than are reported in a minute";
 #[derive(Debug)]
 pub struct Notices {
     sandbox: SandboxId,
-    queue: mpsc::Sender<Notice>,
+    events: EventSender,
     sent: Mutex<HashMap<NoticeKind, RecentNotices>>,
 }
 
@@ -41,8 +36,8 @@ pub enum NoticeKind {
 
 impl Notices {
     /// A sender for this sandbox.
-    pub fn new(sandbox: SandboxId, queue: mpsc::Sender<Notice>) -> Self {
-        Self { sandbox, queue, sent: Mutex::default() }
+    pub fn new(sandbox: SandboxId, events: EventSender) -> Self {
+        Self { sandbox, events, sent: Mutex::default() }
     }
 
     /// Sends a notice, unless an equal one was just sent or there are too many. If the queue is full it is
@@ -54,7 +49,8 @@ impl Notices {
         };
         if let Some(text) = text {
             tracing::info!(sandbox.id = %self.sandbox, "network notice: {text}");
-            let _ = self.queue.try_send(Notice { sandbox: self.sandbox.clone(), text });
+            let notice = Notice { sandbox: self.sandbox.clone(), text };
+            self.events.publish(ProviderEvent::Notice(notice));
         }
     }
 }

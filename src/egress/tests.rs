@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::{CONNECTIONS_MAX, Proxies, Proxy, RESERVED, Resolve};
-use crate::sandbox::{Egress, EgressResult, Notice};
+use crate::sandbox::{Egress, EgressResult, EventSender, Notice, ProviderEvent};
 use crate::types::{AllowedHost, Network, SandboxId};
 
 /// Time limit for anything that should happen at once.
@@ -88,7 +88,7 @@ impl ProxyBench {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let at = listener.local_addr().expect("bound");
-        let mut proxies = Proxies::new(Arc::clone(&names) as _, None);
+        let mut proxies = Proxies::new(Arc::clone(&names) as _, None, EventSender::default());
         change(&mut proxies);
         let proxy = proxies.start(Some(listener), &network, &sandbox());
         let bench = Self { proxy, at, names, server: server_at, proxies };
@@ -229,8 +229,7 @@ async fn a_refusal_names_its_reason() {
 async fn each_result_is_counted_and_failures_are_reported_to_people() {
     let bench = ProxyBench::new(mirror).await;
     bench.name("metadata.test", &["169.254.169.254"]);
-    let mut notices = bench.proxies.notices().expect("the first call");
-    assert!(bench.proxies.notices().is_none());
+    let mut events = bench.proxies.events.subscribe();
     let port = bench.server.port();
     let closing = "HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     for target in [
@@ -244,7 +243,10 @@ async fn each_result_is_counted_and_failures_are_reported_to_people() {
         bench.ask(&format!("{target} {closing}")).await;
     }
     let mut texts = Vec::new();
-    while let Ok(Notice { sandbox: of, text }) = notices.try_recv() {
+    while let Some(event) = events.try_next() {
+        let ProviderEvent::Notice(Notice { sandbox: of, text }) = event else {
+            panic!("{event:?}")
+        };
         assert_eq!(of, sandbox());
         texts.push(text);
     }
@@ -440,7 +442,7 @@ async fn a_sandbox_has_reserved_connections_if_others_use_all_shared_ones() {
 
 #[tokio::test]
 async fn a_sandbox_without_a_network_has_no_proxy() {
-    let proxies = Proxies::new(Arc::new(TestNames::default()), None);
+    let proxies = Proxies::new(Arc::new(TestNames::default()), None, EventSender::default());
     let listener =
         || async { Some(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bound")) };
     for network in [Network::None, Network::Host] {

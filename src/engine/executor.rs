@@ -1,14 +1,13 @@
 //! Provider calls: one slot for a home, held until the call really ended.
 //!
-//! The slot outlives the actor that asked. An actor that ended is built again by the answer, and
-//! sees by [`Executor::in_flight`] that a call is still held, so that it waits instead of asking
-//! twice. Each call has a deadline; at it the provider's future is dropped, which by the provider's
-//! contract gives up, and the answer says that the outcome is unknown. A provider that panics has
-//! answered nothing, and is looked at.
+//! The slot outlives the actor that asked. An actor that ended is built again by the answer, and sees
+//! by [`Executor::in_flight`] that a call still holds the slot, so that it waits instead of asking
+//! twice. Each call has a deadline. At the deadline the provider's future is dropped, which by the
+//! provider's contract gives up, and the answer says that the outcome is unknown. A provider that
+//! panics has answered nothing, so the lifecycle looks.
 //!
-//! A newer call of a home waits until the held one has ended (`slots`); what is to be put away
-//! without a record ([`Executor::clean`]) and the looks of sweeps ([`Executor::lease`]) go through
-//! the same slot.
+//! A newer call of a home waits until the current one has ended (`slots`). The clean-up of orphans
+//! ([`Executor::clean`]) and the looks of sweeps ([`Executor::lease`]) go through the same slot.
 
 mod ask;
 pub(super) mod calls;
@@ -51,19 +50,19 @@ struct Cleanups {
     failed: AtomicU64,
 }
 
-/// How many objects without a record were put away since the start.
+/// How many orphans were cleaned up since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanupCounts {
-    /// Taken down, to be decided about.
+    /// Stopped, until a person decides.
     pub stopped: u64,
-    /// Removed, or gone already.
+    /// Deleted, or gone already.
     pub removed: u64,
-    /// Not done; the next sweep comes again.
+    /// Failed; the next sweep retries.
     pub failed: u64,
 }
 
-/// A home's slot, taken beside the lifecycle. What the lifecycle asks meanwhile waits, and leaves
-/// when this is dropped.
+/// The lease of a home's slot beside the lifecycle. A call of the lifecycle waits meanwhile, and is
+/// made when this is dropped.
 pub(super) struct Lease {
     executor: Arc<Executor>,
     home: HomeId,
@@ -101,13 +100,13 @@ impl Executor {
         self.slots.in_flight(home, sandbox)
     }
 
-    /// Frees a home's slot whatever holds it: a bug that tests switch on.
+    /// Frees a home's slot, whatever holds it: a bug that tests switch on.
     #[cfg(test)]
     pub fn free(&self, home: HomeId) {
         self.slots.free(home);
     }
 
-    /// How much was put away so far.
+    /// How many orphans were cleaned up so far.
     pub fn cleanup_counts(&self) -> CleanupCounts {
         let Cleanups { stopped, removed, failed } = &self.cleanups;
         CleanupCounts {
@@ -135,7 +134,7 @@ impl Executor {
 
     fn hand_in(self: &Arc<Self>, home: HomeId, asked: QueuedCall) {
         if self.calls.env.is_stopping() {
-            // It is recorded as asked: the next start looks.
+            // It is recorded as asked: after the next start the home looks.
             return;
         }
         if let Some(asked) = self.slots.enter(home, asked) {
@@ -147,15 +146,15 @@ impl Executor {
         self.calls.env.spawner.call(Box::pin(self.tasks.track_future(task)));
     }
 
-    /// Puts away something that no record knows, where the home's slot is free; false where it is
-    /// not, and the next sweep asks again. Nobody is answered.
+    /// Stops or deletes an orphan if the home's slot is free; if not, returns false and the next
+    /// sweep asks again. There is no answer.
     pub fn clean(self: &Arc<Self>, home: HomeId, cleanup: Cleanup) -> bool {
         if self.calls.env.is_stopping() || !self.slots.lease(home) {
             return false;
         }
         let executor = Arc::clone(self);
         self.spawn(async move {
-            executor.put_away(home, cleanup).await;
+            executor.clean_up(home, cleanup).await;
             if let Some(asked) = executor.slots.ended(home, None) {
                 executor.make_calls(home, asked).await;
             }
@@ -163,15 +162,15 @@ impl Executor {
         true
     }
 
-    /// Takes a home's slot for a look that the lifecycle did not ask for; `None` where a call is
-    /// under way, whose answer is nearer to the truth.
+    /// Takes a home's slot for a look that the lifecycle did not ask for; `None` if a call is under
+    /// way, whose answer is newer.
     pub fn lease(self: &Arc<Self>, home: HomeId) -> Option<Lease> {
         let is_free = !self.calls.env.is_stopping() && self.slots.lease(home);
         is_free.then(|| Lease { executor: Arc::clone(self), home })
     }
 
-    /// Stops or removes an object, within the time of such a step.
-    async fn put_away(&self, home: HomeId, cleanup: Cleanup) {
+    /// Stops or deletes an orphan, within the timeout of such a step.
+    async fn clean_up(&self, home: HomeId, cleanup: Cleanup) {
         let ProviderCalls { env, identities, .. } = &self.calls;
         let Cleanup { provider: name, external_id, expected, action } = cleanup;
         let rules = match action {
@@ -191,14 +190,14 @@ impl Executor {
             }
             let is_same = identities.confirm(&name).await;
             is_same.map_err(|why| ProviderError::unavailable(why.describe(&name)))?;
-            // Never closed; and without a turn it would only be one call more.
+            // Never closed; and without a turn it would only be one more call.
             let _turn = others.acquire().await;
             let target = Target { external_id: external_id.clone(), expected };
             let call = TargetCall { target, force: false, deadline };
             match action {
                 CleanupAction::Stop => provider.stop(call).await.map(drop),
                 CleanupAction::Remove => match provider.delete(call).await {
-                    // What was to be removed is gone.
+                    // It is gone, as it should be.
                     Err(ProviderError::Absent) => Ok(()),
                     other => other,
                 },
@@ -206,15 +205,15 @@ impl Executor {
         };
         let result = guarded(env, deadline, work).await;
         let (counter, what) = match (&result, action) {
-            (Ok(()), CleanupAction::Stop) => (&self.cleanups.stopped, "was stopped"),
-            (Ok(()), CleanupAction::Remove) => (&self.cleanups.removed, "was removed"),
-            (Err(_), _) => (&self.cleanups.failed, "could not be put away"),
+            (Ok(()), CleanupAction::Stop) => (&self.cleanups.stopped, "stopped an orphan"),
+            (Ok(()), CleanupAction::Remove) => (&self.cleanups.removed, "deleted an orphan"),
+            (Err(_), _) => (&self.cleanups.failed, "failed to clean up an orphan"),
         };
         counter.fetch_add(1, Ordering::Relaxed);
         let why = result.err().unwrap_or_default();
         tracing::warn!(
             home = home.0, provider = %name, object = %external_id, why,
-            "an object that no record knows {what}"
+            "{what}"
         );
     }
 

@@ -29,7 +29,7 @@ use crate::engine::{
 };
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
-use crate::sandbox::SandboxProvider;
+use crate::sandbox::Lifecycle;
 use crate::types::{
     AccountName, Cause, IssueId, Mode, Network, OnLimit, ProviderName, Resources, SandboxId,
     Template, TemplateName, Timestamp,
@@ -72,9 +72,9 @@ impl IdSource for TrapIds {
     }
 }
 
-struct Nobody;
+struct NoPublisher;
 
-impl Publisher for Nobody {
+impl Publisher for NoPublisher {
     fn publish(&self, _: Arc<Change>) {}
 }
 
@@ -179,16 +179,16 @@ impl EngineBench {
         store.begin_epoch();
         let arbiter = Arbiter::new();
         let ids = Arc::new(TrapIds::default());
-        let providers: HashMap<ProviderName, Arc<dyn SandboxProvider>> =
+        let providers: HashMap<ProviderName, Arc<dyn Lifecycle>> =
             [("held", Some(Arc::clone(&provider))), ("other", other)]
                 .into_iter()
                 .filter_map(|(name, p)| Some((ProviderName::trusted(name), p? as _)))
                 .collect();
-        let traits = provider.traits();
+        let declared = provider.descriptor();
         let provider_rules = ProviderRules {
             names_enforced: true,
-            late_effect_window: traits.late_effect_window,
-            dies_with_server: traits.dies_with_server,
+            late_effect_window: declared.late_effect_window,
+            dies_with_server: declared.dies_with_server,
         };
         let engine = Engine::start(EngineParts {
             retention: Retention::default(),
@@ -203,7 +203,7 @@ impl EngineBench {
             providers,
             creates_in_flight: 2,
             quotas,
-            publisher: Arc::new(Nobody),
+            publisher: Arc::new(NoPublisher),
             spawner: Arc::new(Threads {
                 arbiter: arbiter.handle(),
                 io: tokio::runtime::Handle::current(),

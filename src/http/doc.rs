@@ -1,5 +1,5 @@
-//! What the served description says beyond its routes: its head, how to authenticate, and the
-//! answers that all routes of a kind share.
+//! Completes the served description: its head, authentication, and the answers that kinds of routes
+//! share.
 //!
 //! A handler's description lists its own answers, and the [groups](super::answers) of errors that
 //! it can answer with. Errors that a whole kind of routes shares (the gate under `/v1`, bodies,
@@ -36,8 +36,8 @@ const TAGS: [(&str, &str); 9] = [
     ("sandboxes", "Sandboxes: list, ensure, stop, start, retry and delete them"),
     ("work", "Commands, files, terminals, ports and logs of a sandbox"),
     ("events", "Changes of sandboxes, as they happen"),
-    ("deliveries", "Webhook deliveries and what came of them"),
-    ("holds", "Holds: while one is in force nothing that it covers is created or started"),
+    ("deliveries", "Webhook deliveries and their results"),
+    ("holds", "Holds: they prevent creates and starts until they are released"),
     ("server", "The server itself: health, metrics, drift and this description"),
     ("webhooks", "The address that GitHub sends deliveries to"),
     ("page", "The dashboard"),
@@ -137,7 +137,8 @@ fn split_summary(operation: &mut Operation) {
     let summary = summary.replace('\n', " ");
     let (first, rest) = summary.split_once(". ").unwrap_or((summary.trim_end_matches('.'), ""));
     let description = operation.description.take().unwrap_or_default();
-    operation.description = Some(format!("{rest}\n\n{description}").trim().to_owned());
+    let description = format!("{rest}\n\n{description}").trim().to_owned();
+    operation.description = Some(description).filter(|text| !text.is_empty());
     operation.summary = Some(first.to_owned());
 }
 

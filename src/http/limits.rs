@@ -1,64 +1,63 @@
-//! What is allowed to a sandbox and how that holds, for the API and the page.
+//! The limits of a sandbox and how they are enforced, for the API and the dashboard.
 
 use super::shared::Shared;
-use crate::sandbox::{Isolation, Target};
+use crate::sandbox::{Enforcement, Enforcements, Isolation, LimitKind, Target};
 use crate::types::{Resources, Sandbox};
 
-/// What is allowed to one sandbox.
+/// The limits of one sandbox.
 pub struct SandboxLimits {
-    /// How its provider keeps it apart; `None` where that is not configured any more.
+    /// How its provider isolates it; `None` if the provider is no longer configured.
     pub isolation: Option<Isolation>,
-    /// What it may use: what its provider knows of it, else what its template says now; `None`
-    /// where that is not configured any more.
+    /// Each limit and how it is enforced; empty if its provider is no longer configured.
+    pub holds: Enforcements,
+    /// Its resources: as in force at its provider, otherwise as its template says now; `None` if
+    /// that is no longer configured.
     pub resources: Option<Resources>,
 }
 
-/// What a limit allows.
+/// The value of a limit.
 pub struct Allowed {
-    /// How much.
+    /// The number.
     pub value: f64,
-    /// Of what: `CPU`, `MiB`, or nothing for a number.
+    /// `CPU`, `MiB`, or empty for a count.
     pub unit: &'static str,
 }
 
 impl SandboxLimits {
-    /// What is allowed to this sandbox. A provider that does not know it, or not yet, is taken at
-    /// its word for all of its sandboxes.
+    /// Reads the limits of a sandbox. If its provider has none for this sandbox, those that hold
+    /// for all of its sandboxes are used.
     pub async fn of(shared: &Shared, sandbox: &Sandbox) -> Self {
         let health = shared.provider_health().await;
-        let isolation = health.iter().find(|(name, _)| *name == sandbox.provider);
-        let mut isolation = isolation.map(|(_, health)| health.isolation.clone());
-        let engine = &shared.edge.engine;
-        let provider = engine.providers().into_iter().find(|(name, _)| *name == sandbox.provider);
-        if let (Some((_, provider)), Some(id)) = (provider, &sandbox.external_id) {
+        let health = health.iter().find(|(name, _)| *name == sandbox.provider);
+        let holds = health.map(|(_, health)| health.limits.clone()).unwrap_or_default();
+        let provider = shared.edge.providers.get(&sandbox.provider);
+        let isolation = provider.map(|provider| provider.descriptor.isolation.clone());
+        if let (Some(provider), Some(id)) = (provider, &sandbox.external_id) {
             let target = Target { external_id: id.clone(), expected: sandbox.id.clone() };
-            if let Some(in_force) = provider.limits(target).await {
-                if let Some(isolation) = &mut isolation {
-                    isolation.limits = in_force.holds;
-                }
-                return Self { isolation, resources: Some(in_force.resources) };
+            if let Some(in_force) = provider.lifecycle.limits(target).await {
+                let (resources, holds) = (Some(in_force.resources), in_force.holds);
+                return Self { isolation, holds, resources };
             }
         }
-        let templates = engine.templates();
+        let templates = shared.edge.engine.templates();
         let template = templates.into_iter().find(|template| template.name == sandbox.template);
-        Self { isolation, resources: template.map(|template| template.resources) }
+        Self { isolation, holds, resources: template.map(|template| template.resources) }
     }
 
-    /// Each limit, what it allows where that is a number, and how it holds.
-    pub fn each(&self) -> Vec<(&'static str, Option<Allowed>, &'static str)> {
-        let limits = self.isolation.iter().flat_map(|isolation| &isolation.limits);
-        limits.map(|(limit, holds)| (*limit, self.allowed(limit), *holds)).collect()
+    /// Each limit with its value, if it has one, and how it is enforced.
+    pub fn each(&self) -> Vec<(LimitKind, Option<Allowed>, Enforcement)> {
+        self.holds.iter().map(|(limit, how)| (*limit, self.allowed(*limit), *how)).collect()
     }
 
-    fn allowed(&self, limit: &str) -> Option<Allowed> {
+    fn allowed(&self, limit: LimitKind) -> Option<Allowed> {
         let Resources { cpu, memory_mb, processes, disk_mb } = self.resources.as_ref()?;
         let whole = |number: &u64| u32::try_from(*number).map_or(f64::INFINITY, f64::from);
         let (value, unit) = match limit {
-            "cpu" => (*cpu, "CPU"),
-            "memory" => (whole(memory_mb), "MiB"),
-            "processes" => (f64::from(*processes), ""),
-            "disk" => (whole(disk_mb), "MiB"),
-            _ => return None,
+            LimitKind::Cpu => (*cpu, "CPU"),
+            LimitKind::Memory => (whole(memory_mb), "MiB"),
+            LimitKind::Processes => (f64::from(*processes), ""),
+            LimitKind::Disk => (whole(disk_mb), "MiB"),
+            LimitKind::OpenFiles | LimitKind::FileSize => return None,
         };
         Some(Allowed { value, unit })
     }

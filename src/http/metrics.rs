@@ -1,7 +1,7 @@
-//! What is counted and measured, in the form that Prometheus reads.
+//! Metrics for Prometheus.
 //!
-//! No issue, repository or account is ever a label: the number of series is bounded by the
-//! routes, the phases and the configured providers.
+//! Issues, repositories and accounts are never labels: routes, phases and configured providers
+//! bound the number of series.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use crate::engine::{BreakerState, DriftKind, Figures, ProviderSweeps};
 use crate::sandbox::{Egress, EgressResult};
@@ -108,76 +108,72 @@ impl Metrics {
     /// All metrics, at zero.
     pub fn new() -> Self {
         let mut registry = Registry::default();
-        let creates: Family<CreateLabels, Histogram, fn() -> Histogram> =
-            Family::new_with_constructor(|| Histogram::new(CREATE_BUCKETS_SECS));
-        registry.register(
+        let to = &mut registry;
+        let durations: fn() -> Histogram = || Histogram::new(CREATE_BUCKETS_SECS);
+        let creates = add(
+            to,
             "issuebox_sandbox_create_seconds",
-            "How long creates took, from the record until the sandbox was up or failed",
-            creates.clone(),
+            "Duration of creates, from the record until the sandbox ran or failed",
+            Family::new_with_constructor(durations),
         );
-        let deliveries = Family::default();
-        registry.register(
-            "issuebox_deliveries",
-            "Webhook deliveries by what became of them",
-            deliveries.clone(),
-        );
-        let requests = Family::default();
-        registry.register(
+        let deliveries =
+            add(to, "issuebox_deliveries", "Webhook deliveries, by result", Family::default());
+        let requests = add(
+            to,
             "issuebox_http_requests",
-            "HTTP requests by route and status",
-            requests.clone(),
+            "HTTP requests, by route and status",
+            Family::default(),
         );
-        let live = Family::default();
-        registry.register("issuebox_sandboxes_live", "Live sandboxes by phase", live.clone());
-        let body_bytes = Gauge::default();
-        registry.register(
+        let live =
+            add(to, "issuebox_sandboxes_live", "Live sandboxes, by phase", Family::default());
+        let body_bytes = add(
+            to,
             "issuebox_http_body_bytes",
-            "Bytes of request bodies in memory now",
-            body_bytes.clone(),
+            "Bytes of request bodies in memory",
+            Gauge::default(),
         );
-        let cleanups = Family::default();
-        registry.register(
+        let cleanups = add(
+            to,
             "issuebox_cleanups",
-            "Objects that no record knows and that were put away, by what became of them",
-            cleanups.clone(),
+            "Orphaned objects cleaned up, by result",
+            Family::default(),
         );
-        let breakers = Family::default();
-        registry.register(
+        let breakers = add(
+            to,
             "issuebox_provider_breaker_open",
-            "1 while nothing is asked of the provider because it cannot be reached, else 0",
-            breakers.clone(),
+            "1 if the breaker is open because the provider cannot be reached, otherwise 0",
+            Family::default(),
         );
-        let drift = Family::default();
-        registry.register(
+        let drift = add(
+            to,
             "issuebox_drift",
-            "What records and providers disagree on, as of the last sweeps",
-            drift.clone(),
+            "Drift items between records and providers, at the last sweep",
+            Family::default(),
         );
-        let sweeps = Family::default();
-        registry.register("issuebox_sweeps", "Sweeps by how they ended", sweeps.clone());
-        let last_sweep = Family::default();
-        registry.register(
+        let sweeps = add(to, "issuebox_sweeps", "Sweeps, by result", Family::default());
+        let last_sweep = add(
+            to,
             "issuebox_last_sweep_timestamp_seconds",
-            "When the last sweep ended that looked at the provider's list",
-            last_sweep.clone(),
+            "End of the last sweep that read the provider's list",
+            Family::default(),
         );
-        let egress_open = Gauge::default();
-        registry.register(
+        let egress_open = add(
+            to,
             "issuebox_egress_connections",
-            "Connections from sandboxes to the server's proxy that are open now",
-            egress_open.clone(),
+            "Open connections from sandboxes to the egress proxy",
+            Gauge::default(),
         );
-        let egress_requests = Family::default();
-        registry.register(
+        let egress_requests = add(
+            to,
             "issuebox_egress_requests",
-            "What sandboxes asked to be connected to, by what became of it",
-            egress_requests.clone(),
+            "Requests of sandboxes to the egress proxy, by result",
+            Family::default(),
         );
-        let egress_bytes = Family::default();
-        registry.register(
+        let egress_bytes = add(
+            to,
             "issuebox_egress_bytes",
-            "Bytes between sandboxes and what they were connected to",
-            egress_bytes.clone(),
+            "Bytes between sandboxes and their targets through the egress proxy",
+            Family::default(),
         );
         Self {
             registry,
@@ -197,7 +193,7 @@ impl Metrics {
         }
     }
 
-    /// A create ended.
+    /// Counts a create that ended.
     pub fn created(&self, mode: Mode, success: bool, provider: &ProviderName, took: Duration) {
         let labels = CreateLabels {
             mode: mode.as_str(),
@@ -207,19 +203,18 @@ impl Metrics {
         self.creates.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// A delivery was answered; `result` is its status or the code of its error.
+    /// Counts a delivery; `result` is its status or the code of its error.
     pub fn delivered(&self, result: &'static str) {
         self.deliveries.get_or_create(&DeliveryLabels { result }).inc();
     }
 
-    /// A request was answered.
+    /// Counts a request.
     pub fn answered(&self, method: &'static str, route: String, status: u16) {
         self.requests.get_or_create(&RequestLabels { method, route, status }).inc();
     }
 
-    /// Everything as text. What is true now rather than counted comes from where it is known: the
-    /// numbers of live sandboxes from the live map, the bytes of bodies from their budget, and how
-    /// it stands with the providers from the engine.
+    /// All metrics as text. Gauges are read from their sources: live sandboxes from the live map,
+    /// bytes of bodies from their budget, and the state of providers from the engine.
     pub fn encode(&self, live: &LiveMap, body_bytes: usize, engine: &Figures) -> String {
         let cleanups = engine.cleanups;
         for (result, count) in [
@@ -249,8 +244,7 @@ impl Metrics {
         text
     }
 
-    /// All results are there from the beginning: one that was never seen is 0, and its first is an
-    /// increase.
+    /// Every result has a series from the start, so that its first occurrence is an increase.
     fn set_egress(&self, egress: &Egress) {
         let Egress { open, results, sent, received } = *egress;
         self.egress_open.set(i64::try_from(open).unwrap_or(i64::MAX));
@@ -283,6 +277,12 @@ impl Metrics {
             gauge.set(at.unix_ms() / 1_000);
         }
     }
+}
+
+/// Registers a metric, and returns it.
+fn add<M: Metric + Clone>(to: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    to.register(name, help, metric.clone());
+    metric
 }
 
 impl Default for Metrics {
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_out_of_sandboxes_is_told_by_what_became_of_it() {
+    fn egress_is_counted_by_result() {
         let mut egress = Egress { open: 2, sent: 5, received: 7, ..Egress::default() };
         egress.results[EgressResult::NotListed as usize] = 3;
         egress += egress;

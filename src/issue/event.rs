@@ -512,6 +512,13 @@ pub enum CallError {
         /// How long the provider asked to be left alone.
         retry_after: Option<Duration>,
     },
+    /// It has no room and did nothing; no try is spent.
+    Exhausted {
+        /// What is used up, and how to make room.
+        what: String,
+        /// How long the provider asked to be left alone.
+        retry_after: Option<Duration>,
+    },
     /// It tried and failed; something may be left.
     Broken(String),
     /// The configuration has no provider of that name.

@@ -1,15 +1,4 @@
-//! What is told and counted of the way out of sandboxes, where the server is that way.
-
-use crate::types::SandboxId;
-
-/// Something to tell the people of a running object, in its log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    /// Which sandbox's object.
-    pub sandbox: SandboxId,
-    /// What, in a line. It is for people alone: what the sandbox itself should not learn may be in it.
-    pub text: String,
-}
+//! What is counted of the way out of sandboxes, if the server is that way.
 
 /// What became of a request to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

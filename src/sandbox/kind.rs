@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::SandboxProvider;
+use super::Provider;
 use crate::clock::{Clock, IdSource};
 use crate::config::{ProviderSchema, ProviderSettings};
 use crate::types::{Check, NamedSecrets, Template};
@@ -65,7 +65,7 @@ pub struct OpenContext<'a> {
 /// An open provider.
 pub struct OpenedProvider {
     /// The provider.
-    pub provider: Arc<dyn SandboxProvider>,
+    pub provider: Provider,
     /// How it takes new settings over while it is open, if it can.
     pub reload: Option<ReloadSettings>,
 }

@@ -1,19 +1,19 @@
-//! What an object may use, how that holds, and what is told when it strikes.
+//! What an object may use, how that holds, and the event when it hits a limit.
 
-use super::Labels;
+use super::{Enforcements, Labels};
 use crate::types::Resources;
 
-/// The limits of one object, which need not be those of its template: that may have changed since,
-/// and so may what the machine can enforce.
+/// The limits of one object. They can differ from those of its template: that may have changed
+/// since, and so may what the machine can enforce.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitsInForce {
     /// What it may use.
     pub resources: Resources,
-    /// Each limit and how it holds: `enforced`, `per process`, `watched` or `none`.
-    pub holds: Vec<(&'static str, &'static str)>,
+    /// Each limit and how it holds.
+    pub holds: Enforcements,
 }
 
-/// A limit struck in a running object.
+/// A running object hit a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitEvent {
     /// Whose object.
@@ -24,11 +24,11 @@ pub struct LimitEvent {
     pub effect: LimitEffect,
 }
 
-/// What comes of a limit that struck.
+/// What comes of a limit that was hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitEffect {
     /// The object goes on; its template says whether it may.
     ByTemplate,
-    /// The object was ended for it, since it could harm others or could not go on.
+    /// The provider ended the object, since it could harm others or could not go on.
     Ended,
 }

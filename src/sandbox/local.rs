@@ -19,7 +19,7 @@
 //! # Races it accepts
 //! - A call whose deadline passes between its last look at the clock and a rename takes effect: a
 //!   create's object can appear, half made, and a delete's can move to the trash. Both are one
-//!   system call after the look, which [`Traits::late_effect_window`] covers also on a disk that stalls.
+//!   system call after the look, which [`Descriptor::late_effect_window`] covers also on a disk that stalls.
 //! - Where both server and launcher are killed at once, the lock can be free a few milliseconds
 //!   before the kernel has ended the last process (see `inside/launch.rs`).
 //! - Run by an ordinary user, a sandbox keeps that user's supplementary groups, which no one but
@@ -30,6 +30,7 @@ mod archive;
 mod cgroup;
 mod connect;
 mod defaults;
+mod directory;
 mod disk;
 mod doctor;
 mod exec;
@@ -65,19 +66,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::mpsc;
+use bytes::Bytes;
 
 use super::{
-    Capacity, ChunkReceiver, CreateSpec, Egress, ExecRequest, Execution, FileContent, FileListing,
-    FilePart, Health, LimitEvent, LimitsInForce, Notice, Object, ObjectKey, ProviderError,
-    SandboxProvider, Stream, Target, TargetCall, Terminal, TerminalRequest, Traits, Uniqueness,
-    WorkError, WorkspacePath, Written,
+    Capability, Capacity, ChunkReceiver, CreateSpec, Descriptor, Egress, Enforcement, Enforcements,
+    ExecRequest, Execution, FileContent, FileListing, FilePart, Health, Isolation, Lifecycle,
+    LimitsInForce, Object, ObjectKey, Offset, PortAccess, ProcessExit, ProcessId, ProcessOutput,
+    ProcessSpec, Processes, ProviderError, ProviderEvents, Signal, Target, TargetCall, Terminal,
+    TerminalRequest, Uniqueness, WorkError, Workspace, WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
 use crate::egress::{Resolve, SystemResolver};
-use crate::types::{InstanceId, NamedSecrets, Reserve, Template};
+use crate::types::{InstanceId, NamedSecrets, NetworkKind, Reserve, Template};
 use objects::{Make, Objects};
 
+pub(super) use directory::DirectoryFiles;
 pub use inside::run_hidden_command;
 pub use kind::LocalKind;
 pub use options::LocalOptions;
@@ -165,6 +168,8 @@ pub enum OpenError {
 /// The provider `local`. Dropping it ends every sandbox, as the server's end does.
 pub struct LocalProvider {
     objects: Arc<Objects>,
+    /// How each limit held when the provider was opened.
+    declared_limits: Enforcements,
 }
 
 impl LocalProvider {
@@ -178,7 +183,8 @@ impl LocalProvider {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
     ) -> Result<Self, OpenError> {
-        Ok(Self { objects: Objects::open(config, clock, ids)? })
+        let objects = Objects::open(config, clock, ids)?;
+        Ok(Self { declared_limits: objects.limits(), objects })
     }
 
     /// Starts a sandbox for whoever asks first for one like this, unless one waits already.
@@ -199,12 +205,18 @@ impl LocalProvider {
 }
 
 #[async_trait]
-impl SandboxProvider for LocalProvider {
-    fn traits(&self) -> Traits {
-        Traits {
+impl Lifecycle for LocalProvider {
+    fn descriptor(&self) -> Descriptor {
+        let capabilities =
+            [Capability::Terminal, Capability::Ports, Capability::Tunnels, Capability::Archives];
+        Descriptor {
             uniqueness: Uniqueness::EnforcedNames,
             late_effect_window: LATE_EFFECT_WINDOW,
             dies_with_server: true,
+            capabilities: capabilities.into(),
+            networks: NetworkKind::ALL.to_vec(),
+            isolation: Isolation { kind: "namespaces", seccomp: Enforcement::Enforced },
+            limits: self.declared_limits.clone(),
         }
     }
 
@@ -212,17 +224,8 @@ impl SandboxProvider for LocalProvider {
         Health {
             identity: Some(self.objects.identity().to_string()),
             trouble: self.objects.trouble().await,
-            isolation: health::isolation(self.objects.limits()),
+            limits: self.objects.limits(),
         }
-    }
-
-    fn capacity(&self) -> Capacity {
-        self.objects.capacity()
-    }
-
-    async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
-        let deadline = spec.deadline;
-        self.objects.by(deadline, self.objects.create(spec)).await
     }
 
     async fn find(&self, key: ObjectKey) -> Result<Vec<Object>, ProviderError> {
@@ -242,6 +245,11 @@ impl SandboxProvider for LocalProvider {
         Ok(all.into_iter().filter(is_ours).collect())
     }
 
+    async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
+        let deadline = spec.deadline;
+        self.objects.by(deadline, self.objects.create(spec)).await
+    }
+
     async fn start(&self, call: TargetCall) -> Result<Object, ProviderError> {
         self.objects.by(call.deadline, self.objects.start(&call.target)).await
     }
@@ -254,22 +262,25 @@ impl SandboxProvider for LocalProvider {
         self.objects.by(call.deadline, self.objects.delete(&call.target)).await
     }
 
-    async fn exec(&self, target: Target, request: ExecRequest) -> Result<Execution, WorkError> {
-        exec::exec(&self.objects.link(&target)?, request).await
+    fn capacity(&self) -> Capacity {
+        self.objects.capacity()
     }
 
-    async fn terminal(
-        &self,
-        target: Target,
-        request: TerminalRequest,
-    ) -> Result<Terminal, WorkError> {
-        terminal::terminal(&self.objects.link(&target)?, request).await
+    fn subscribe(&self) -> ProviderEvents {
+        self.objects.events().subscribe()
     }
 
-    async fn connect(&self, target: Target, port: u16) -> Result<Box<dyn Stream>, WorkError> {
-        Ok(Box::new(connect::connect(&self.objects.link(&target)?, port).await?))
+    async fn limits(&self, target: Target) -> Option<LimitsInForce> {
+        self.objects.limits_of(&target).await
     }
 
+    fn egress(&self) -> Option<Egress> {
+        Some(self.objects.proxies().egress())
+    }
+}
+
+#[async_trait]
+impl Workspace for LocalProvider {
     async fn list_files(
         &self,
         target: Target,
@@ -295,22 +306,6 @@ impl SandboxProvider for LocalProvider {
         content: ChunkReceiver,
     ) -> Result<Written, WorkError> {
         files::write(&self.objects.link(&target)?, &path, content).await
-    }
-
-    fn notices(&self) -> Option<mpsc::Receiver<Notice>> {
-        self.objects.proxies().notices()
-    }
-
-    fn egress(&self) -> Option<Egress> {
-        Some(self.objects.proxies().egress())
-    }
-
-    async fn limits(&self, target: Target) -> Option<LimitsInForce> {
-        self.objects.limits_of(&target).await
-    }
-
-    fn limit_events(&self) -> Option<mpsc::Receiver<LimitEvent>> {
-        self.objects.limit_events()
     }
 
     async fn delete_file(&self, target: Target, path: WorkspacePath) -> Result<(), WorkError> {
@@ -359,5 +354,49 @@ impl SandboxProvider for LocalProvider {
         archive: ChunkReceiver,
     ) -> Result<(), WorkError> {
         archive::unpack(&self.objects.link(&target)?, &path, archive).await
+    }
+}
+
+#[async_trait]
+impl Processes for LocalProvider {
+    async fn spawn(&self, _: Target, _: ProcessSpec) -> Result<ProcessId, WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn attach(&self, _: Target, _: ProcessId, _: Offset) -> Result<ProcessOutput, WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn write_stdin(&self, _: Target, _: ProcessId, _: Bytes) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn close_stdin(&self, _: Target, _: ProcessId) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn signal(&self, _: Target, _: ProcessId, _: Signal) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn wait(&self, _: Target, _: ProcessId) -> Result<ProcessExit, WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn exec(&self, target: Target, request: ExecRequest) -> Result<Execution, WorkError> {
+        exec::exec(&self.objects.link(&target)?, request).await
+    }
+
+    async fn terminal(
+        &self,
+        target: Target,
+        request: TerminalRequest,
+    ) -> Result<Terminal, WorkError> {
+        terminal::terminal(&self.objects.link(&target)?, request).await
+    }
+
+    async fn port(&self, target: Target, port: u16) -> Result<PortAccess, WorkError> {
+        let stream = connect::connect(&self.objects.link(&target)?, port).await?;
+        Ok(PortAccess::Stream(Box::new(stream)))
     }
 }

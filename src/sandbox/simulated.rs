@@ -10,16 +10,22 @@
 //! nothing to land later: `settle` is zero. Only a delete marks its object before it waits.
 //!
 //! # What it does not do
-//! No process runs and there is no workspace: `exec` writes its command's arguments back, and the
-//! file calls are unsupported. Two servers on one directory do not see each other's creates of
+//! No process runs: a command is one of a few [programs](program) that the simulation plays, and
+//! anything else writes its arguments back. Files are real, in a directory for each object. There
+//! are no terminals and no ports. Two servers on one directory do not see each other's creates of
 //! the same moment.
 
 mod calls;
 mod faults;
 mod kind;
 mod objects;
+mod output;
+mod process;
+mod processes;
+mod program;
 mod settings;
 mod watch;
+mod work;
 mod workload;
 
 use std::io;
@@ -29,24 +35,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::mpsc;
-
 use calls::CallLog;
 pub use faults::{SimulatedConfig, SimulatedFaults};
 pub use kind::SimulatedKind;
 use objects::Objects;
+use processes::SimProcesses;
 pub use settings::SimulatedSettings;
 
 use super::{
-    ChunkReceiver, CreateSpec, ExecEvent, ExecRequest, Execution, FileContent, FileListing,
-    FilePart, Health, Isolation, Object, ObjectKey, ProviderError, SandboxProvider, Target,
-    TargetCall, Traits, Uniqueness, WorkError, WorkspacePath, Written,
+    Capability, CreateSpec, Descriptor, Enforcement, Enforcements, Health, Isolation, Lifecycle,
+    LimitKind, Object, ObjectKey, ProviderError, Target, TargetCall, Uniqueness, WorkError,
 };
 use crate::clock::{Clock, IdSource};
 use crate::types::{ExternalId, InstanceId, ObjectState, Timestamp};
 
-/// The simulated provider. See the [module](self).
-pub struct SimulatedProvider {
+/// The simulated provider. See the [module](self). A clone is the same provider.
+#[derive(Clone)]
+pub struct SimulatedProvider(Arc<SimulatedParts>);
+
+/// What all clones of a provider share.
+#[doc(hidden)]
+pub struct SimulatedParts {
     unique_names: bool,
     identity: String,
     clock: Arc<dyn Clock>,
@@ -55,7 +64,16 @@ pub struct SimulatedProvider {
     /// How many more creates `fail_first_n` lets fail.
     creates_to_fail: AtomicU64,
     objects: Mutex<Objects>,
+    processes: SimProcesses,
     calls: CallLog,
+}
+
+impl std::ops::Deref for SimulatedProvider {
+    type Target = SimulatedParts;
+
+    fn deref(&self) -> &SimulatedParts {
+        &self.0
+    }
 }
 
 /// Why the provider's directory could not be opened.
@@ -90,16 +108,17 @@ impl SimulatedProvider {
         };
         let (objects, identity, calls) =
             open().map_err(|source| OpenError { dir: dir.clone(), source })?;
-        Ok(Self {
+        Ok(Self(Arc::new(SimulatedParts {
             unique_names,
             identity,
-            clock,
+            clock: Arc::clone(&clock),
             ids,
             faults: RwLock::new(faults),
             creates_to_fail: AtomicU64::new(faults.fail_first_n),
             objects: Mutex::new(objects),
+            processes: SimProcesses::below(dir.join(objects::PRIVATE_DIR).join("work"), clock),
             calls,
-        })
+        })))
     }
 
     /// Sets what goes wrong from now on; calls that wait already end as they began.
@@ -178,7 +197,8 @@ impl SimulatedProvider {
                     ObjectState::Partial
                     | ObjectState::Running
                     | ObjectState::Stopped
-                    | ObjectState::Destroying => Err(ProviderError::Present(Box::new(object))),
+                    | ObjectState::Destroying
+                    | ObjectState::Error { .. } => Err(ProviderError::Present(Box::new(object))),
                 };
             }
         }
@@ -195,9 +215,12 @@ impl SimulatedProvider {
     ) -> Result<Object, ProviderError> {
         let mut objects = self.objects()?;
         let object = checked(call, &objects, target)?;
-        match object.state {
+        match &object.state {
             ObjectState::Destroying if state != ObjectState::Destroying => {
                 Err(ProviderError::Refused("the object is being destroyed".into()))
+            }
+            ObjectState::Error { message } if state != ObjectState::Destroying => {
+                Err(ProviderError::Broken(message.clone()))
             }
             ObjectState::Partial if state == ObjectState::Stopped => {
                 Err(ProviderError::Refused("the object is only half made".into()))
@@ -205,7 +228,14 @@ impl SimulatedProvider {
             ObjectState::Partial
             | ObjectState::Running
             | ObjectState::Stopped
-            | ObjectState::Destroying => objects.set_state(&target.external_id, state),
+            | ObjectState::Destroying
+            | ObjectState::Error { .. } => {
+                if object.state != state {
+                    let down = self.processes.go_down(&target.external_id);
+                    down.map_err(|error| ProviderError::Broken(error.to_string()))?;
+                }
+                objects.set_state(&target.external_id, state)
+            }
         }
     }
 
@@ -221,6 +251,12 @@ impl SimulatedProvider {
             Some(_) | None => Err(WorkError::NotRunning),
         }
     }
+}
+
+/// No process runs, so no limit holds.
+fn limits() -> Enforcements {
+    use LimitKind::{Cpu, Disk, Memory, Processes};
+    [Cpu, Memory, Processes, Disk].map(|limit| (limit, Enforcement::None)).into()
 }
 
 /// Whether the object carries the sandbox id that is expected on it.
@@ -244,16 +280,18 @@ fn checked<'a>(
 }
 
 #[async_trait]
-impl SandboxProvider for SimulatedProvider {
-    fn traits(&self) -> Traits {
-        Traits {
+impl Lifecycle for SimulatedProvider {
+    fn descriptor(&self) -> Descriptor {
+        Descriptor {
             uniqueness: if self.unique_names {
                 Uniqueness::EnforcedNames
             } else {
                 Uniqueness::None
             },
-            late_effect_window: Duration::ZERO,
-            dies_with_server: false,
+            capabilities: [Capability::Archives, Capability::DetachedProcesses].into(),
+            isolation: Isolation { kind: "simulated", seccomp: Enforcement::None },
+            limits: limits(),
+            ..Descriptor::plain()
         }
     }
 
@@ -262,12 +300,7 @@ impl SandboxProvider for SimulatedProvider {
         Health {
             identity: Some(self.identity.clone()),
             trouble: trouble.map(|error| error.to_string()),
-            isolation: Isolation {
-                kind: "simulated",
-                limits: ["cpu", "memory", "processes", "disk"].map(|of| (of, "none")).to_vec(),
-                seccomp: "none",
-                network: "none",
-            },
+            limits: limits(),
         }
     }
 
@@ -350,52 +383,10 @@ impl SandboxProvider for SimulatedProvider {
         }
         let removed = self.objects().and_then(|mut objects| {
             checked(&mut call, &objects, &ask.target)?;
+            let removed = self.processes.remove(&ask.target.external_id);
+            removed.map_err(|error| ProviderError::Broken(error.to_string()))?;
             objects.remove(&ask.target.external_id)
         });
         call.end(removed)
-    }
-
-    async fn exec(&self, target: Target, request: ExecRequest) -> Result<Execution, WorkError> {
-        self.running(&target)?;
-        let arguments = request.command.get(1..).unwrap_or_default();
-        let (events, receiver) = mpsc::channel(2);
-        let output = format!("{}\n", arguments.join(" "));
-        for event in
-            [ExecEvent::Stdout(output.into()), ExecEvent::Exit { code: 0, timed_out: false }]
-        {
-            events.try_send(event).expect("the channel holds two and its receiver is here");
-        }
-        Ok(Execution { events: receiver })
-    }
-
-    async fn list_files(
-        &self,
-        _target: Target,
-        _path: WorkspacePath,
-        _depth: u32,
-    ) -> Result<FileListing, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn read_file(
-        &self,
-        _target: Target,
-        _path: WorkspacePath,
-        _part: FilePart,
-    ) -> Result<FileContent, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn write_file(
-        &self,
-        _target: Target,
-        _path: WorkspacePath,
-        _content: ChunkReceiver,
-    ) -> Result<Written, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn delete_file(&self, _target: Target, _path: WorkspacePath) -> Result<(), WorkError> {
-        Err(WorkError::Unsupported("files"))
     }
 }

@@ -135,7 +135,9 @@ worded! {
         ProviderRefused = "provider_refused",
         /// The provider tried and failed.
         ProviderBroken = "provider_broken",
-            /// The name belongs to an object of another owner.
+        /// The provider has no room: a full disk, a quota, a rate limit.
+        ProviderExhausted = "provider_exhausted",
+        /// The name belongs to an object of another owner.
         NameTaken = "name_taken",
             /// The object disappeared without a request of issuebox.
         ObjectLost = "object_lost",
@@ -150,17 +152,59 @@ worded! {
     }
 }
 
-worded! {
-    /// The state of an object at its provider.
-    ObjectState {
-            /// Partly created: a create with the same sandbox id completes it, a delete removes it.
-        Partial = "partial",
-            /// Running and ready.
-        Running = "running",
-            /// Stopped; the workspace is kept.
-        Stopped = "stopped",
-            /// Being deleted; counts as present.
-        Destroying = "destroying",
+/// The state of an object at its provider.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ObjectState {
+    /// Partly created: a create with the same sandbox id completes it, a delete removes it.
+    Partial,
+    /// Running and ready.
+    Running,
+    /// Stopped; the workspace is kept.
+    Stopped,
+    /// Being deleted; counts as present.
+    Destroying,
+    /// The provider has it and says that it cannot come up. Only a delete leads on.
+    Error {
+        /// What the provider says of it, for people.
+        message: String,
+    },
+}
+
+impl ObjectState {
+    /// The stable word for this.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Partial => "partial",
+            Self::Running => "running",
+            Self::Stopped => "stopped",
+            Self::Destroying => "destroying",
+            Self::Error { .. } => "error",
+        }
+    }
+
+    /// Reads the word back; `None` for any other text. An `error` has no message then.
+    pub fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "partial" => Self::Partial,
+            "running" => Self::Running,
+            "stopped" => Self::Stopped,
+            "destroying" => Self::Destroying,
+            "error" => Self::Error { message: String::new() },
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for ObjectState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Error { message } if !message.is_empty() => write!(f, "error: {message}"),
+            Self::Partial
+            | Self::Running
+            | Self::Stopped
+            | Self::Destroying
+            | Self::Error { .. } => f.write_str(self.as_str()),
+        }
     }
 }
 

@@ -83,7 +83,8 @@ async fn a_template_s_command_is_started_once_and_its_output_is_in_the_log() {
 #[ignore = "makes real sandboxes; run by .ci/run"]
 async fn a_real_command_has_the_environment_and_does_not_hold_the_sandbox() {
     let Some(place) = Place::local(None).await else { return };
-    let script = r#"["sh", "-c", "echo $GREETING ${TOKEN:+with a token} in $PWD; exec sleep 1000"]"#;
+    let script =
+        r#"["sh", "-c", "echo $GREETING ${TOKEN:+with a token} in $PWD; exec sleep 1000"]"#;
     place.configure(&app("local", script));
     let server = place.serve().await;
     let id = ensure_app(&server).await;

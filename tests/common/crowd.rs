@@ -11,7 +11,7 @@ use futures_util::future::try_join_all;
 use issuebox::clock::{Clock, IdSource, SystemClock, SystemIds};
 use issuebox::issue::{Dated, Issue, IssueState, Record};
 use issuebox::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
-use issuebox::sandbox::{CreateSpec, Labels, SandboxProvider};
+use issuebox::sandbox::{CreateSpec, Labels, Lifecycle};
 use issuebox::store::sqlite::SqliteStore;
 use issuebox::store::{DeliveryRow, DeliveryState, Store, Write};
 use issuebox::types::{
@@ -27,7 +27,7 @@ pub const FIRST: u64 = 4_000_000_000;
 /// Gives a data directory these many issues with a running sandbox, each with its object at the
 /// simulated provider in `simulated`, as one delivery for each had led to.
 pub async fn live(data: &Path, simulated: &Path, count: usize) {
-    let store = SqliteStore::open(data).expect("nobody has it open");
+    let store = SqliteStore::open(data).expect("no server has it open");
     let config = SimulatedConfig { dir: simulated.to_owned(), unique_names: true };
     let (clock, ids) = (Arc::new(SystemClock), Arc::new(SystemIds));
     let provider = SimulatedProvider::open(config, SimulatedFaults::default(), clock, ids);
@@ -164,7 +164,7 @@ fn entry(issue: &Issue, from: Option<Phase>, to: Option<Phase>) -> TimelineEntry
 /// on: one by the store itself, the others as copies of its rows, each with names of its own.
 pub async fn known(data: &Path, first: u64, count: u64) {
     let past = {
-        let store = SqliteStore::open(data).expect("nobody has it open");
+        let store = SqliteStore::open(data).expect("no server has it open");
         let (issue, record) = running(&store, first);
         let external_id = ExternalId::trusted("sim-past");
         let live = Issue { state: IssueState::Running { record, external_id }, ..issue };
@@ -190,11 +190,11 @@ pub async fn known(data: &Path, first: u64, count: u64) {
         home
     };
     let mut database = Connection::open(data.join("issuebox.db")).expect("a database");
-    // Nobody needs what a lost machine would leave of it.
+    // Durability does not matter here.
     let settings = "PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
                     PRAGMA journal_mode = OFF; PRAGMA temp_store = MEMORY;";
     database.execute_batch(settings).expect("settings");
-    let transaction = database.transaction().expect("nobody else writes");
+    let transaction = database.transaction().expect("no other writer");
     let more = i64::try_from(count).expect("a number") - 1;
     transaction.execute_batch(&copies(past, first, more)).expect("they are stored");
     transaction.commit().expect("they are stored");

@@ -15,8 +15,9 @@ use bytes::Bytes;
 use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalProvider};
 use issuebox::sandbox::{
-    CreateSpec, ExecEvent, ExecRequest, Execution, FilePart, Labels, Object, SandboxProvider,
-    Target, TargetCall, WorkError, WorkspacePath, Written,
+    CreateSpec, ExecEvent, ExecRequest, Execution, FilePart, Labels, Lifecycle, LimitEvent, Object,
+    Processes, ProviderEvent, ProviderEvents, Target, TargetCall, WorkError, Workspace,
+    WorkspacePath, Written,
 };
 use issuebox::types::{
     AccountName, Generation, HomeId, InstanceId, IssueId, Mode, Network, ObjectName, OnLimit,
@@ -302,4 +303,20 @@ pub fn attached(dir: &Path) -> Vec<String> {
         .flatten()
         .filter_map(|at| std::fs::read_to_string(at.path().join("loop/backing_file")).ok());
     files.filter(|file| file.starts_with(&*dir.to_string_lossy())).collect()
+}
+
+/// The next limit that a sandbox hits.
+pub async fn limit_event(events: &mut ProviderEvents) -> LimitEvent {
+    loop {
+        let event = tokio::time::timeout(WAIT, events.next()).await.expect("in time");
+        if let ProviderEvent::LimitHit(event) = event.expect("the provider is there") {
+            return event;
+        }
+    }
+}
+
+/// Whether a sandbox has hit a limit that was not read yet.
+pub fn has_hit_a_limit(events: &mut ProviderEvents) -> bool {
+    std::iter::from_fn(|| events.try_next())
+        .any(|event| matches!(event, ProviderEvent::LimitHit(_)))
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -50,7 +49,7 @@ impl MemoryProvider {
         self.objects.lock().expect("not poisoned").len()
     }
 
-    /// Somebody changes objects behind our back.
+    /// Changes objects without a call of the server.
     pub fn outside(&self, change: impl FnOnce(&mut BTreeMap<String, Object>)) {
         change(&mut self.objects.lock().expect("not poisoned"));
     }
@@ -80,25 +79,19 @@ impl MemoryProvider {
 }
 
 #[async_trait]
-impl SandboxProvider for MemoryProvider {
-    fn traits(&self) -> Traits {
-        Traits {
-            uniqueness: Uniqueness::EnforcedNames,
-            late_effect_window: Duration::ZERO,
-            dies_with_server: false,
-        }
+impl Lifecycle for MemoryProvider {
+    fn descriptor(&self) -> Descriptor {
+        let isolation = Isolation { kind: "memory", seccomp: Enforcement::None };
+        let capabilities =
+            [Capability::Terminal, Capability::Ports, Capability::Tunnels, Capability::Archives];
+        Descriptor { isolation, capabilities: capabilities.into(), ..Descriptor::plain() }
     }
 
     async fn health(&self) -> Health {
         Health {
             identity: Some("memory".into()),
             trouble: self.trouble.lock().expect("not poisoned").clone(),
-            isolation: Isolation {
-                kind: "memory",
-                limits: vec![("memory", "none")],
-                seccomp: "none",
-                network: "none",
-            },
+            limits: Enforcements::from([(LimitKind::Memory, Enforcement::None)]),
         }
     }
 
@@ -159,20 +152,47 @@ impl SandboxProvider for MemoryProvider {
         objects.remove(call.target.external_id.as_str()).ok_or(ProviderError::Absent)?;
         Ok(())
     }
+}
 
-    /// `echo …` prints its arguments, `cat` its input, `fail N` exits with N, `many N` writes N
-    /// bytes, `bytes` writes what is not UTF-8, `vanish` ends without an exit, `forever` runs
-    /// until it is dropped, also in a shell; anything else cannot be started.
-    async fn connect(&self, _: Target, port: u16) -> Result<Box<dyn Stream>, WorkError> {
+#[async_trait]
+impl Processes for MemoryProvider {
+    async fn spawn(&self, _: Target, _: ProcessSpec) -> Result<ProcessId, WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn attach(&self, _: Target, _: ProcessId, _: Offset) -> Result<ProcessOutput, WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn write_stdin(&self, _: Target, _: ProcessId, _: Bytes) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn close_stdin(&self, _: Target, _: ProcessId) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn signal(&self, _: Target, _: ProcessId, _: Signal) -> Result<(), WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn wait(&self, _: Target, _: ProcessId) -> Result<ProcessExit, WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
+    async fn port(&self, _: Target, port: u16) -> Result<PortAccess, WorkError> {
         self.work()?;
         if port != 3000 {
             return Err(WorkError::NotListening);
         }
         let (ours, theirs) = tokio::io::duplex(16 * 1024);
         tokio::spawn(super::inside::serve(theirs));
-        Ok(Box::new(ours))
+        Ok(PortAccess::Stream(Box::new(ours)))
     }
 
+    /// `echo …` prints its arguments, `cat` its input, `fail N` exits with N, `many N` writes N
+    /// bytes, `bytes` writes what is not UTF-8, `vanish` ends without an exit, `forever` runs
+    /// until it is dropped, also in a shell; anything else cannot be started.
     async fn exec(&self, _: Target, request: ExecRequest) -> Result<Execution, WorkError> {
         self.work()?;
         let (tx, events) = mpsc::channel(4);
@@ -210,7 +230,7 @@ impl SandboxProvider for MemoryProvider {
     }
 
     /// `cat` shows what is typed, and what is done to it in brackets, and exits with N once
-    /// `exit N` is typed; `many` writes until nobody listens; `deaf` reads nothing; `vanish` ends
+    /// `exit N` is typed; `many` writes until the reader is gone; `deaf` reads nothing; `vanish` ends
     /// without an exit.
     async fn terminal(&self, _: Target, request: TerminalRequest) -> Result<Terminal, WorkError> {
         self.work()?;
@@ -256,7 +276,10 @@ impl SandboxProvider for MemoryProvider {
         }
         Ok(Terminal { input, control, events })
     }
+}
 
+#[async_trait]
+impl Workspace for MemoryProvider {
     async fn list_files(
         &self,
         _: Target,

@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use issuebox::sandbox::{
-    CreateSpec, ExecEvent, ExecRequest, FilePart, Labels, Object, ObjectKey, ProviderError,
-    SandboxProvider, Target, TargetCall, Uniqueness, WorkError, WorkspacePath,
+    CreateSpec, ExecEvent, ExecRequest, FilePart, Labels, Object, ObjectKey, Provider,
+    ProviderError, Target, TargetCall, Uniqueness, WorkError, WorkspacePath,
 };
 use issuebox::types::{
     AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, Network, ObjectName,
@@ -20,7 +20,7 @@ const LOOKS_MAX: usize = 10_000;
 /// A provider under test.
 pub struct Suite<'a> {
     /// The provider.
-    pub provider: &'a dyn SandboxProvider,
+    pub provider: &'a Provider,
     /// A deadline, by the provider's own clock, that is far enough away for all of it.
     pub deadline: Timestamp,
     /// What object names begin with: lower-case letters.
@@ -56,7 +56,7 @@ impl Suite<'_> {
         assert_eq!(first.labels.as_ref(), Some(&labels), "every label is carried");
         let again = self.make("same", "s1").await;
         assert_eq!(again, first);
-        self.provider.stop(self.call(&first)).await.expect("stopped");
+        self.provider.lifecycle.stop(self.call(&first)).await.expect("stopped");
         let up_again = self.make("same", "s1").await;
         assert_eq!(up_again, first, "create completes what is there, also where it was down");
         assert_eq!(self.find("same").await, std::slice::from_ref(&first));
@@ -68,10 +68,10 @@ impl Suite<'_> {
         let first = self.make("taken", "s1").await;
         for state in [ObjectState::Running, ObjectState::Stopped] {
             if state == ObjectState::Stopped {
-                self.provider.stop(self.call(&first)).await.expect("stopped");
+                self.provider.lifecycle.stop(self.call(&first)).await.expect("stopped");
             }
             let expected = Object { state, ..first.clone() };
-            match self.provider.create(self.spec("taken", "s2")).await {
+            match self.provider.lifecycle.create(self.spec("taken", "s2")).await {
                 Err(ProviderError::Present(there)) => assert_eq!(*there, expected),
                 other => panic!("{other:?}"),
             }
@@ -82,12 +82,12 @@ impl Suite<'_> {
 
     /// Where names are enforced, creates at once make one object; the others see it.
     pub async fn of_many_creates_at_once_one_makes_an_object(&self) {
-        if self.provider.traits().uniqueness != Uniqueness::EnforcedNames {
+        if self.provider.descriptor.uniqueness != Uniqueness::EnforcedNames {
             return;
         }
         let create = |n: usize| {
             let sandbox = format!("s{}", n % 3);
-            self.provider.create(self.spec("many", &sandbox))
+            self.provider.lifecycle.create(self.spec("many", &sandbox))
         };
         let answers = futures_util::future::join_all((0..9).map(create)).await;
         let made: Vec<&Object> = answers.iter().filter_map(|a| a.as_ref().ok()).collect();
@@ -104,15 +104,15 @@ impl Suite<'_> {
     /// Start and stop bring about a state; being there already is success.
     pub async fn start_and_stop_are_idempotent_and_show_their_state(&self) {
         let object = self.make("updown", "s1").await;
-        let up = self.provider.start(self.call(&object)).await.expect("already up");
+        let up = self.provider.lifecycle.start(self.call(&object)).await.expect("already up");
         assert_eq!(up, object);
         for _ in 0..2 {
-            let down = self.provider.stop(self.call(&object)).await.expect("down");
+            let down = self.provider.lifecycle.stop(self.call(&object)).await.expect("down");
             assert_eq!(down, Object { state: ObjectState::Stopped, ..object.clone() });
         }
         assert_eq!(self.find("updown").await[0].state, ObjectState::Stopped);
         for _ in 0..2 {
-            let up = self.provider.start(self.call(&object)).await.expect("up");
+            let up = self.provider.lifecycle.start(self.call(&object)).await.expect("up");
             assert_eq!(up, object);
         }
         self.remove(&object).await;
@@ -126,16 +126,16 @@ impl Suite<'_> {
         }
         let forced = || TargetCall { force: true, ..self.call(&object) };
         for _ in 0..2 {
-            let down = self.provider.stop(forced()).await.expect("down");
+            let down = self.provider.lifecycle.stop(forced()).await.expect("down");
             assert_eq!(down, Object { state: ObjectState::Stopped, ..object.clone() });
         }
-        let up = self.provider.start(self.call(&object)).await.expect("up");
+        let up = self.provider.lifecycle.start(self.call(&object)).await.expect("up");
         assert_eq!(up, object);
         if self.does_work {
             assert_eq!(self.read(&object).await, Ok("kept".into()), "the workspace is kept");
         }
         for _ in 0..LOOKS_MAX {
-            match self.provider.delete(forced()).await {
+            match self.provider.lifecycle.delete(forced()).await {
                 Ok(()) => tokio::task::yield_now().await,
                 Err(error) => {
                     assert_eq!(error, ProviderError::Absent);
@@ -155,14 +155,14 @@ impl Suite<'_> {
         };
         let call = || TargetCall { target: other.clone(), force: false, deadline: self.deadline };
         for error in [
-            self.provider.start(call()).await.expect_err("another's"),
-            self.provider.stop(call()).await.expect_err("another's"),
-            self.provider.delete(call()).await.expect_err("another's"),
+            self.provider.lifecycle.start(call()).await.expect_err("another's"),
+            self.provider.lifecycle.stop(call()).await.expect_err("another's"),
+            self.provider.lifecycle.delete(call()).await.expect_err("another's"),
         ] {
             let ProviderError::Present(there) = error else { panic!("{error:?}") };
             assert_eq!(*there, object);
         }
-        assert!(self.provider.exec(other.clone(), request(&["true"])).await.is_err());
+        assert!(self.provider.processes.exec(other.clone(), request(&["true"])).await.is_err());
         assert_eq!(
             self.find("checked").await,
             std::slice::from_ref(&object),
@@ -178,9 +178,12 @@ impl Suite<'_> {
         for external_id in [gone.external_id.clone(), ExternalId::trusted("no-such-object")] {
             gone.external_id = external_id;
             let absent = Err(ProviderError::Absent);
-            assert_eq!(self.provider.start(self.call(&gone)).await, absent);
-            assert_eq!(self.provider.stop(self.call(&gone)).await, absent);
-            assert_eq!(self.provider.delete(self.call(&gone)).await, Err(ProviderError::Absent));
+            assert_eq!(self.provider.lifecycle.start(self.call(&gone)).await, absent);
+            assert_eq!(self.provider.lifecycle.stop(self.call(&gone)).await, absent);
+            assert_eq!(
+                self.provider.lifecycle.delete(self.call(&gone)).await,
+                Err(ProviderError::Absent)
+            );
         }
         assert_eq!(self.find("unknown").await, []);
     }
@@ -194,9 +197,9 @@ impl Suite<'_> {
             let next = self.make("again", sandbox).await;
             assert_ne!(next.external_id, first.external_id);
             for answer in [
-                self.provider.delete(self.call(&first)).await.err(),
-                self.provider.stop(self.call(&first)).await.err(),
-                self.provider.start(self.call(&first)).await.err(),
+                self.provider.lifecycle.delete(self.call(&first)).await.err(),
+                self.provider.lifecycle.stop(self.call(&first)).await.err(),
+                self.provider.lifecycle.start(self.call(&first)).await.err(),
             ] {
                 let is_refused =
                     matches!(answer, Some(ProviderError::Absent | ProviderError::Present(_)));
@@ -216,24 +219,24 @@ impl Suite<'_> {
         let one = self.make("find-one", "s1").await;
         let mut spec = self.spec("find-two", "s2");
         spec.labels.instance = InstanceId::trusted(format!("{}-other", self.prefix));
-        let two = self.provider.create(spec).await.expect("made");
+        let two = self.provider.lifecycle.create(spec).await.expect("made");
         let key = |name: &str, object: &Object| {
             let labels = object.labels.as_ref().expect("ours");
             let name = ObjectName::trusted(format!("{}-{name}", self.prefix));
             ObjectKey { name, instance: labels.instance.clone(), home: labels.home }
         };
-        let find = async |key| self.provider.find(key).await.expect("found");
+        let find = async |key| self.provider.lifecycle.find(key).await.expect("found");
         assert_eq!(find(key("no-such-name", &one)).await, std::slice::from_ref(&one), "by home");
         assert_eq!(
             find(key("no-such-name", &two)).await,
             std::slice::from_ref(&two),
             "by home and instance"
         );
-        let nobody = ObjectKey { home: HomeId(-1), ..key("find-one", &one) };
-        assert_eq!(find(nobody).await, std::slice::from_ref(&one), "by name");
+        let unknown = ObjectKey { home: HomeId(-1), ..key("find-one", &one) };
+        assert_eq!(find(unknown).await, std::slice::from_ref(&one), "by name");
         for object in [&one, &two] {
             let instance = object.labels.as_ref().expect("ours").instance.clone();
-            let listed = self.provider.list(instance).await.expect("listed");
+            let listed = self.provider.lifecycle.list(instance).await.expect("listed");
             assert_eq!(listed, std::slice::from_ref(object));
             self.remove(object).await;
         }
@@ -242,15 +245,20 @@ impl Suite<'_> {
     /// Exec and files need an object that is up, and say so.
     pub async fn work_needs_a_running_object(&self) {
         let object = self.make("work", "s1").await;
-        self.provider.stop(self.call(&object)).await.expect("stopped");
-        let exec = self.provider.exec(target(&object), request(&["true"])).await;
+        self.provider.lifecycle.stop(self.call(&object)).await.expect("stopped");
+        let exec = self.provider.processes.exec(target(&object), request(&["true"])).await;
         assert!(matches!(exec, Err(WorkError::NotRunning)), "{exec:?}");
-        let read = self.provider.read_file(target(&object), path("file"), FilePart::Whole).await;
+        let read =
+            self.provider.workspace.read_file(target(&object), path("file"), FilePart::Whole).await;
         let refused = matches!(read, Err(WorkError::NotRunning | WorkError::Unsupported(_)));
         assert!(refused, "{read:?}");
-        self.provider.start(self.call(&object)).await.expect("started");
-        let mut execution =
-            self.provider.exec(target(&object), request(&["true"])).await.expect("started");
+        self.provider.lifecycle.start(self.call(&object)).await.expect("started");
+        let mut execution = self
+            .provider
+            .processes
+            .exec(target(&object), request(&["true"]))
+            .await
+            .expect("started");
         let mut last = None;
         while let Some(event) = execution.events.recv().await {
             last = Some(event);
@@ -263,8 +271,8 @@ impl Suite<'_> {
     pub async fn a_stop_keeps_the_workspace(&self) {
         let object = self.make("keep", "s1").await;
         self.write(&object, "kept").await;
-        self.provider.stop(self.call(&object)).await.expect("stopped");
-        self.provider.start(self.call(&object)).await.expect("started");
+        self.provider.lifecycle.stop(self.call(&object)).await.expect("stopped");
+        self.provider.lifecycle.start(self.call(&object)).await.expect("started");
         assert_eq!(self.read(&object).await, Ok("kept".into()));
         self.remove(&object).await;
     }
@@ -306,13 +314,13 @@ impl Suite<'_> {
     }
 
     async fn make(&self, name: &str, sandbox: &str) -> Object {
-        self.provider.create(self.spec(name, sandbox)).await.expect("made")
+        self.provider.lifecycle.create(self.spec(name, sandbox)).await.expect("made")
     }
 
     async fn find(&self, name: &str) -> Vec<Object> {
         let CreateSpec { name, labels, .. } = self.spec(name, "s1");
         let key = ObjectKey { name, instance: labels.instance, home: labels.home };
-        self.provider.find(key).await.expect("found")
+        self.provider.lifecycle.find(key).await.expect("found")
     }
 
     fn call(&self, object: &Object) -> TargetCall {
@@ -322,7 +330,7 @@ impl Suite<'_> {
     /// Deletes an object and sees it gone. Until it is, it must be found.
     async fn remove(&self, object: &Object) {
         for _ in 0..LOOKS_MAX {
-            match self.provider.delete(self.call(object)).await {
+            match self.provider.lifecycle.delete(self.call(object)).await {
                 Ok(()) => tokio::task::yield_now().await,
                 Err(ProviderError::Absent) => return,
                 Err(other) => panic!("{other:?}"),
@@ -335,12 +343,19 @@ impl Suite<'_> {
         let (sender, chunks) = mpsc::channel(1);
         sender.send(Ok(Bytes::from_static(text.as_bytes()))).await.expect("room");
         drop(sender);
-        self.provider.write_file(target(object), path("dir/file"), chunks).await.expect("written");
+        self.provider
+            .workspace
+            .write_file(target(object), path("dir/file"), chunks)
+            .await
+            .expect("written");
     }
 
     async fn read(&self, object: &Object) -> Result<String, WorkError> {
-        let mut content =
-            self.provider.read_file(target(object), path("dir/file"), FilePart::Whole).await?;
+        let mut content = self
+            .provider
+            .workspace
+            .read_file(target(object), path("dir/file"), FilePart::Whole)
+            .await?;
         let mut bytes = Vec::new();
         while let Some(chunk) = content.chunks.recv().await {
             bytes.extend(chunk.expect("readable"));

@@ -1,6 +1,6 @@
 //! A whole server on a free port: SQLite in a directory of its own, the engine, the edge.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use issuebox::http::{Edge, Feed, Limits, LiveToken, TokenHash};
 use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
 use issuebox::logs::{LogBounds, Logs};
-use issuebox::sandbox::SandboxProvider;
+use issuebox::sandbox::{Lifecycle, Provider};
 use issuebox::store::sqlite::{OpenError, SqliteStore};
 use issuebox::types::*;
 use reqwest::Method;
@@ -86,7 +86,7 @@ impl Answer {
         self.json()["error"]["code"].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
     }
 
-    /// A header as text; empty where it is not there.
+    /// A header as text; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
@@ -272,7 +272,10 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
         ids: Arc::new(SystemIds),
         templates: [rules.default_template.clone()].map(|t| (t.name.clone(), t)).into(),
         rules,
-        providers: HashMap::from([(name, parts.provider as Arc<dyn SandboxProvider>)]),
+        providers: HashMap::from([(
+            name.clone(),
+            Arc::clone(&parts.provider) as Arc<dyn Lifecycle>,
+        )]),
         creates_in_flight: 0,
         quotas: parts.quotas,
         publisher: Arc::clone(&feed) as _,
@@ -283,6 +286,7 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
     .expect("the engine starts");
     let mut edge = Edge {
         engine: engine.clone(),
+        providers: BTreeMap::from([(name, Provider::from(parts.provider))]),
         store: Arc::clone(&store) as _,
         sessions,
         reports,

@@ -1,4 +1,4 @@
-//! The list of deliveries over HTTP: what came in, and what came of it.
+//! The list of deliveries over HTTP, with their results.
 
 use crate::common::server::{Answer, TestServer, opened, send};
 use issuebox::issue::{FanOut, Scope, ScopeEvent};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// What a test puts into places that must not be kept.
 const SECRET_PARTS: [&str; 2] = ["this-is-the-body", "5ec2e7f00d"];
 
-/// A delivery that somebody else signed.
+/// A delivery with a wrong signature.
 async fn forged(server: &TestServer, delivery: &str, event: &str) -> Answer {
     let request = server
         .client
@@ -65,7 +65,7 @@ fn guids(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn each_delivery_is_listed_once_with_what_came_of_it() {
+async fn each_delivery_is_listed_once_with_its_result() {
     let server = TestServer::start().await;
     one_of_each(&server).await;
     let again = server.deliver("issues", "d-accepted", &opened(5, "A title")).await;
@@ -174,7 +174,7 @@ async fn pages_go_through_what_is_stored_and_what_is_not() {
             let Some(next) = page["nextCursor"].as_str() else { break };
             cursor = format!("&cursor={next}");
         }
-        // Of one millisecond, one of the refused and one of the others may be told either way.
+        // Within one millisecond a refused and another delivery may have either order.
         assert!(times.is_sorted_by(|newer, older| newer >= older), "pages of {limit}: {times:?}");
         assert_eq!(seen.len(), 12, "pages of {limit}");
         assert_eq!(seen.into_iter().collect::<std::collections::BTreeSet<_>>(), expected);
@@ -182,7 +182,7 @@ async fn pages_go_through_what_is_stored_and_what_is_not() {
 }
 
 #[tokio::test]
-async fn of_a_badly_signed_delivery_neither_signature_nor_body_is_kept() {
+async fn neither_signature_nor_body_of_a_badly_signed_delivery_is_kept() {
     let server = TestServer::start().await;
     forged(&server, "d-1", "issues").await;
     let long = "x".repeat(3_000);

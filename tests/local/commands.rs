@@ -1,8 +1,8 @@
-//! Commands: streams, exit codes, time-outs, and what they leave behind.
+//! Commands: streams, exit codes, timeouts, and what they leave behind.
 
 use std::time::{Duration, Instant};
 
-use issuebox::sandbox::{ExecEvent, ExecRequest, SandboxProvider, WorkError};
+use issuebox::sandbox::{ExecEvent, ExecRequest, Lifecycle, WorkError};
 
 use crate::common::{Ended, Local, call, collect, marker, processes_with, request, until};
 
@@ -25,7 +25,7 @@ async fn a_command_has_its_streams_input_environment_directory_and_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_can_not_start_says_why() {
+async fn a_command_that_cannot_start_reports_why() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("start").await;
     sandbox.write(b"plain", "text").await.expect("written");
@@ -70,7 +70,7 @@ async fn a_command_killed_by_a_signal_has_128_and_its_number() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("signal").await;
     assert_eq!(sandbox.run(request(&["sh", "-c", "kill -TERM $$"])).await.code, 143);
-    // A signal that Rust's runtime ignores must not be ignored in commands.
+    // Rust's runtime ignores this signal; commands must not.
     assert_eq!(sandbox.run(request(&["sh", "-c", "kill -PIPE $$"])).await.code, 141);
 }
 
@@ -81,9 +81,9 @@ async fn a_command_ends_when_it_ends_and_not_when_its_pipes_close() {
     let mark = marker();
     let begin = Instant::now();
     let ended = sandbox.run(request(&["sh", "-c", &format!("sleep {mark} & echo begun")])).await;
-    assert!(begin.elapsed() < Duration::from_secs(5), "must return at once");
+    assert!(begin.elapsed() < Duration::from_secs(5), "the command must return at once");
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "begun\n"));
-    // It may still be on its way into its program, and has no arguments to be seen by then.
+    // It may not have executed its program yet; then it has no arguments.
     while processes_with(&mark).len() != 1 {
         assert!(begin.elapsed() < Duration::from_secs(5), "a background process lives on");
         tokio::task::yield_now().await;
@@ -93,11 +93,11 @@ async fn a_command_ends_when_it_ends_and_not_when_its_pipes_close() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_time_out_leaves_no_process_of_the_session() {
+async fn a_timeout_leaves_no_process_of_the_session() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("timeout").await;
     let mark = marker();
-    // Job control puts each into a process group of its own; the traps ignore polite requests.
+    // Job control puts each into its own process group; the traps ignore SIGTERM and SIGHUP.
     let script = format!(
         "set -m; trap '' TERM HUP INT; sleep {mark} & (sleep {mark} & sleep {mark}) & \
          echo begun; sleep {mark}"
@@ -110,7 +110,7 @@ async fn a_time_out_leaves_no_process_of_the_session() {
         .await;
     assert_eq!((ended.code, ended.timed_out), (137, true));
     assert_eq!(ended.stdout, "begun\n");
-    assert_eq!(processes_with(&mark), [0; 0], "nothing is left when the end is told");
+    assert_eq!(processes_with(&mark), [0; 0], "no process is left when the end is reported");
     assert_eq!(sandbox.sh("echo still here").await, "still here\n");
 }
 
@@ -136,16 +136,16 @@ async fn giving_up_while_a_command_starts_ends_it() {
     for micros in (0..40).map(|turn| turn * 100) {
         let command = ["sleep", &mark];
         let exec = sandbox.exec(request(&command));
-        // Whether it came to be or not, nobody listens.
+        // Whether it started or not, there is no receiver.
         let _ = tokio::time::timeout(Duration::from_micros(micros), exec).await;
     }
-    // Answered after all of those requests, so none of them can still be on its way.
+    // Answered after all of those requests, so none of them is still under way.
     sandbox.sh("true").await;
     until("the end of them all", || processes_with(&mark).is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unread_yes_holds_up_nobody_but_itself() {
+async fn an_unread_yes_blocks_only_itself() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("yes").await;
     let mut unread = Vec::new();
@@ -155,10 +155,10 @@ async fn an_unread_yes_holds_up_nobody_but_itself() {
     for _ in 0..5 {
         assert_eq!(sandbox.sh("echo heard").await, "heard\n");
     }
-    let mut heard = unread.pop().expect("one of them");
+    let mut read = unread.pop().expect("one of them");
     let mut len = 0;
     while len < 4_000_000 {
-        match heard.events.recv().await.expect("endless") {
+        match read.events.recv().await.expect("endless") {
             ExecEvent::Stdout(bytes) => len += bytes.len(),
             other => panic!("{other:?}"),
         }
@@ -166,7 +166,7 @@ async fn an_unread_yes_holds_up_nobody_but_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_time_out_is_told_also_to_who_has_not_listened() {
+async fn a_timeout_is_reported_even_if_output_was_unread() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("late").await;
     let mark = marker();
@@ -178,7 +178,7 @@ async fn a_time_out_is_told_also_to_who_has_not_listened() {
         .await
         .expect("started");
     until("the end of the command", || processes_with(&mark).is_empty()).await;
-    let ended = collect(execution).await.expect("must say how it ended");
+    let ended = collect(execution).await.expect("its end");
     assert!(ended.timed_out);
     assert!(ended.stdout.starts_with(&mark));
 }
@@ -203,7 +203,7 @@ async fn all_that_was_written_before_the_end_arrives() {
 async fn twenty_commands_run_side_by_side() {
     let Some(local) = Local::new().await else { return };
     let sandbox = &local.sandbox("parallel").await;
-    // Each waits for all: they can only end if all twenty run at once.
+    // Each waits for all others: they end only if all twenty run at once.
     let script = |n: usize| {
         format!("touch at-{n}; until [ $(ls at-* | wc -l) -ge 20 ]; do sleep 0.02; done; echo {n}")
     };
@@ -219,7 +219,7 @@ async fn too_many_processes_are_refused_and_the_sandbox_goes_on() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("forks").await;
     let mark = marker();
-    // 300 are asked for where 128 are allowed.
+    // Starts 300 processes; the limit is 128.
     let script = format!("for n in $(seq 300); do sleep {mark} & done; wait");
     let execution = sandbox.exec(request(&["bash", "-c", &script])).await.expect("started");
     until("the limit", || processes_with(&mark).len() > 100).await;
@@ -241,9 +241,9 @@ async fn standard_streams_are_opened_again_by_their_names() {
 }
 
 #[tokio::test]
-async fn a_command_hears_signals_that_whoever_started_the_server_had_ignored() {
-    // As a shell does for what it runs in the background. Written by a process of its own, so that
-    // no fork of another test holds the file open for writing while it is executed.
+async fn a_command_gets_signals_that_the_servers_parent_ignored() {
+    // A shell ignores signals for its background jobs. A process of its own writes this script, so
+    // that no fork of another test holds it open for writing while it is executed.
     let script =
         "printf '#!/bin/sh\\ntrap \"\" INT QUIT HUP\\nexec %s \"$@\"\\n' \"$1\" > $2; chmod 700 $2";
     let Some(local) = Local::with(|config| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use issuebox::sandbox::{CreateSpec, ExecRequest, ProviderError, SandboxProvider, WorkError};
+use issuebox::sandbox::{CreateSpec, ExecRequest, Lifecycle, ProviderError, WorkError};
 use issuebox::types::{NamedSecrets, Secret, SecretName, Workload};
 
 use crate::common::{Local, Sandbox, call, open, request, spec, target};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use issuebox::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
 use issuebox::sandbox::{
-    CreateSpec, ExecEvent, ExecRequest, Object, ProviderError, SandboxProvider, Uniqueness,
-    WorkError, WorkspacePath,
+    CreateSpec, Descriptor, Enforcement, ExecEvent, ExecRequest, Lifecycle, Object, Processes,
+    ProviderError, Uniqueness, WorkError,
 };
 use issuebox::types::{ExternalId, InstanceId, ObjectName, ObjectState};
 use serde_json::{Value, json};
@@ -117,8 +117,8 @@ async fn creates_of_one_name_at_once_give_one_object() {
 async fn without_unique_names_a_second_create_makes_a_second_object() {
     let world = World::new();
     let provider = world.open_with(false, SimulatedFaults::default());
-    assert_eq!(provider.traits().uniqueness, Uniqueness::None);
-    assert_eq!(world.open().traits().uniqueness, Uniqueness::EnforcedNames);
+    assert_eq!(provider.descriptor().uniqueness, Uniqueness::None);
+    assert_eq!(world.open().descriptor().uniqueness, Uniqueness::EnforcedNames);
     let one = provider.create(world.spec(7, "s1")).await.expect("is made");
     let two = provider.create(world.spec(7, "s1")).await.expect("is made");
     assert_ne!(one.external_id, two.external_id);
@@ -355,18 +355,13 @@ async fn exec_writes_its_arguments_back_while_it_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_says_that_it_has_no_files_and_no_limits() {
+async fn it_says_that_no_limit_holds() {
     let world = World::new();
     let provider = world.open();
-    let object = provider.create(world.spec(7, "s1")).await.expect("is made");
-    let (target, path) = (target(&object, "s1"), WorkspacePath::parse(b"a").expect("a path"));
-    let listed = provider.list_files(target.clone(), path.clone(), 1).await;
-    assert_eq!(listed, Err(WorkError::Unsupported("files")));
-    let deleted = provider.delete_file(target, path).await;
-    assert_eq!(deleted, Err(WorkError::Unsupported("files")));
-    let isolation = provider.health().await.isolation;
-    assert_eq!((isolation.kind, isolation.seccomp), ("simulated", "none"));
-    assert!(isolation.limits.iter().all(|(_, holds)| *holds == "none"));
+    let Descriptor { isolation, limits, .. } = provider.descriptor();
+    assert_eq!((isolation.kind, isolation.seccomp), ("simulated", Enforcement::None));
+    assert!(limits.values().all(|how| *how == Enforcement::None));
+    assert_eq!(provider.health().await.limits, limits);
 }
 
 #[tokio::test(start_paused = true)]

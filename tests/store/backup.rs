@@ -56,15 +56,15 @@ async fn nothing_is_under_way_after_a_restore_and_all_else_is_as_it_was() {
     for issue in before {
         let after = store.load(issue.home).await.expect("reads").expect("is there");
         let ask = PageAsk { limit: 9, cursor: None };
-        let told = store.timeline(issue.home, &ask).await.expect("reads").items;
+        let entries = store.timeline(issue.home, &ask).await.expect("reads").items;
         if !would_go_on(&issue.state) {
-            assert_eq!((after, told.len()), (issue, 0));
+            assert_eq!((after, entries.len()), (issue, 0));
             continue;
         }
         assert!(!would_go_on(&after.state), "{after:?}");
         let id = |issue: &Issue| issue.state.record().map(|record| record.id.clone());
         assert_eq!((id(&after), after.version), (id(&issue), issue.version + 1));
-        assert_eq!((told[0].from, told[0].to), (issue.state.phase(), after.state.phase()));
-        assert_eq!(told[0].cause, "restore");
+        assert_eq!((entries[0].from, entries[0].to), (issue.state.phase(), after.state.phase()));
+        assert_eq!(entries[0].cause, "restore");
     }
 }

@@ -32,16 +32,16 @@ pub struct Ledger {
     homes: BTreeMap<SandboxId, HomeId>,
     /// Sandboxes that were confirmed absent.
     pub ended: BTreeSet<SandboxId>,
-    /// Sandboxes that a caller was told.
-    told: BTreeMap<HomeId, BTreeSet<SandboxId>>,
+    /// Sandboxes that a caller was given.
+    given: BTreeMap<HomeId, BTreeSet<SandboxId>>,
     /// Sandboxes whose delete was accepted.
     deleted: BTreeSet<SandboxId>,
-    /// Sandboxes whose delete somebody asked for by force.
+    /// Sandboxes for which a forced delete was requested.
     pub forced: BTreeSet<SandboxId>,
-    /// Objects that a delete took away whose answer nobody got. It may come after a person's retry
+    /// Objects that a delete took away whose answer was lost. It may come after a person's retry
     /// has adopted the object again; only a sweep finds that out.
     pub doomed: BTreeSet<ExternalId>,
-    /// Objects that somebody removed or stopped, and homes for which somebody made one.
+    /// Objects that an outsider removed or stopped, and homes for which one was made.
     pub handled: BTreeSet<ExternalId>,
     pub crowded: BTreeSet<HomeId>,
     /// Sandboxes of fast mode whose server died, whose create had no answer, or which could not be
@@ -51,7 +51,7 @@ pub struct Ledger {
     pub undo_failures: BTreeMap<SandboxId, u32>,
     /// Holds that are on, and since when.
     pub held: BTreeMap<String, (HoldScope, Timestamp)>,
-    /// Homes to which somebody gave a command.
+    /// Homes to which a command was given.
     pub commanded: BTreeSet<HomeId>,
     /// Homes whose last write was refused.
     refused: BTreeSet<HomeId>,
@@ -69,7 +69,7 @@ pub struct Ledger {
     pub merged_ms: Vec<u64>,
     /// When something failed to be written that is no step of an issue.
     writes_failed_ms: Vec<u64>,
-    /// When it was last durable of a home that nobody asks for its sandbox.
+    /// When it was last durable of a home that its sandbox is not asked for.
     pub unasked_ms: BTreeMap<HomeId, u64>,
 }
 
@@ -114,10 +114,10 @@ impl WorldState {
         ended.is_some_and(|ended| self.elapsed_ms() - ended <= AFTERMATH_MS)
     }
 
-    /// Whether a caller who came then may be told that it could not be done. It tries again by
+    /// Whether a caller that came then may get the answer that it failed. It retries by
     /// itself, so that the end of one actor is no excuse.
     pub fn excuses(&self, began_ms: u64, why: &str) -> bool {
-        // One that ended just before may not have been told so yet.
+        // One that ended just before may not have heard of it yet.
         let since = began_ms.saturating_sub(TELLING_TIME_MAX_MS);
         let count = |at: &[u64]| at.iter().filter(|at| **at >= since).count();
         let ledger = &self.ledger;
@@ -135,7 +135,7 @@ impl WorldState {
         self.ledger.writes_failed_ms.push(now);
     }
 
-    /// A write was refused. The fence of versions is the last wall, which nobody ever reaches.
+    /// A write was refused. The fence of versions is the last wall, which is never reached.
     pub fn refused(&mut self, home: Option<HomeId>, error: &CommitError) {
         self.note(home, || format!("a commit is refused: {error}"));
         let now = self.elapsed_ms();
@@ -198,10 +198,10 @@ impl WorldState {
                 self.violate(Some(home), "an accepted delete was taken back");
             }
         }
-        let told = self.ledger.told.get(&home).cloned().unwrap_or_default();
-        for id in told {
+        let given = self.ledger.given.get(&home).cloned().unwrap_or_default();
+        for id in given {
             if self.rows.sandbox(&id).is_none() {
-                self.violate(Some(home), format!("{id} was told to a caller and is no more"));
+                self.violate(Some(home), format!("{id} was given to a caller and is gone"));
             }
         }
         if let IssueState::Running { record, external_id } = &after.state {
@@ -221,7 +221,7 @@ impl WorldState {
         }
     }
 
-    /// Nobody is blamed who laid hands on nothing.
+    /// No outsider is blamed without a change of one.
     fn check_blame(&mut self, before: Option<&Issue>, after: &Issue) {
         let Some(code) = failure_of(after) else { return };
         if before.and_then(failure_of) == Some(code) {
@@ -240,12 +240,13 @@ impl WorldState {
             FailureCode::ProviderUnavailable
             | FailureCode::ProviderRefused
             | FailureCode::ProviderBroken
+            | FailureCode::ProviderExhausted
             | FailureCode::NameTaken
             | FailureCode::ProviderUnknown
             | FailureCode::DeadlineExceeded => true,
         };
         if !is_right {
-            self.violate(Some(after.home), format!("{code:?} although nobody laid hands on it"));
+            self.violate(Some(after.home), format!("{code:?} although no outsider changed it"));
         }
     }
 
@@ -353,7 +354,7 @@ impl WorldState {
             Op::Delete(target) => issue.and_then(|issue| issue.state.record()).is_some_and(|own| {
                 own.mode == Mode::Fast
                     && own.id == target.expected
-                    // Also where somebody has asked meanwhile for it to be deleted.
+                    // Also if its delete was requested meanwhile.
                     && issue.is_some_and(|issue| match issue.state.phase() {
                         Some(Phase::Creating | Phase::Deleting) => true,
                         Some(
@@ -410,7 +411,7 @@ impl WorldState {
         self.after(PHASES_EVERY_MS, SimEffect::CheckPhases);
     }
 
-    /// What is told to the world is durable, and in order.
+    /// What is published is durable, and in order.
     pub fn check_published(&mut self, change: &Change) {
         let home = change.home;
         let stored = self.rows.issues.get(&home).map_or(0, |issue| issue.version);
@@ -425,7 +426,7 @@ impl WorldState {
         }
     }
 
-    /// GitHub was told that a delivery is taken in: it is durable with what came of it.
+    /// GitHub got the answer that a delivery is taken in: it is durable with its result.
     pub fn check_acknowledged(&mut self, delivery: &DeliveryId) {
         match self.rows.deliveries.get(delivery) {
             Some(row) if !row.reason.is_empty() || row.state == DeliveryState::Pending => {}
@@ -437,17 +438,17 @@ impl WorldState {
         }
     }
 
-    /// A caller was told this sandbox.
+    /// A caller was given this sandbox.
     pub fn check_told(&mut self, sandbox: &Sandbox) {
         let home = sandbox.home;
         let stored = self.rows.sandbox(&sandbox.id);
         if stored.is_none_or(|stored| stored.home != home) {
-            self.violate(Some(home), format!("{} was told and is not stored", sandbox.id));
+            self.violate(Some(home), format!("{} was given and is not stored", sandbox.id));
         }
-        self.ledger.told.entry(home).or_default().insert(sandbox.id.clone());
+        self.ledger.given.entry(home).or_default().insert(sandbox.id.clone());
     }
 
-    /// A caller was told that this sandbox is deleted or will be: nothing takes that back.
+    /// A caller got the answer that this sandbox is deleted or will be: nothing takes that back.
     pub fn check_deleted(&mut self, sandbox: &Sandbox) {
         let stored = self.rows.sandbox(&sandbox.id);
         let deleting =

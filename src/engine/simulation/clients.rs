@@ -1,4 +1,4 @@
-//! Those who speak to the server: GitHub's deliveries, programs and people. What they are told is
+//! The server's clients: GitHub's deliveries, programs and people. What they are answered is
 //! held against what is durable.
 
 use std::cell::Cell;
@@ -235,10 +235,10 @@ impl SimServer {
             Some((home, CallAnswer { sandbox, attempt, result }))
         });
         let Some((home, answer)) = stale else { return };
-        self.tell(home, IssueEvent::Answered(answer));
+        self.send(home, IssueEvent::Answered(answer));
     }
 
-    /// A sweep tells late what it saw before the last call: nothing, since that call made it or
+    /// A sweep sends late what it saw before the last call: nothing, since that call made it or
     /// has brought it up.
     pub fn stale_sight(&self) {
         let stale = self.with(|inner| {
@@ -265,10 +265,10 @@ impl SimServer {
             Some((home, observation))
         });
         let Some((home, observation)) = stale else { return };
-        self.tell(home, IssueEvent::Observed(observation));
+        self.send(home, IssueEvent::Observed(observation));
     }
 
-    fn tell(&self, home: HomeId, event: IssueEvent) {
+    fn send(&self, home: HomeId, event: IssueEvent) {
         let parts = std::sync::Arc::clone(&self.engine.parts);
         self.life.spawn(async move {
             let message =

@@ -59,7 +59,7 @@ pub async fn live(life: Arc<ServerLife>) -> bool {
         reconcile: Some(SWEEP_PERIOD),
     })
     .await;
-    // A server that cannot start ends, and whoever watches over it starts it again.
+    // A server that cannot start ends, and its supervisor starts it again.
     let Ok(engine) = started else {
         tokio::time::sleep(Duration::from_secs(1)).await;
         return false;
@@ -163,7 +163,7 @@ impl WorldState {
 /// A running server and what is done to it.
 pub struct SimServer {
     pub life: Arc<ServerLife>,
-    /// Whether somebody waits for a change. One at a time: the order in which several are woken is
+    /// Whether a caller waits for a change. One at a time: the order in which several are woken is
     /// not ours to choose.
     pub somebody_waits: Rc<Cell<bool>>,
     pub engine: Engine,

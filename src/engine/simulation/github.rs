@@ -54,7 +54,7 @@ pub struct SimDelivery {
     pub acknowledged: bool,
 }
 
-/// What a delivery tells of.
+/// What a delivery is about.
 #[derive(Clone)]
 pub enum DeliveryContent {
     Issue(Box<IssueDelivery>),
@@ -87,7 +87,7 @@ impl SimGitHub {
         }
     }
 
-    /// Which issue an id of it means, whoever uses it.
+    /// Which issue an id of it means, for all callers.
     pub fn issue_of(&self, id: &IssueId) -> Option<u64> {
         let text = id.as_str();
         match text.strip_prefix("word-") {
@@ -112,8 +112,8 @@ impl SimGitHub {
     }
 
     /// The ways in which a program may name an issue. All of them come with the repository and
-    /// number, since without those nobody could know that a word means this issue. Where
-    /// repositories are renamed nobody uses words: one that comes with a name which the server does
+    /// number, since without those it is unknown that a word means this issue. If
+    /// repositories are renamed, no caller uses words: one that comes with a name which the server does
     /// not know yet would be another issue to it.
     pub fn key(&self, chance: &mut Chance, number: u64, words: bool) -> IssueKey {
         let names = &self.issue(number).expect("it is an issue").names;
@@ -145,7 +145,7 @@ impl SimGitHub {
 }
 
 impl WorldState {
-    /// Something happens on GitHub; the numbers of the deliveries that tell of it.
+    /// Something happens on GitHub; the numbers of its deliveries.
     pub fn github_acts(&mut self) -> Vec<usize> {
         if self.weather.scope_events && self.chance.permille(150) {
             return self.happens_in_scope();
@@ -195,7 +195,7 @@ impl WorldState {
             _ => &[("pinned", DeliveryEffect::Update)],
         };
         let news = self.news(at);
-        acts.iter().map(|(action, effect)| self.tells(&news, action, effect.clone())).collect()
+        acts.iter().map(|(action, effect)| self.report(&news, action, effect.clone())).collect()
     }
 
     /// What GitHub says of an issue now.
@@ -218,7 +218,7 @@ impl WorldState {
         }
     }
 
-    fn tells(&mut self, news: &News, action: &str, effect: DeliveryEffect) -> usize {
+    fn report(&mut self, news: &News, action: &str, effect: DeliveryEffect) -> usize {
         let issue_delivery = IssueDelivery {
             delivery: self.fresh_guid(),
             received_at: self.now(),

@@ -9,17 +9,17 @@ use crate::issue::state::IssueState;
 use crate::types::{HoldScope, HomeId, Phase, Repository, Timestamp};
 
 impl SimServer {
-    /// Somebody puts a hold on. From when that is answered nothing that it covers may begin.
+    /// A person puts a hold on. From when that is answered nothing that it covers may begin.
     pub fn hold(&self) {
         let (life, engine) = (Arc::clone(&self.life), self.engine.clone());
         let scope = self.with(WorldState::any_scope);
         self.life.spawn(async move {
             let account = account();
-            let hold = engine.hold(&account, scope.clone(), "repairs".into(), "somebody".into());
+            let hold = engine.hold(&account, scope.clone(), "repairs".into(), "a person".into());
             if hold.await.is_ok() && life.step() {
                 life.world().with(|inner| {
                     inner.note(None, || format!("held: {scope}"));
-                    // Somebody else may have released it meanwhile.
+                    // It may have been released meanwhile.
                     let stays = inner.rows.holds.iter().any(|hold| hold.scope == scope);
                     if stays && !inner.weather.calm {
                         let since = inner.latest();
@@ -30,11 +30,11 @@ impl SimServer {
         });
     }
 
-    /// Somebody releases a hold, which may be there.
+    /// A person releases a hold, which may be there.
     pub fn release(&self) {
         let (life, engine) = (Arc::clone(&self.life), self.engine.clone());
         let scope = self.with(WorldState::any_scope);
-        // From now on nobody can tell whether it is still on.
+        // From now on it is unknown whether it is still on.
         self.with(|inner| inner.ledger.held.remove(&scope.folded()));
         self.life.spawn(async move {
             let released = engine.release(&scope).await.is_ok();
@@ -75,7 +75,7 @@ impl WorldState {
         }
     }
 
-    /// What is held does not begin, and a wish ends with what was wished for, or with whoever
+    /// What is held does not begin, and a pending start ends with its sandbox, or with whatever
     /// withdrew it.
     pub fn check_admission(&mut self, before: Option<&Issue>, after: &Issue, is_told: bool) {
         let was = before.and_then(|issue| issue.state.record()).map(|record| &record.id);

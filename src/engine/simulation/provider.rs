@@ -14,9 +14,8 @@ use super::weather::ProviderWeather;
 use super::world::ServerLife;
 use crate::issue::event::ProviderRules;
 use crate::sandbox::{
-    ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing, FilePart, Health,
-    Isolation, Object, ObjectKey, ProviderError, SandboxProvider, Target, TargetCall, Traits,
-    Uniqueness, WorkError, WorkspacePath, Written,
+    CreateSpec, Descriptor, Enforcements, Health, Lifecycle, Object, ObjectKey, ProviderError,
+    Target, TargetCall, Uniqueness,
 };
 use crate::types::{InstanceId, ProviderName, SandboxId, Timestamp};
 
@@ -25,13 +24,13 @@ pub struct Cloud {
     pub name: ProviderName,
     pub rules: ProviderRules,
     pub objects: Vec<SimObject>,
-    /// Until when nobody reaches it, in milliseconds of the history.
+    /// Until when it is unreachable, in milliseconds of the history.
     pub down_until_ms: u64,
     /// Until when it shows nothing of what it has, in milliseconds of the history.
     pub forgets_until_ms: u64,
-    /// Until when somebody else answers in its place, in milliseconds of the history.
+    /// Until when another provider answers in its place, in milliseconds of the history.
     pub impostor_until_ms: u64,
-    /// The life that was told so.
+    /// The life that has heard of it.
     pub unmasked_by: Option<u64>,
     /// Its last list left out so much that a sweep must not act on it.
     pub list_is_absurd: bool,
@@ -66,7 +65,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The sandbox that it is about, where it is about one.
+    /// The sandbox that it is about, if it is about one.
     pub fn sandbox(&self) -> Option<&SandboxId> {
         match self {
             Self::Create(spec) => Some(&spec.labels.sandbox),
@@ -96,7 +95,7 @@ pub struct SimProvider {
     pub cloud: usize,
 }
 
-/// Told to the world when the client goes away: answered, or given up.
+/// Reports to the world when the client goes away: answered, or given up.
 struct OpenCall<'a> {
     life: &'a ServerLife,
     number: u64,
@@ -138,14 +137,14 @@ impl SimProvider {
 }
 
 #[async_trait]
-impl SandboxProvider for SimProvider {
-    fn traits(&self) -> Traits {
+impl Lifecycle for SimProvider {
+    fn descriptor(&self) -> Descriptor {
         let rules = self.life.world().with(|inner| inner.clouds[self.cloud].rules);
         let uniqueness =
             if rules.names_enforced { Uniqueness::EnforcedNames } else { Uniqueness::None };
         let (late_effect_window, dies_with_server) =
             (rules.late_effect_window, rules.dies_with_server);
-        Traits { uniqueness, late_effect_window, dies_with_server }
+        Descriptor { uniqueness, late_effect_window, dies_with_server, ..Descriptor::plain() }
     }
 
     async fn health(&self) -> Health {
@@ -153,10 +152,8 @@ impl SandboxProvider for SimProvider {
             return std::future::pending().await;
         }
         self.life.pause().await;
-        let kind = "simulation";
-        let isolation = Isolation { kind, limits: vec![], seccomp: "none", network: "none" };
         let identity = self.life.world().with(|inner| inner.identity(self.cloud));
-        Health { identity, trouble: None, isolation }
+        Health { identity, trouble: None, limits: Enforcements::new() }
     }
 
     async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
@@ -171,7 +168,7 @@ impl SandboxProvider for SimProvider {
         }
     }
 
-    /// May be out of date and incomplete: whoever decides by it must look again.
+    /// May be out of date and incomplete: a decision by it needs another look.
     async fn list(&self, of: InstanceId) -> Result<Vec<Object>, ProviderError> {
         if !self.life.step() {
             return std::future::pending().await;
@@ -198,41 +195,6 @@ impl SandboxProvider for SimProvider {
             Reply::Accepted => Ok(()),
             Reply::Object(_) | Reply::Objects(_) => unreachable!("the answer fits its call"),
         }
-    }
-
-    async fn exec(&self, _: Target, _: ExecRequest) -> Result<Execution, WorkError> {
-        Err(WorkError::Unsupported("exec"))
-    }
-
-    async fn list_files(
-        &self,
-        _: Target,
-        _: WorkspacePath,
-        _: u32,
-    ) -> Result<FileListing, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn read_file(
-        &self,
-        _: Target,
-        _: WorkspacePath,
-        _: FilePart,
-    ) -> Result<FileContent, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn write_file(
-        &self,
-        _: Target,
-        _: WorkspacePath,
-        _: ChunkReceiver,
-    ) -> Result<Written, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn delete_file(&self, _: Target, _: WorkspacePath) -> Result<(), WorkError> {
-        Err(WorkError::Unsupported("files"))
     }
 }
 

@@ -54,7 +54,7 @@ impl SimServer {
         !live.is_empty()
     }
 
-    /// Sweeps find what nobody told, and what comes of it comes to rest.
+    /// Sweeps find what was not reported, and what follows from it comes to rest.
     async fn agree(&self) {
         let mut left = Vec::new();
         for _ in 0..SWEEPS_MAX {
@@ -72,7 +72,7 @@ impl SimServer {
             tokio::time::sleep(SWEEP_PERIOD).await;
         }
         self.with(|inner| {
-            // What somebody made stays, until a person decides.
+            // What an outsider made stays, until a person decides.
             if !inner.weather.outsiders {
                 inner.violate(None, format!("drift is left: {left:?}"));
             }
@@ -168,7 +168,7 @@ impl WorldState {
         }
     }
 
-    /// Where nobody laid hands on objects: what is recorded as up or down is there. What a late
+    /// If no outsider changed objects: what is recorded as up or down is there. What a late
     /// delete took a sweep has found.
     fn check_present(&mut self) {
         let lost = self.rows.issues.values().find_map(|issue| {

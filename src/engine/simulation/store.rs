@@ -2,8 +2,8 @@
 //! every server.
 //!
 //! A write that was handed in waits until a group begins, the group lands as one transaction, and
-//! each writer is told some time later. A crash takes what waited, decides by chance whether the
-//! group under way had landed, and tells nobody.
+//! each writer gets its result some time later. A crash takes what waited, decides by chance whether the
+//! group under way had landed, and answers no writer.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -36,26 +36,26 @@ type CommitReply = oneshot::Sender<Result<(), CommitError>>;
 /// What is handed in: a write, or a question that is answered behind what was handed in before.
 type QueuedWrite = Option<Box<Write>>;
 
-/// The writes of one life that are not told yet.
+/// The writes of one life that are not answered yet.
 #[derive(Default)]
 pub struct SimWriter {
     waiting: Vec<(QueuedWrite, CommitReply)>,
     under_way: Option<Vec<(QueuedWrite, CommitReply)>>,
-    to_tell: BTreeMap<u64, (CommitReply, Result<(), CommitError>)>,
+    to_reply: BTreeMap<u64, (CommitReply, Result<(), CommitError>)>,
 }
 
 impl WorldState {
     fn hand_in(&mut self, work: QueuedWrite) -> oneshot::Receiver<Result<(), CommitError>> {
-        let (told, answer) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let rate = self.weather.overload;
         if self.weather.strikes(&mut self.chance, rate) {
             let home = home_of(&work);
             self.refused(home, &CommitError::Overloaded);
             // The receiver is right here.
-            told.send(Err(CommitError::Overloaded)).expect("it is received");
+            reply.send(Err(CommitError::Overloaded)).expect("it is received");
             return answer;
         }
-        self.writer.waiting.push((work, told));
+        self.writer.waiting.push((work, reply));
         if self.writer.under_way.is_none() && self.writer.waiting.len() == 1 {
             let pause = self.commit_pause();
             self.after(pause, SimEffect::Begin);
@@ -89,7 +89,7 @@ impl WorldState {
         let rate = self.weather.store_faults;
         let down = self.elapsed_ms() < self.store_down_until_ms && !self.weather.calm;
         let all_fail = down || self.weather.strikes(&mut self.chance, rate / 2);
-        for (work, told) in group {
+        for (work, reply) in group {
             let one_fails = self.weather.strikes(&mut self.chance, rate);
             let result = if all_fail || one_fails {
                 Err(CommitError::Failed("the disk is full".into()))
@@ -102,9 +102,9 @@ impl WorldState {
                 (None, Ok(())) => {}
             }
             let number = self.fresh();
-            self.writer.to_tell.insert(number, (told, result));
+            self.writer.to_reply.insert(number, (reply, result));
             let pause = self.chance.below(5);
-            self.after(pause, SimEffect::Tell(number));
+            self.after(pause, SimEffect::Reply(number));
         }
         if !self.writer.waiting.is_empty() {
             let pause = self.commit_pause();
@@ -121,10 +121,10 @@ impl WorldState {
         Ok(())
     }
 
-    pub fn tell(&mut self, number: u64) {
-        if let Some((told, result)) = self.writer.to_tell.remove(&number) {
-            // Whoever waited may be gone.
-            drop(told.send(result));
+    pub fn reply(&mut self, number: u64) {
+        if let Some((reply, result)) = self.writer.to_reply.remove(&number) {
+            // The writer may be gone.
+            drop(reply.send(result));
         }
     }
 
@@ -176,7 +176,7 @@ impl SimStore {
         tokio::time::sleep(slow).await;
         self.life.pause().await;
         if found.is_err() {
-            // From when that is told, whoever reads has to end.
+            // From when that is answered, a reader has to end.
             self.life.world().with(|inner| inner.actor_ends("a read failed"));
         }
         found
@@ -225,11 +225,11 @@ impl Store for SimStore {
         if !self.life.step() {
             return std::future::pending().boxed();
         }
-        let told = self.life.world().with(|inner| inner.hand_in(Some(Box::new(write))));
+        let answer = self.life.world().with(|inner| inner.hand_in(Some(Box::new(write))));
         async move {
-            match told.await {
+            match answer.await {
                 Ok(result) => result,
-                // A crash: nobody is told any more.
+                // A crash: there are no more answers.
                 Err(_) => std::future::pending().await,
             }
         }
@@ -412,8 +412,8 @@ impl Store for SimStore {
         if !self.life.step() {
             return std::future::pending().await;
         }
-        let told = self.life.world().with(|inner| inner.hand_in(None));
-        match told.await {
+        let answer = self.life.world().with(|inner| inner.hand_in(None));
+        match answer.await {
             Ok(result) => result.map_err(|error| StoreError::Failed(error.to_string())),
             Err(_) => std::future::pending().await,
         }

@@ -41,7 +41,7 @@ impl WorldState {
         if one.home != other.home && !is_same_issue {
             return true;
         }
-        // Two homes may each have one until somebody tells that they are one issue, and from then on
+        // Two homes may each have one until a delivery says that they are one issue, and from then on
         // one of them while it is being deleted.
         if one.home != other.home
             && (!issue.is_some_and(|issue| self.github.is_told(issue))
@@ -50,7 +50,7 @@ impl WorldState {
         {
             return true;
         }
-        // Whoever makes the next one meets what was given up by force, unless that is elsewhere.
+        // The next create meets what was given up by force, unless that is elsewhere.
         one_at != other_at && (self.is_given_up(&one.sandbox) || self.is_given_up(&other.sandbox))
     }
 

@@ -36,8 +36,8 @@ pub enum SimEffect {
     Begin,
     /// The group lands.
     Land,
-    /// A writer is told how its write ended.
-    Tell(u64),
+    /// A writer gets the result of its write.
+    Reply(u64),
     /// A provider without enforced names checks whether the name is free.
     Check(u64),
     /// A provider call takes effect.
@@ -276,8 +276,8 @@ impl WorldState {
                 self.land_group();
                 true
             }
-            SimEffect::Tell(number) => {
-                self.tell(number);
+            SimEffect::Reply(number) => {
+                self.reply(number);
                 true
             }
             SimEffect::Check(call) => {
@@ -333,7 +333,9 @@ impl WorldState {
         self.crash_in = None;
         self.panic_in = None;
         self.queue.retain(|_, effect| match effect {
-            SimEffect::Begin | SimEffect::Land | SimEffect::Tell(_) | SimEffect::Taken(..) => false,
+            SimEffect::Begin | SimEffect::Land | SimEffect::Reply(_) | SimEffect::Taken(..) => {
+                false
+            }
             SimEffect::Check(_)
             | SimEffect::Apply(_)
             | SimEffect::Answer(_)
@@ -358,7 +360,7 @@ impl WorldState {
             SimEffect::Check(call) | SimEffect::Apply(call) => Some(*call),
             SimEffect::Begin
             | SimEffect::Land
-            | SimEffect::Tell(_)
+            | SimEffect::Reply(_)
             | SimEffect::Answer(_)
             | SimEffect::Vanish(..)
             | SimEffect::Taken(..)
@@ -463,7 +465,7 @@ impl ServerLife {
         self.world.with(|inner| inner.alive == Some(self.number))
     }
 
-    /// The server does something that the world can see; false where it is dead.
+    /// The server does something that the world can see; false if it is dead.
     pub fn step(&self) -> bool {
         self.world.with(|inner| {
             if inner.alive == Some(self.number) {
@@ -493,7 +495,7 @@ impl ServerLife {
         })
     }
 
-    /// An occasion for an actor to panic. The panic is quiet: nobody is to read about it.
+    /// An occasion for an actor to panic. The panic is quiet: it must not fill the output.
     pub fn may_panic(&self) {
         let panics = self.world.with(|inner| {
             let panics = inner.alive == Some(self.number) && inner.panic_in == Some(0);

@@ -143,9 +143,9 @@ async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_is_told() {
         too_slow: tokio::sync::oneshot::channel().0,
     };
     let create = ProviderCall { verb: Verb::Create, ..call("slow", 1) };
-    let told =
+    let answer =
         fast_create(&parts.executor.calls, &parts.directory, HomeId(1), create, record).await;
-    assert!(matches!(told, Some(Err(CallError::Broken(_)))), "{told:?}");
+    assert!(matches!(answer, Some(Err(CallError::Broken(_)))), "{answer:?}");
     assert_eq!((bench.provider.count("create"), bench.provider.objects()), (1, 0));
 }
 
@@ -160,8 +160,8 @@ async fn who_asked_is_told_that_it_failed_though_the_record_is_still_being_writt
     let asked = tokio::spawn(async move { engine.ensure(&account(), fast("1")).await });
     eventually("it is made", async || bench.provider.objects() == 1).await;
     clock.set_forward(RECORD_TIME_MAX);
-    let told = asked.await.expect("no panic").expect_err("its record took too long");
-    assert_eq!(told, EngineError::RecordTooSlow);
+    let answer = asked.await.expect("no panic").expect_err("its record took too long");
+    assert_eq!(answer, EngineError::RecordTooSlow);
     assert_eq!(bench.provider.objects(), 0, "it is destroyed by then");
     assert_eq!(bench.provider.count("create"), 1);
     bench.store.release();
@@ -194,7 +194,7 @@ async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
     parts.directory.abandon(parts.env.now(), &account(), first, &alias);
     assert!(
         !is_identity_known("4", look("4").await).1,
-        "somebody may still claim the name that left"
+        "a caller may still claim the name that left"
     );
 }
 
@@ -209,7 +209,7 @@ async fn the_names_of_a_create_stay_whatever_becomes_of_a_successors_claims() {
     let issue = IssueKey { numbered: Some(place.clone()), ..by_word.issue };
     let full = || CommitError::Failed("the disk is full".into());
     bench.refuse_late(EnsureIssue { issue, ..by_word }, full()).await;
-    // Somebody names it otherwise, and the actor that took the first one's place is refused, too.
+    // A caller names it otherwise, and the actor that took the first one's place is refused, too.
     let by_id = ensure("7");
     let issue = IssueKey { numbered: Some(place), ..by_id.issue };
     bench.store.fail_next(full());

@@ -7,9 +7,8 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::sandbox::{
-    Capacity, ChunkReceiver, CreateSpec, ExecRequest, Execution, FileContent, FileListing,
-    FilePart, Health, Isolation, Labels, Object, ObjectKey, ProviderError, SandboxProvider, Target,
-    TargetCall, Traits, Uniqueness, WorkError, WorkspacePath, Written,
+    Capacity, CreateSpec, Descriptor, Enforcements, Health, Labels, Lifecycle, Object, ObjectKey,
+    ProviderError, TargetCall,
 };
 use crate::types::{
     AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName,
@@ -45,7 +44,7 @@ pub enum TestListing {
     #[default]
     True,
     /// This, whatever is there.
-    Told(Vec<Object>),
+    Fixed(Vec<Object>),
     /// That it cannot be reached.
     Fails,
     /// Nothing, ever.
@@ -125,7 +124,7 @@ impl HeldProvider {
         external_id
     }
 
-    /// Somebody changes objects behind our back.
+    /// An outsider changes objects.
     pub fn outside(&self, change: impl FnOnce(&mut Vec<Object>)) {
         change(&mut self.world.lock().expect("not poisoned").objects);
     }
@@ -198,18 +197,12 @@ impl HeldProvider {
 }
 
 #[async_trait]
-impl SandboxProvider for HeldProvider {
-    fn traits(&self) -> Traits {
-        Traits {
-            uniqueness: Uniqueness::EnforcedNames,
-            late_effect_window: Duration::ZERO,
-            dies_with_server: false,
-        }
+impl Lifecycle for HeldProvider {
+    fn descriptor(&self) -> Descriptor {
+        Descriptor::plain()
     }
 
     async fn health(&self) -> Health {
-        let isolation =
-            Isolation { kind: "test", limits: vec![], seccomp: "none", network: "none" };
         self.world.lock().expect("not poisoned").calls.push("health");
         let outage = self.world.lock().expect("not poisoned").outage;
         let trouble = match outage {
@@ -218,7 +211,7 @@ impl SandboxProvider for HeldProvider {
             Some(TestOutage::Hangs) => std::future::pending().await,
         };
         let identity = self.world.lock().expect("not poisoned").identity.clone();
-        Health { identity, trouble, isolation }
+        Health { identity, trouble, limits: Enforcements::new() }
     }
 
     fn capacity(&self) -> Capacity {
@@ -281,7 +274,7 @@ impl SandboxProvider for HeldProvider {
         };
         match listing {
             TestListing::True => Ok(self.all()),
-            TestListing::Told(objects) => Ok(objects),
+            TestListing::Fixed(objects) => Ok(objects),
             TestListing::Fails => Err(ProviderError::unavailable("it is set to fail")),
             TestListing::Hangs => std::future::pending().await,
             TestListing::Panics => panic!("armed by the test"),
@@ -305,40 +298,5 @@ impl SandboxProvider for HeldProvider {
         let mut world = self.world.lock().expect("not poisoned");
         world.objects.retain(|o| o.external_id != object.external_id);
         Ok(())
-    }
-
-    async fn exec(&self, _: Target, _: ExecRequest) -> Result<Execution, WorkError> {
-        Err(WorkError::Unsupported("exec"))
-    }
-
-    async fn list_files(
-        &self,
-        _: Target,
-        _: WorkspacePath,
-        _: u32,
-    ) -> Result<FileListing, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn read_file(
-        &self,
-        _: Target,
-        _: WorkspacePath,
-        _: FilePart,
-    ) -> Result<FileContent, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn write_file(
-        &self,
-        _: Target,
-        _: WorkspacePath,
-        _: ChunkReceiver,
-    ) -> Result<Written, WorkError> {
-        Err(WorkError::Unsupported("files"))
-    }
-
-    async fn delete_file(&self, _: Target, _: WorkspacePath) -> Result<(), WorkError> {
-        Err(WorkError::Unsupported("files"))
     }
 }

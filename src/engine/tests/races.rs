@@ -14,7 +14,7 @@ use crate::issue::{Command, Issue};
 use crate::types::{Cause, Generation, Outcome, Phase};
 
 impl EngineBench {
-    /// Asks every actor that nobody speaks to right now to end.
+    /// Asks every actor without a pending message to end.
     fn passivate_all(&self) {
         let soon = SystemClock.now().after(Duration::from_secs(60));
         self.engine.parts.registry.passivate_idle(soon);

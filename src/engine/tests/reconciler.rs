@@ -56,7 +56,7 @@ async fn remedy(bench: &EngineBench, id: &str, remedy: Remedy) -> Result<(), Eng
     bench.engine.remedy(id, remedy, PERSON).await.map(drop)
 }
 
-/// An object that nobody here made.
+/// An object that this engine did not make.
 fn object(external_id: &str, home: i64, generation: u32, mode: Mode) -> Object {
     let labels = Labels {
         instance: InstanceId::trusted("test-instance"),
@@ -77,7 +77,7 @@ fn object(external_id: &str, home: i64, generation: u32, mode: Mode) -> Object {
 
 fn state_of(bench: &EngineBench, external_id: &str) -> Option<ObjectState> {
     let all = bench.provider.all();
-    all.iter().find(|o| o.external_id.as_str() == external_id).map(|o| o.state)
+    all.iter().find(|o| o.external_id.as_str() == external_id).map(|o| o.state.clone())
 }
 
 /// As if a sweep had first seen this object so long ago.
@@ -121,7 +121,7 @@ async fn what_is_killed_or_removed_from_outside_fails_and_what_we_stopped_does_n
     assert_eq!(failure(&now(&bench, "2").await), Some(FailureCode::ObjectLost));
     assert_eq!(now(&bench, "3").await.phase, Some(Phase::Stopped));
     assert_eq!(now(&bench, "4").await.phase, Some(Phase::Running));
-    assert_eq!(bench.provider.count("find") - looks, 2, "only what was told of is looked at again");
+    assert_eq!(bench.provider.count("find") - looks, 2, "only what disagreed is looked at again");
 }
 
 #[actix::test]
@@ -137,7 +137,7 @@ async fn a_stale_or_partial_list_decides_nothing() {
     gone.external_id = ExternalId::trusted("gone-meanwhile");
     stale.push(gone);
     for list in [Vec::new(), stale] {
-        bench.provider.list_as(TestListing::Told(list));
+        bench.provider.list_as(TestListing::Fixed(list));
         assert_eq!(swept(&bench).await, Vec::<String>::new());
         for issue in ["1", "2", "3"] {
             assert_eq!(now(&bench, issue).await.phase, Some(Phase::Running), "issue {issue}");
@@ -186,7 +186,7 @@ async fn what_no_record_ever_knew_is_stopped_and_kept_for_a_day() {
         .await;
     assert_eq!(swept(&bench).await, ["quarantined held:stray"]);
     assert_eq!(bench.provider.count("delete"), 0);
-    assert!(bench.store.next_home() > HomeId(70), "its home is nobody else's");
+    assert!(bench.store.next_home() > HomeId(70), "its home is given to no other issue");
     let since = bench.store.orphans().await.expect("they are kept")[0].first_seen_at;
     bench
         .store

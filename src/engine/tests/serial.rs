@@ -160,7 +160,7 @@ async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
     };
     let (first, second) = (place().await, place().await);
     assert_eq!((second.home, &second.claims), (first.home, &first.claims));
-    // The one that brought the issue is refused; whoever placed itself behind it comes after.
+    // The one that brought the issue is refused; the one that was routed behind it comes after.
     bench.store.fail_next(CommitError::DuplicateDelivery);
     for place in [first, second] {
         let (reply, answer) = tokio::sync::oneshot::channel();

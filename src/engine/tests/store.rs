@@ -1,4 +1,4 @@
-//! A store in memory that can be held, and told to fail; it outlives every engine of a test.
+//! A store in memory that can be held, and made to fail; it outlives every engine of a test.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -30,7 +30,7 @@ pub struct HeldStore {
     last_home: AtomicI64,
     /// Whether commits go through.
     open: watch::Sender<bool>,
-    /// Whether the newest sandbox of a home is told at once.
+    /// Whether the newest sandbox of a home is answered at once.
     reads_open: watch::Sender<bool>,
 }
 
@@ -73,7 +73,7 @@ impl HeldStore {
         self.open.send_replace(true);
     }
 
-    /// The newest sandbox of a home is read and not told until [`Self::release_reads`].
+    /// The newest sandbox of a home is read and not answered until [`Self::release_reads`].
     pub fn hold_reads(&self) {
         self.reads_open.send_replace(false);
     }
@@ -82,7 +82,7 @@ impl HeldStore {
         self.reads_open.send_replace(true);
     }
 
-    /// How many reads wait to be told.
+    /// How many reads wait for their answer.
     pub fn waiting_reads(&self) -> usize {
         self.reads_open.receiver_count()
     }
@@ -106,7 +106,7 @@ impl HeldStore {
         self.fail_next.lock().expect("no panic holds it").is_none()
     }
 
-    /// How many commits wait to be told how they ended.
+    /// How many commits wait for their result.
     pub fn waiting(&self) -> usize {
         self.open.receiver_count()
     }
@@ -157,7 +157,7 @@ impl Store for HeldStore {
     }
 
     fn commit(&self, write: Write) -> BoxFuture<'static, Result<(), CommitError>> {
-        // Applied in the order of calls, told once released.
+        // Applied in the order of calls, answered once released.
         let broken = *self.broken.lock().expect("no panic holds it");
         let breaks = broken.is_some() && write.issue.as_ref().map(|issue| issue.home) == broken;
         let full = || CommitError::Failed("the disk is full".into());

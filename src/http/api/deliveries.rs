@@ -1,7 +1,7 @@
-//! Deliveries: what came in and what came of it, `GET /v1/deliveries`.
+//! Deliveries and their results: `GET /v1/deliveries`.
 //!
-//! Two lists are merged by time: what is stored, and the few refused ones that are kept in memory
-//! (`refused`). A cursor names a place in each of them.
+//! Two lists are merged by time: stored deliveries, and the last refused ones, which are in memory
+//! (`refused`). A cursor has a position in each.
 
 use std::sync::Arc;
 
@@ -26,47 +26,45 @@ use crate::store::{
 };
 use crate::types::{AccountName, Alias, IssueId};
 
-/// A delivery, and what came of it.
+/// A delivery and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Delivery)]
 pub struct DeliveryBody {
-    /// Its GUID; of a refused one what it called itself, or null.
+    /// Its GUID; for a refused delivery the GUID in its header, or null.
     pub delivery: Option<String>,
-    /// GitHub's event, such as `issues`; null where a refused one named none.
+    /// GitHub's event, such as `issues`; null if a refused one named none.
     pub event: Option<String>,
-    /// Its action, such as `labeled`; null where it has none.
+    /// Its action, such as `labeled`; null if it has none.
     pub action: Option<String>,
-    /// `accepted`: it had an effect, be it on what is known alone. `ignored`: it had none.
-    /// `pending`: it is being applied to each issue that it concerns. `set_aside`: that failed
-    /// too often. `badly_signed`, `refused`: nothing of it was stored.
+    /// Its status.
     #[schema(value_type = DeliveryWord)]
     pub status: &'static str,
-    /// What came of it, in words.
+    /// The result in words.
     pub reason: String,
-    /// The issue it led to, where it led to one.
+    /// The issue that it affected, if it affected one.
     pub issue_id: Option<String>,
-    /// The name of that issue's newest sandbox, where it ever had one.
+    /// The name of that issue's newest sandbox, if it ever had one.
     pub sandbox_name: Option<String>,
     /// When it arrived.
     #[schema(format = DateTime)]
     pub received_at: String,
 }
 
-/// What a list can be narrowed to.
+/// The status of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It had an effect, be it on what is known alone.
+    /// It had an effect, at least on stored facts.
     Accepted,
-    /// It had none.
+    /// It had no effect.
     Ignored,
     /// It is being applied to each issue that it concerns.
     Pending,
-    /// That failed too often.
+    /// Applying it failed too often.
     SetAside,
     /// Its signature is missing or wrong; nothing was stored.
     BadlySigned,
-    /// It was refused for something else; nothing was stored.
+    /// It was refused for another reason; nothing was stored.
     Refused,
 }
 
@@ -114,7 +112,7 @@ impl Status {
         if refused.is_badly_signed { Self::BadlySigned } else { Self::Refused }
     }
 
-    /// What is asked of the store; `None` where nothing stored has this status.
+    /// The filter for the store; `None` if no stored delivery has this status.
     const fn stored(self) -> Option<(DeliveryState, Option<bool>)> {
         match self {
             Self::Accepted => Some((DeliveryState::Done, Some(true))),
@@ -126,14 +124,14 @@ impl Status {
     }
 }
 
-/// Lists deliveries, newest first: also what was ignored and, as long as the server remembers it,
-/// what was refused. Repeated deliveries are not listed again.
+/// Lists deliveries, newest first. Ignored deliveries are listed, and refused ones until the server
+/// restarts. Duplicates are not listed.
 #[utoipa::path(
     operation_id = "listDeliveries", tag = "deliveries",
     params(
-        ("event" = Option<String>, Query, description = "Of this event, such as `issues`"),
-        ("status" = Option<DeliveryWord>, Query, description = "With this status"),
-        ("issueId" = Option<String>, Query, description = "That led to this issue"),
+        ("event" = Option<String>, Query, description = "Filter by event, such as `issues`"),
+        ("status" = Option<DeliveryWord>, Query, description = "Filter by status"),
+        ("issueId" = Option<String>, Query, description = "Filter by affected issue"),
         params::PageOf,
     ),
     responses(
@@ -157,13 +155,13 @@ pub async fn list(
 /// Which deliveries to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryAsk {
-    /// Of this event.
+    /// The event.
     pub event: Option<String>,
-    /// In this status.
+    /// The status.
     pub status: Option<Status>,
-    /// That led to this issue.
+    /// The affected issue.
     pub issue: Option<IssueId>,
-    /// Which page.
+    /// The page.
     pub page: PageAsk,
 }
 
@@ -171,7 +169,7 @@ impl DeliveryAsk {
     /// Reads the filters.
     ///
     /// # Errors
-    /// 400 where one has a form or value that is not accepted.
+    /// 400 if one is invalid.
     pub fn read(query: &mut Query, page: PageAsk) -> Result<Self, ApiError> {
         Ok(Self {
             event: bounded("event", query.text("event")?)?,
@@ -185,7 +183,7 @@ impl DeliveryAsk {
 /// Reads a page of deliveries, stored and refused ones.
 ///
 /// # Errors
-/// 400 for a cursor of another list, 503 where the store cannot be read.
+/// 400 for a cursor of another list, 503 if the store cannot be read.
 pub async fn find(
     shared: &Shared,
     account: &AccountName,
@@ -193,7 +191,7 @@ pub async fn find(
 ) -> Result<ListAnswer<DeliveryBody>, ApiError> {
     let DeliveryAsk { event, status, issue, page: PageAsk { limit, cursor } } = ask;
     let place = cursor.as_deref().map_or(Ok(DeliveryCursor::default()), DeliveryCursor::parse)?;
-    // What was refused led to no issue.
+    // Refused deliveries affect no issue.
     let refused = if issue.is_none() { shared.refused.newest_first() } else { Vec::new() };
     let matching = refused.into_iter().filter(|one| {
         event.as_ref().is_none_or(|event| one.event.as_ref() == Some(event))
@@ -211,7 +209,7 @@ pub async fn find(
         None => None,
     };
     let stored = match status.map(Status::stored) {
-        // Of this status nothing is stored.
+        // No stored delivery has this status.
         Some(None) => Page { items: Vec::new(), next: None, total: 0 },
         None | Some(Some(_)) => {
             let (state, applied) = status.and_then(Status::stored).unzip();
@@ -224,7 +222,7 @@ pub async fn find(
     Ok(listed(merge(place, stored, matching, limit), total))
 }
 
-/// Reads a page on a thread that may take its time: a total counts every row.
+/// Reads a page on a blocking thread, since the total counts every row.
 async fn read(
     shared: &Shared,
     filter: DeliveryFilter,
@@ -239,10 +237,10 @@ fn listed(merged: Merged, total: u64) -> ListAnswer<DeliveryBody> {
     ListAnswer { success: true, data, next_cursor, total, event_cursor: None }
 }
 
-/// How far both lists were read.
+/// The position in both lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DeliveryCursor {
-    /// The number of the last refused one; those that follow have smaller numbers.
+    /// The number of the last refused delivery; the next ones have smaller numbers.
     refused: i64,
     /// The store's cursor.
     stored: Option<String>,
@@ -279,7 +277,7 @@ struct Merged {
     next_cursor: Option<String>,
 }
 
-/// Merges what follows `place` in both lists, each newest first, by time.
+/// Merges both lists after `place` by time, newest first.
 fn merge(
     mut place: DeliveryCursor,
     stored: Page<DeliveryListRow>,

@@ -1,9 +1,9 @@
 //! Commands in a sandbox: `POST /v1/sandboxes/{id}/exec`.
 //!
-//! The command lives as long as its request: a caller that goes away drops the answer, which
-//! drops the execution, which ends the command and its session. As JSON each output stream is
-//! bounded, and what is beyond is read and thrown away so that the command can go on; as events
-//! nothing is gathered, and a caller that does not read holds its command up.
+//! The command lives as long as its request: a disconnected caller drops the answer and the
+//! execution, which ends the command and its session. In a JSON answer each output stream is
+//! bounded; the rest is read and discarded, so that the command can continue. Events are not
+//! collected: a caller that does not read blocks its command.
 
 mod output;
 
@@ -17,7 +17,6 @@ use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::engine::{EngineError, Work};
 use crate::http::Shared;
 use crate::http::answers;
 use crate::http::auth::Caller;
@@ -28,62 +27,61 @@ use crate::http::ending::Ending;
 use crate::http::error::{ApiError, only};
 use crate::http::fields::Fields;
 use crate::http::query::Query;
-use crate::http::shared::{closed, sandbox_ref};
 use crate::http::sse;
 use crate::http::wire::Success;
-use crate::sandbox::{ExecRequest, Execution};
+use crate::http::work::OpenSandbox;
+use crate::sandbox::{Capability, ExecRequest, Execution};
 
 pub use output::Encoding;
 pub use output::went_away;
 use output::{as_events, gather};
 
-/// Longest time a command may be given, in seconds: a day.
+/// Longest timeout of a command, in seconds: a day.
 const TIMEOUT_SECS_MAX: u64 = 86_400;
 
 /// A command to run.
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub struct ExecCall {
-    /// Program and arguments; no shell is in between.
+    /// Program and arguments, run without a shell.
     pub command: Vec<String>,
-    /// Working directory; the workspace where it is left out.
+    /// Working directory; by default the workspace.
     pub cwd: Option<String>,
     /// Added to the sandbox's own environment.
     #[schema(value_type = Option<std::collections::HashMap<String, String>>)]
     pub env: Vec<(String, String)>,
-    /// What the command reads.
+    /// The command's standard input.
     pub stdin: Option<String>,
-    /// How `stdin` is written: `utf-8` (where it is left out) or `base64`.
+    /// The encoding of `stdin`; default `utf-8`.
     #[schema(value_type = Option<EncodingWord>)]
     pub stdin_encoding: Encoding,
-    /// After this the command is killed; no limit where it is left out.
+    /// The command is killed after this time; by default never.
     pub timeout_seconds: Option<u64>,
-    /// How output is answered: `utf-8` (where it is left out; other bytes become U+FFFD) or
-    /// `base64`.
+    /// The encoding of the output; default `utf-8`, in which other bytes become U+FFFD.
     #[schema(value_type = Option<EncodingWord>)]
     pub encoding: Encoding,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecAnswer {
-    /// Its exit code; 128 + n where signal n killed it.
+    /// Its exit code; 128 + n if signal n killed it.
     pub exit_code: i32,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub stderr: String,
-    /// Whether it wrote more to one of them than is answered.
+    /// Whether one of them is truncated.
     pub truncated: bool,
-    /// Whether it was killed because its time was up.
+    /// Whether it was killed by its timeout.
     pub timed_out: bool,
     /// How long it ran.
     pub duration_ms: u64,
 }
 
-/// Runs a command in a sandbox. With `Accept: text/event-stream` its output comes as events
-/// `stdout` and `stderr`, then one `exit`; a caller that goes away ends its command.
+/// Runs a command in a sandbox. A stopped sandbox is started. With `Accept: text/event-stream` the
+/// output is sent as events `stdout` and `stderr`, then one `exit`. Disconnecting ends the command.
 #[utoipa::path(
     operation_id = "execInSandbox", tag = "work",
     params(params::OneSandbox, params::StartupWait),
@@ -122,63 +120,49 @@ pub async fn exec(
     Ok(HttpResponse::Ok().json(Success::about(&work.sandbox, answer)))
 }
 
-/// Starts a command, and keeps what it writes for the sandbox's log.
+/// Starts a command, and records its output in the sandbox's log.
 pub async fn start(
     shared: &Shared,
     caller: &Caller,
-    work: &Work,
+    work: &OpenSandbox,
     call: ExecRequest,
 ) -> Result<Execution, ApiError> {
     let argv = call.command.clone();
-    let execution = work.provider.exec(work.target.clone(), call).await?;
+    let execution = work.provider.processes.exec(work.target.clone(), call).await?;
     Ok(shared.edge.logs.keep(&work.sandbox.id, &caller.request_id, &argv, execution))
 }
 
-/// A running sandbox to work in, started where it is stopped; the server's end ends the wait.
+/// Begins work in a sandbox, and starts it if it is stopped. A shutdown ends the wait.
 pub async fn work(
     shared: &Shared,
     caller: &Caller,
     id: &str,
     at_most: Duration,
-) -> Result<Work, ApiError> {
-    begin(shared, caller, id, true, at_most).await
+) -> Result<OpenSandbox, ApiError> {
+    OpenSandbox::open(shared, caller, id, true, at_most, None).await
 }
 
-/// The same, to look at what is in it. A session does not start it: its browser follows any link,
-/// and GET is to be safe (RFC 9110, section 9.2.1). Who sends the token asks by themselves.
+/// Begins work that needs a capability of the provider.
+pub async fn work_with(
+    shared: &Shared,
+    caller: &Caller,
+    id: &str,
+    at_most: Duration,
+    needs: Capability,
+) -> Result<OpenSandbox, ApiError> {
+    OpenSandbox::open(shared, caller, id, true, at_most, Some(needs)).await
+}
+
+/// Begins reading work. A session does not start the sandbox, because a browser follows any link
+/// and GET must be safe (RFC 9110, section 9.2.1). A caller with the token starts it.
 pub async fn work_to_read(
     shared: &Shared,
     caller: &Caller,
     id: &str,
     at_most: Duration,
-) -> Result<Work, ApiError> {
-    begin(shared, caller, id, caller.session.is_none(), at_most).await
-}
-
-/// The same, of one that runs already.
-pub async fn work_where_it_runs(
-    shared: &Shared,
-    caller: &Caller,
-    id: &str,
-) -> Result<Work, ApiError> {
-    begin(shared, caller, id, false, Duration::ZERO).await
-}
-
-async fn begin(
-    shared: &Shared,
-    caller: &Caller,
-    id: &str,
-    start: bool,
-    at_most: Duration,
-) -> Result<Work, ApiError> {
-    let (engine, of) = (&shared.edge.engine, sandbox_ref(id));
-    tokio::select! {
-        biased;
-        work = engine.work(&caller.account, &of, start, caller.cause(), at_most) => Ok(work?),
-        () = closed(shared.edge.closing.clone()) => {
-            Err(EngineError::ShuttingDown.into())
-        }
-    }
+) -> Result<OpenSandbox, ApiError> {
+    let start = caller.session.is_none();
+    OpenSandbox::open(shared, caller, id, start, at_most, None).await
 }
 
 impl ExecCall {
@@ -214,7 +198,7 @@ impl ExecCall {
     }
 }
 
-/// Refuses what no kernel takes as a command, its directory and its environment.
+/// Refuses commands, directories and environments that no kernel accepts.
 ///
 /// # Errors
 /// 400 that names the field.
@@ -224,20 +208,20 @@ pub fn check(
     env: &[(String, String)],
 ) -> Result<(), ApiError> {
     if command.first().is_none_or(String::is_empty) {
-        return Err(ApiError::field("command", "must name a program and its arguments"));
+        return Err(ApiError::field("command", "must contain a program and its arguments"));
     }
-    // What the kernel takes ends at a NUL: anything behind it would be lost silently.
+    // The kernel's strings end at a NUL, so the rest would be lost silently.
     let holds_nul = |text: &str| text.contains('\0');
     if command.iter().any(|text| holds_nul(text)) {
-        return Err(ApiError::field("command", "must not hold NUL characters"));
+        return Err(ApiError::field("command", "must not contain NUL characters"));
     }
     if cwd.is_some_and(holds_nul) {
-        return Err(ApiError::field("cwd", "must not hold NUL characters"));
+        return Err(ApiError::field("cwd", "must not contain NUL characters"));
     }
     if env.iter().any(|(name, value)| {
         name.is_empty() || name.contains('=') || holds_nul(name) || holds_nul(value)
     }) {
-        return Err(ApiError::field("env", "names must not be empty nor hold '=' or NUL"));
+        return Err(ApiError::field("env", "names must not be empty or contain '=' or NUL"));
     }
     Ok(())
 }

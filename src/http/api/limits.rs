@@ -1,4 +1,4 @@
-//! What is allowed to a sandbox, and how each of its limits holds.
+//! The limits of a sandbox, and how each is enforced.
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use serde::Serialize;
@@ -14,6 +14,7 @@ use crate::http::limits::{Allowed, SandboxLimits};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::wire::Success;
+use crate::sandbox::{Enforcement, LimitKind};
 
 /// One limit of a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
@@ -22,23 +23,24 @@ use crate::http::wire::Success;
 pub struct LimitBody {
     /// `cpu`, `memory`, `processes`, `disk`, `openFiles` or `fileSize`.
     pub name: &'static str,
-    /// How much is allowed; null where that is not for its template to say, or not known any more.
+    /// The limit; null if the template does not set it or is no longer known.
     pub allowed: Option<f64>,
-    /// What it is counted in: `CPU` or `MiB`; null for a number of things.
+    /// Its unit, `CPU` or `MiB`; null for a count.
     pub unit: Option<&'static str>,
-    /// `enforced` for the sandbox as a whole, `per process`, `watched` (what runs in it is killed
-    /// when it is seen to exceed it) or `none`.
+    /// `enforced` for the whole sandbox, `per process`, `watched` (its processes are killed after
+    /// they exceed the limit) or `none`.
     pub holds: &'static str,
 }
 
-impl From<(&'static str, Option<Allowed>, &'static str)> for LimitBody {
-    fn from((name, allowed, holds): (&'static str, Option<Allowed>, &'static str)) -> Self {
+impl From<(LimitKind, Option<Allowed>, Enforcement)> for LimitBody {
+    fn from((limit, allowed, how): (LimitKind, Option<Allowed>, Enforcement)) -> Self {
         let unit = allowed.as_ref().map(|allowed| allowed.unit).filter(|unit| !unit.is_empty());
+        let (name, holds) = (limit.as_str(), how.as_str());
         Self { name, allowed: allowed.map(|allowed| allowed.value), unit, holds }
     }
 }
 
-/// The limits of one sandbox as they are in force, which may not be what its template says now.
+/// Lists the limits of a sandbox as in force, which can differ from those of its template.
 #[utoipa::path(
     operation_id = "listLimits", tag = "sandboxes",
     params(params::OneSandbox),

@@ -1,7 +1,7 @@
-//! The files of a sandbox's workspace: a directory to look through, a file to look at or to keep.
+//! The files of a sandbox's workspace: directories, previews and downloads.
 //!
-//! What is in a file is data of whoever wrote it: text is escaped, pictures are sent only where
-//! their first bytes say that they are one, under a policy that lets nothing in them run.
+//! Files are untrusted: text is escaped, and a picture is sent only if its first bytes identify
+//! one, under a policy that runs no code.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
-use crate::engine::Work;
 use crate::http::Shared;
 use crate::http::api::exec::work_to_read;
 use crate::http::api::sandboxes::load;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
+use crate::http::work::OpenSandbox;
 use crate::sandbox::{FileEntry, FileKind, FileListing, FilePart, WorkspacePath};
 use crate::types::{Phase, Sandbox, Timestamp, inert};
 
@@ -32,10 +32,10 @@ const TEXT_LEN_MAX: usize = 256 * 1024;
 const PICTURE_LEN_MAX: u64 = 8 * 1024 * 1024;
 /// Entries of a directory that are shown.
 const ENTRIES_MAX: usize = 1_000;
-/// It is running already, so it is not waited for.
+/// How long to wait for the sandbox: it already runs.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// A directory or a file of the workspace.
+/// Shows a directory or a file of the workspace.
 #[get("/sandboxes/{id}/files")]
 pub async fn show(
     shared: web::Data<Shared>,
@@ -72,7 +72,7 @@ pub async fn show(
     Ok(super::respond(answer, &frame.render(&main)))
 }
 
-/// A picture of the workspace.
+/// Sends a picture of the workspace.
 #[get("/sandboxes/{id}/picture")]
 pub async fn picture(
     shared: web::Data<Shared>,
@@ -85,7 +85,7 @@ pub async fn picture(
     let work = running(&shared, &visitor, &sandbox).await?;
     let bytes = read_up_to(&work, path, PICTURE_LEN_MAX as usize).await?;
     let kind = picture_type(&bytes)
-        .ok_or_else(|| ApiError::new(Code::WrongKind, "that is not a picture"))?;
+        .ok_or_else(|| ApiError::new(Code::WrongKind, "the file is not a picture"))?;
     Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, kind))
         .insert_header((header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"))
@@ -100,15 +100,15 @@ fn read_path(request: &HttpRequest) -> Result<WorkspacePath, ApiError> {
         .map_err(|why| ApiError::new(Code::PathNotAllowed, format!("the path {why}")).about("path"))
 }
 
-/// What is at a path.
+/// A directory or a file.
 enum FoundPath {
     Directory(FileListing),
     File(FileEntry, Preview),
 }
 
-/// What can be shown of a file.
+/// The preview of a file.
 enum Preview {
-    /// Its text as HTML, and whether that is all of it.
+    /// Its text as HTML, and whether it is complete.
     Text(String, bool),
     Picture,
     Nothing(&'static str),
@@ -121,7 +121,7 @@ async fn look(
     path: &WorkspacePath,
 ) -> Result<FoundPath, ApiError> {
     let work = running(shared, visitor, sandbox).await?;
-    let provider = &work.provider;
+    let provider = &work.provider.workspace;
     let mut listing = provider.list_files(work.target.clone(), path.clone(), 1).await?;
     let is_entry = listing.entries.first().is_some_and(|one| one.path == path.as_bytes());
     if !is_entry || path.is_root() {
@@ -138,39 +138,52 @@ async fn look(
 }
 
 /// The sandbox to look into, which is not started for that.
-async fn running(shared: &Shared, visitor: &Visitor, sandbox: &Sandbox) -> Result<Work, ApiError> {
+async fn running(
+    shared: &Shared,
+    visitor: &Visitor,
+    sandbox: &Sandbox,
+) -> Result<OpenSandbox, ApiError> {
     if sandbox.phase != Some(Phase::Running) {
         let phase = sandbox.phase.map_or("deleted", Phase::as_str);
-        let message = format!("Its files can be seen while it runs; it is {phase}");
+        let message = format!("cannot show files: the sandbox is {phase}, not running");
         return Err(ApiError::new(Code::NotRunning, message));
     }
     work_to_read(shared, &visitor.caller, sandbox.id.as_str(), WAIT_MAX).await
 }
 
-async fn preview(work: &Work, path: WorkspacePath, size: u64) -> Result<Preview, ApiError> {
+async fn preview(work: &OpenSandbox, path: WorkspacePath, size: u64) -> Result<Preview, ApiError> {
     let begin = read_up_to(work, path, TEXT_LEN_MAX).await?;
     if picture_type(&begin).is_some() {
         let is_small = size <= PICTURE_LEN_MAX;
-        return Ok(if is_small { Preview::Picture } else { Preview::Nothing("A large picture.") });
+        return Ok(if is_small {
+            Preview::Picture
+        } else {
+            Preview::Nothing("The picture is too large to show; download it.")
+        });
     }
     if begin.contains(&0) {
-        return Ok(Preview::Nothing("Not text; download it to look at it."));
+        return Ok(Preview::Nothing("This is not text; download it."));
     }
     let mut painter = Painter::default();
     let text = painter.paint(&begin) + &painter.end();
     Ok(Preview::Text(text, begin.len() as u64 >= size))
 }
 
-/// The beginning of a file, at most so many bytes.
-async fn read_up_to(work: &Work, path: WorkspacePath, max: usize) -> Result<Vec<u8>, ApiError> {
-    let mut content = work.provider.read_file(work.target.clone(), path, FilePart::Whole).await?;
+/// Reads the beginning of a file, at most `max` bytes.
+async fn read_up_to(
+    work: &OpenSandbox,
+    path: WorkspacePath,
+    max: usize,
+) -> Result<Vec<u8>, ApiError> {
+    let mut content =
+        work.provider.workspace.read_file(work.target.clone(), path, FilePart::Whole).await?;
     let mut bytes = Vec::new();
     while bytes.len() < max {
         match content.chunks.recv().await {
             Some(Ok(chunk)) => bytes.extend_from_slice(&chunk),
             Some(Err(why)) => {
-                tracing::debug!(error = %why, "a file broke off while it was read");
-                return Err(ApiError::new(Code::ProviderFailed, "the file broke off"));
+                tracing::debug!(error = %why, "failed to read a file to its end");
+                return Err(ApiError::new(Code::ProviderFailed, "cannot read the file to its end"));
             }
             None => break,
         }
@@ -179,7 +192,7 @@ async fn read_up_to(work: &Work, path: WorkspacePath, max: usize) -> Result<Vec<
     Ok(bytes)
 }
 
-/// The type of a picture by its first bytes. SVG is not among them: it can hold more than a picture.
+/// The type of a picture by its first bytes. SVG is left out: it can contain scripts.
 fn picture_type(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
@@ -207,7 +220,7 @@ fn directory(base: &str, listing: &FileListing, now: Timestamp) -> Markup {
     let entries = &listing.entries;
     html! {
         @if entries.is_empty() {
-            p .card .soft { "There is nothing in it." }
+            p .card .soft { "The directory is empty." }
         } @else {
             div .scroll tabindex="0" role="region" aria-label="Files" {
                 table .table {
@@ -230,7 +243,7 @@ fn directory(base: &str, listing: &FileListing, now: Timestamp) -> Markup {
                 }
             }
             @if listing.truncated || entries.len() > ENTRIES_MAX {
-                p .note { "There is more than is shown here." }
+                p .note { "The list is truncated." }
             }
         }
     }
@@ -255,7 +268,7 @@ fn file(
             @match preview {
                 Preview::Text(text, is_whole) => {
                     pre .preview tabindex="0" aria-label="Content" { (maud::PreEscaped(text)) }
-                    @if !is_whole { p .soft { "Only the beginning is shown; download it for the rest." } }
+                    @if !is_whole { p .soft { "Only the beginning is shown; download the file for the rest." } }
                 }
                 Preview::Picture => {
                     img .preview src={ (base) "/picture?path=" (query) } alt=(shown(name));

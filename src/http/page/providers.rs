@@ -1,11 +1,13 @@
-//! Providers: how each is, whether calls go to it, who it says it is, and what it enforces.
+//! Providers: the health, breaker, identity and isolation of each.
+
+use std::sync::Arc;
 
 use actix_web::{HttpResponse, get, web};
 use maud::{Markup, html};
 
 use crate::engine::{BreakerState, BreakerView, ProviderSweeps};
 use crate::http::Shared;
-use crate::sandbox::{Capacity, Health, Isolation, Traits, Uniqueness};
+use crate::sandbox::{Capacity, Descriptor, Enforcement, Health, Uniqueness};
 use crate::types::{ProviderName, Template, Timestamp};
 
 use super::error::PageError;
@@ -14,7 +16,7 @@ use super::text::shown;
 use super::time::{ago, since};
 use super::visitor::Visitor;
 
-/// Health causes no event, so the page looks by itself, in seconds.
+/// Seconds between updates of the page: changes of health cause no event.
 const POLL_SECS: u32 = 5;
 
 /// The providers.
@@ -27,18 +29,19 @@ pub async fn show(shared: web::Data<Shared>, visitor: Visitor) -> Result<HttpRes
     let figures = engine.figures();
     let templates = engine.templates();
     let survey = &frame.attention().survey;
-    let all: Vec<ProviderView> = engine
-        .providers()
-        .into_iter()
+    let all: Vec<ProviderView> = (shared.edge.providers.iter())
         .filter_map(|(name, provider)| {
+            let name = name.clone();
             let breaker = figures.breakers.iter().find(|(of, _)| *of == name)?.1.clone();
             let health = health.iter().find(|(of, _)| *of == name)?.1.clone();
+            let descriptor = Arc::clone(&provider.descriptor);
+            let of_it = templates.iter().filter(|template| template.provider == name);
             Some(ProviderView {
-                network: network(&health, templates.iter().filter(|of| of.provider == name)),
+                network: network(&descriptor, of_it),
                 health,
                 breaker,
-                traits: provider.traits(),
-                capacity: provider.capacity(),
+                descriptor,
+                capacity: provider.lifecycle.capacity(),
                 sweeps: figures.sweeps.iter().find(|sweeps| sweeps.provider == name).cloned(),
                 live: survey.providers.get(&name).copied().unwrap_or(0),
                 templates: templates
@@ -59,24 +62,24 @@ pub async fn show(shared: web::Data<Shared>, visitor: Visitor) -> Result<HttpRes
     })))
 }
 
-/// What is shown of one.
+/// What the page shows of one provider.
 struct ProviderView {
     name: ProviderName,
     health: Health,
     breaker: BreakerView,
-    traits: Traits,
+    descriptor: Arc<Descriptor>,
     capacity: Capacity,
     sweeps: Option<ProviderSweeps>,
     live: u64,
     templates: Vec<String>,
-    /// What its sandboxes reach.
+    /// What its sandboxes can reach.
     network: String,
 }
 
-/// What a provider's sandboxes reach: one word, or what each template says.
-fn network<'a>(health: &Health, templates: impl Iterator<Item = &'a Template>) -> String {
-    if health.isolation.network != Isolation::BY_TEMPLATE {
-        return health.isolation.network.to_owned();
+/// What a provider's sandboxes can reach: one word, or one for each template.
+fn network<'a>(descriptor: &Descriptor, templates: impl Iterator<Item = &'a Template>) -> String {
+    if let [only] = descriptor.networks.as_slice() {
+        return only.to_string();
     }
     let of = |template: &Template| format!("{} {}", template.name, template.network.kind());
     let all: Vec<String> = templates.map(of).collect();
@@ -84,8 +87,10 @@ fn network<'a>(health: &Health, templates: impl Iterator<Item = &'a Template>) -
 }
 
 fn card(view: &ProviderView, now: Timestamp) -> Markup {
-    let ProviderView { name, health, breaker, traits, capacity, sweeps, live, templates, network } =
+    let ProviderView { name, health, breaker, capacity, sweeps, live, templates, network, .. } =
         view;
+    let Descriptor { uniqueness, late_effect_window, dies_with_server, isolation, .. } =
+        &*view.descriptor;
     let trouble = breaker.trouble(name, now).or_else(|| health.trouble.clone());
     html! {
         article .card .facts data-key={ "provider-" (shown(name.as_str())) } {
@@ -99,33 +104,33 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                 (fact("Breaker", breaker_words(breaker, now)))
                 (fact("Identity", match &health.identity {
                     Some(identity) => html! { code { (shown(identity)) } },
-                    None => html! { span .soft { "could not be asked" } },
+                    None => html! { span .soft { "unknown" } },
                 }))
-                (fact("Uniqueness", uniqueness(traits.uniqueness)))
-                (fact("Settles", html! { "within " (traits.late_effect_window.as_secs()) " s of a deadline" }))
+                (fact("Uniqueness", uniqueness_words(*uniqueness)))
+                (fact("Late effects", html! { "end within " (late_effect_window.as_secs()) " s of a deadline" }))
                 (fact("Capacity", html! { (live) @if *live == 1 { " live sandbox" } @else { " live sandboxes" } }))
                 @if let Some(disk) = capacity.disk {
                     (fact("Disk", html! {
-                        (disk.free >> 20) " MB free; nothing is made or started below " (disk.kept_free >> 20)
+                        (disk.free >> 20) " MB free; no sandbox is created or started below " (disk.kept_free >> 20)
                     }))
                 }
                 (fact("Templates", html! {
-                    @if templates.is_empty() { span .soft { "none uses it" } }
+                    @if templates.is_empty() { span .soft { "none" } }
                     @else { (shown(&templates.join(", "))) }
                 }))
                 @if let Some(sweeps) = sweeps { (fact("Last sweep", sweep_words(sweeps, now))) }
-                @if traits.dies_with_server {
-                    (fact("At a restart", html! { "its sandboxes stop, and keep their workspace" }))
+                @if *dies_with_server {
+                    (fact("At a restart", html! { "its sandboxes stop and keep their workspace" }))
                 }
             }
             h3 { "Isolation" }
             dl {
-                (fact("Kind", html! { (health.isolation.kind) }))
-                @for (limit, holds) in &health.isolation.limits {
-                    (fact(limit_name(limit), html! { (if *holds == "none" { "not enforced" } else { holds }) }))
+                (fact("Kind", html! { (isolation.kind) }))
+                @for (limit, how) in &health.limits {
+                    (fact(limit.label(), html! { (how_it_holds(*how)) }))
                 }
                 (fact("System calls", html! {
-                    (if health.isolation.seccomp == "none" { "not filtered" } else { "filtered" })
+                    (if isolation.seccomp == Enforcement::None { "not filtered" } else { "filtered" })
                 }))
                 (fact("Network", html! { (shown(network)) }))
             }
@@ -133,35 +138,33 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
     }
 }
 
-/// The name of a limit, for people.
-pub(super) fn limit_name(limit: &'static str) -> &'static str {
-    match limit {
-        "cpu" => "CPU",
-        "openFiles" => "open files",
-        "fileSize" => "file size",
-        limit => limit,
+/// How a limit holds, for people.
+pub(super) const fn how_it_holds(how: Enforcement) -> &'static str {
+    match how {
+        Enforcement::None => "not enforced",
+        Enforcement::Enforced | Enforcement::PerProcess | Enforcement::Watched => how.as_str(),
     }
 }
 
 fn breaker_words(breaker: &BreakerView, now: Timestamp) -> Markup {
     html! {
         @match breaker.state {
-            BreakerState::Closed => "closed: calls go to it",
+            BreakerState::Closed => "closed: the provider is called",
             BreakerState::Open => {
-                "open: nothing is asked of it"
+                "open: the provider is not called"
                 @if let Some(at) = breaker.since { ", since " (ago(now.since(at))) }
                 @if let Some(at) = breaker.next_try_at { ", next try in " (at.since(now).as_secs()) " s" }
             }
-            BreakerState::HalfOpen => "half open: it is being asked how it is",
+            BreakerState::HalfOpen => "half open: one call tests the provider",
         }
     }
 }
 
-fn uniqueness(uniqueness: Uniqueness) -> Markup {
+fn uniqueness_words(uniqueness: Uniqueness) -> Markup {
     html! {
         @match uniqueness {
-            Uniqueness::EnforcedNames => "it refuses a second object of one name",
-            Uniqueness::None => "names are not enforced: an unanswered create is looked for, not repeated",
+            Uniqueness::EnforcedNames => "the provider refuses a second object with the same name",
+            Uniqueness::None => "names are not unique: an unanswered create is looked up, not repeated",
         }
     }
 }
@@ -169,11 +172,11 @@ fn uniqueness(uniqueness: Uniqueness) -> Markup {
 fn sweep_words(sweeps: &ProviderSweeps, now: Timestamp) -> Markup {
     html! {
         @match sweeps.last_at {
-            Some(at) => { (since(at, now)) ": " (sweeps.records) " on record, " (sweeps.objects) " there" }
+            Some(at) => { (since(at, now)) ": " (sweeps.records) " records, " (sweeps.objects) " objects" }
             None => span .soft { "not yet" },
         }
         @if sweeps.held_back > 0 { ", " (sweeps.held_back) " held back" }
-        @if sweeps.not_made > 0 { ", " (sweeps.not_made) " could not look" }
+        @if sweeps.not_made > 0 { ", " (sweeps.not_made) " failed" }
     }
 }
 

@@ -35,6 +35,11 @@ impl Transition<'_> {
         if let (Err(CallError::NotAsked(why)), false) = (&answer.result, is_deleting || overdue) {
             return self.not_asked(why);
         }
+        if let (Err(CallError::Exhausted { what, retry_after }), false) =
+            (&answer.result, is_deleting || overdue)
+        {
+            return self.wait_for_room(what, *retry_after);
+        }
         let may_stop = match (verb, &answer.result) {
             (Verb::Stop, Err(CallError::Unavailable { .. })) => Some(*until),
             (Verb::Stop, Ok(_) | Err(_))
@@ -47,6 +52,11 @@ impl Transition<'_> {
         if let (Some(until), Some(record)) = (may_stop, state.record_mut()) {
             self.may_stop(record, until);
         }
+        self.answered_in(state, answer.result);
+    }
+
+    /// Continues in the phase whose call was answered.
+    fn answered_in(&mut self, state: IssueState, result: Result<Done, CallError>) {
         match state {
             IssueState::Creating {
                 record,
@@ -54,9 +64,9 @@ impl Transition<'_> {
                 step: Step::Asked { verb, tries_left, .. },
                 giving_up,
             } => match giving_up {
-                None => self.creating_answered(record, goal, verb, tries_left, answer.result),
+                None => self.creating_answered(record, goal, verb, tries_left, result),
                 Some(failure) => {
-                    self.giving_up_answered(record, goal, tries_left, failure, answer.result);
+                    self.giving_up_answered(record, goal, tries_left, failure, result);
                 }
             },
             IssueState::Starting {
@@ -64,7 +74,7 @@ impl Transition<'_> {
                 external_id,
                 goal,
                 step: Step::Asked { tries_left, .. },
-            } => self.starting_answered(record, external_id, goal, tries_left, answer.result),
+            } => self.starting_answered(record, external_id, goal, tries_left, result),
             IssueState::Stopping {
                 record,
                 external_id,
@@ -73,7 +83,7 @@ impl Transition<'_> {
                 step: Step::Asked { tries_left, .. },
             } => {
                 let stopping = Stopping { record, external_id, by, goal, tries_left };
-                self.stopping_answered(stopping, answer.result);
+                self.stopping_answered(stopping, result);
             }
             IssueState::Deleting {
                 record,
@@ -84,7 +94,7 @@ impl Transition<'_> {
             } => {
                 let deleting =
                     super::deleting::Deleting { record, external_id, tries_left, failure, next };
-                self.deleting_answered(deleting, verb, answer.result);
+                self.deleting_answered(deleting, verb, result);
             }
             // Nothing is in flight in these; the check above let none of them through.
             state @ (IssueState::Absent
@@ -185,14 +195,13 @@ impl Transition<'_> {
             CallError::Refused(_) | CallError::Unknown(_) => {
                 NextTry::GiveUp(self.failure_of(step, trouble))
             }
-            CallError::NotAsked(_) | CallError::Unavailable { .. } | CallError::Broken(_)
-                if tries_left == 0 =>
-            {
-                NextTry::GiveUp(self.failure_of(step, trouble))
-            }
-            CallError::NotAsked(_) | CallError::Unavailable { .. } | CallError::Broken(_) => {
-                NextTry::TryAgain(tries_left)
-            }
+            CallError::NotAsked(_)
+            | CallError::Unavailable { .. }
+            | CallError::Exhausted { .. }
+            | CallError::Broken(_) => match tries_left {
+                0 => NextTry::GiveUp(self.failure_of(step, trouble)),
+                left => NextTry::TryAgain(left),
+            },
         }
     }
 }

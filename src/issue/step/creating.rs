@@ -98,6 +98,15 @@ impl Transition<'_> {
             ObjectState::Partial | ObjectState::Destroying => {
                 self.creating_remove(record, goal, tries_left, &found);
             }
+            // Before the first try of this phase it is left from an earlier failure, and a retry
+            // was asked for: make it anew.
+            ObjectState::Error { .. } if tries_left >= self.context.rules.create.attempts => {
+                self.creating_remove(record, goal, tries_left, &found);
+            }
+            ObjectState::Error { message } => {
+                let failure = self.failure_of(ProviderStep::Create, &CallError::Broken(message));
+                self.give_up(record, goal, failure);
+            }
         }
     }
 
@@ -225,6 +234,7 @@ impl Transition<'_> {
             Err(
                 trouble @ (CallError::NotAsked(_)
                 | CallError::Unavailable { .. }
+                | CallError::Exhausted { .. }
                 | CallError::Broken(_)
                 | CallError::Refused(_)
                 | CallError::Unknown(_)),

@@ -68,7 +68,7 @@ impl Transition<'_> {
         if let Some(other) = self.second_of(observation) {
             return self.fail_without_call(duplicate(&recorded.seen.external_id, &other), false);
         }
-        match (recorded.seen.state, is_running) {
+        match (&recorded.seen.state, is_running) {
             (ObjectState::Running, true) => self.stop_has_settled(),
             (ObjectState::Stopped, false) => {}
             // A stop of ours from before it was started again, that took effect only now.
@@ -88,6 +88,8 @@ impl Transition<'_> {
                     self.stop(Some(Phase::Stopped), record, external_id, by, reason);
                 }
             }
+            // Retry does not bring this object up again: it removes it and makes another.
+            (ObjectState::Error { message }, _) => self.fail_without_call(in_error(message), true),
             // Half made while stopped, or on its way out: the next sweep sees what comes of it.
             (ObjectState::Partial, false) | (ObjectState::Destroying, _) => {}
         }
@@ -137,7 +139,7 @@ impl Transition<'_> {
         let found = observation.objects.iter().find_map(|swept| {
             let owner = swept.seen.owner.as_ref().filter(|owner| Some(&owner.sandbox) != own)?;
             let seen_for = now.since(swept.first_seen_at);
-            let state = swept.seen.state;
+            let state = &swept.seen.state;
             // Also one that is being destroyed is removed: whoever began that may not be there to end
             // it.
             let action = if swept.known_deleted {
@@ -147,7 +149,7 @@ impl Transition<'_> {
             } else if seen_for >= QUARANTINE {
                 Some(CleanupAction::Remove)
             } else {
-                (state == ObjectState::Running).then_some(CleanupAction::Stop)
+                (*state == ObjectState::Running).then_some(CleanupAction::Stop)
             };
             Some(cleanup(&observation.provider, &swept.seen, owner, action?))
         });
@@ -192,7 +194,7 @@ impl Transition<'_> {
             ObjectState::Stopped => {
                 IssueState::Stopped { record, external_id, by: StoppedBy::Provider }
             }
-            ObjectState::Partial | ObjectState::Destroying => {
+            ObjectState::Partial | ObjectState::Destroying | ObjectState::Error { .. } => {
                 self.reply = over;
                 return;
             }
@@ -301,6 +303,18 @@ fn killed() -> Failure {
         step: ProviderStep::Look,
         message: "it is down, and it was not us who stopped it; retry brings it up again"
             .to_owned(),
+        retryable: true,
+    }
+}
+
+fn in_error(message: &str) -> Failure {
+    Failure {
+        code: FailureCode::ProviderBroken,
+        step: ProviderStep::Look,
+        message: format!(
+            "the provider says that it cannot run: {message}; retry deletes it with its workspace \
+             and makes it anew"
+        ),
         retryable: true,
     }
 }

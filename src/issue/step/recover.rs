@@ -12,6 +12,9 @@ use super::transition::{RETRY_AFTER_MAX, Transition};
 /// How long a call that found no turn waits before it queues up again.
 const TURN_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long a call that found no room waits when the provider does not say for how long.
+const ROOM_PAUSE: Duration = Duration::from_secs(5);
+
 impl Transition<'_> {
     /// The due time may have come: make the call that waited, or look where an answer is overdue
     /// and the executor no longer holds the call.
@@ -93,6 +96,29 @@ impl Transition<'_> {
             *step = Step::Waiting { verb: verb.clone(), due, tries_left: *tries_left };
         }
         self.keep(state);
+    }
+
+    /// The provider has no room and did nothing: the same call is made again later and no try is
+    /// spent. The phase's deadline goes on: in the end people learn what is used up.
+    pub fn wait_for_room(&mut self, what: &str, retry_after: Option<Duration>) {
+        let pause = retry_after.unwrap_or(ROOM_PAUSE).clamp(TURN_PAUSE, RETRY_AFTER_MAX);
+        let due = self.now().after(pause);
+        let mut state = self.take_state();
+        let reason = format!("waiting: the provider has no room: {what}");
+        let is_news = state.record().is_some_and(|record| record.reason != reason);
+        if let Some(record) = state.record_mut() {
+            record.reason.clone_from(&reason);
+        }
+        if let Some(step) = state.step_mut()
+            && let Step::Asked { verb, tries_left, .. } = step
+        {
+            *step = Step::Waiting { verb: verb.clone(), due, tries_left: *tries_left };
+        }
+        self.keep(state);
+        // Once for each cause: it may be tried many times.
+        if is_news {
+            self.tell(reason);
+        }
     }
 
     fn answer_lost(&mut self, in_flight: Option<Attempt>, after_restart: bool) {

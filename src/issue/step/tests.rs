@@ -7,6 +7,7 @@ mod model;
 mod observations;
 mod pending_starts;
 mod properties;
+mod provider_trouble;
 mod tables;
 mod unions;
 

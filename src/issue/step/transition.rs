@@ -211,9 +211,10 @@ impl<'a> Transition<'a> {
         // Half of the wait is fixed, half is chance, so that many issues do not come back at once.
         let spread = full / 2 + full.mul_f64(f64::from(self.context.jitter_permille) / 2000.0);
         let asked = match trouble {
-            Some(CallError::Unavailable { retry_after, .. }) => {
-                retry_after.unwrap_or(Duration::ZERO).min(RETRY_AFTER_MAX)
-            }
+            Some(
+                CallError::Unavailable { retry_after, .. }
+                | CallError::Exhausted { retry_after, .. },
+            ) => retry_after.unwrap_or(Duration::ZERO).min(RETRY_AFTER_MAX),
             Some(CallError::NotAsked(NotAsked::Unreachable { next_try, .. })) => *next_try,
             Some(
                 CallError::NotAsked(NotAsked::NoTurn)
@@ -417,6 +418,9 @@ impl<'a> Transition<'a> {
                 format!("the provider is unavailable: {message}"),
                 true,
             ),
+            CallError::Exhausted { what, .. } => {
+                (FailureCode::ProviderExhausted, format!("the provider has no room: {what}"), true)
+            }
             CallError::Broken(message) => {
                 (FailureCode::ProviderBroken, format!("the provider failed: {message}"), true)
             }

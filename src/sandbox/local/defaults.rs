@@ -3,6 +3,8 @@
 //!
 //! The values of secrets are looked up for each command and kept nowhere: not on disk, not in PID 1.
 
+use bytes::Bytes;
+
 use crate::sandbox::WorkError;
 use crate::types::{NamedSecrets, SecretName, Workload};
 
@@ -23,7 +25,7 @@ impl CommandDefaults {
     ///
     /// # Errors
     /// [`WorkError::CannotStart`] if a secret does not exist any more.
-    pub fn env(&self, given: &[(String, String)]) -> Result<Vec<Vec<u8>>, WorkError> {
+    pub fn env(&self, given: &[(String, String)]) -> Result<Vec<Bytes>, WorkError> {
         let secrets = self.secrets.resolve(&self.workload.secrets);
         let secrets = secrets.map_err(|name| WorkError::CannotStart(missing(&name)))?;
         let plain = self.workload.env.iter().map(|(name, value)| (name, value.as_str()));
@@ -31,7 +33,7 @@ impl CommandDefaults {
         let is_default = |(name, _): &(&String, &str)| given.iter().all(|(own, _)| own != *name);
         let given = given.iter().map(|(name, value)| (name, value.as_str()));
         let all = plain.chain(secret).filter(is_default).chain(given);
-        Ok(all.map(|(name, value)| format!("{name}={value}").into_bytes()).collect())
+        Ok(all.map(|(name, value)| format!("{name}={value}").into()).collect())
     }
 
     /// The working directory of a command; empty for the workspace.
@@ -67,7 +69,9 @@ mod tests {
             let given: Vec<_> =
                 given.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
             defaults.env(&given).map(|env| {
-                env.into_iter().map(|entry| String::from_utf8(entry).expect("text")).collect()
+                env.into_iter()
+                    .map(|entry| String::from_utf8(entry.into()).expect("text"))
+                    .collect()
             })
         };
         let expected = |texts: &[&str]| -> Result<Vec<String>, WorkError> {

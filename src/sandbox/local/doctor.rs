@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{LocalConfig, LocalProvider, LocalSettings};
 use crate::clock::{SystemClock, SystemIds};
-use crate::sandbox::{OpenFailure, SandboxProvider};
+use crate::sandbox::{Enforcement, Lifecycle, LimitKind, OpenFailure};
 use crate::types::Check;
 
 /// Creates a whole sandbox and removes it, because settings alone do not predict a failure.
@@ -58,8 +58,8 @@ fn try_local(dir: &Path, settings: LocalSettings) -> Result<TrialResult, OpenFai
         let config = LocalConfig { warm_pool: 0, ..LocalConfig::with(dir.to_owned(), settings) };
         let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds))?;
         let health = provider.health().await;
-        let limit = |(limit, how): &(&str, &str)| format!("{limit} {how}");
-        let limits: Vec<String> = health.isolation.limits.iter().map(limit).collect();
+        let limit = |(limit, how): (&LimitKind, &Enforcement)| format!("{limit} {how}");
+        let limits: Vec<String> = health.limits.iter().map(limit).collect();
         Ok::<_, OpenFailure>(TrialResult {
             trouble: health.trouble,
             limits: format!("limits: {}", limits.join(", ")),

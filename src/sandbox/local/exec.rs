@@ -53,7 +53,7 @@ pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, W
     let variables = link.defaults.env(&request.env)?;
     let order = |id| Request::Exec {
         id,
-        argv: request.command.iter().map(|text| text.clone().into_bytes()).collect(),
+        argv: request.command.iter().map(|text| text.clone().into()).collect(),
         cwd: link.defaults.cwd(request.cwd.as_deref()),
         env: variables,
     };

@@ -32,15 +32,19 @@
 //!   superblock, which then demands a journal replay, and the journal's head, which says where it
 //!   begins. Whichever of them is lost, the next mount replays an empty journal or none, and the
 //!   file system is as before.
-//! - *A new image, whose top directory is given to its user as well.* That is one transaction, which
-//!   the kernel commits when the barriers go on, or by itself after five seconds, where the disk stalls
-//!   for that long. Every block of the journal has a checksum: a transaction of which a part is lost is
-//!   not replayed, and what the kernel then refuses to mount is repaired first
-//!   (`inside/mend.rs`). Nobody was told of that sandbox yet. Its create is tried again.
+//! - *A new image, whose top directory was also given to its user.* That is one transaction, which the
+//!   kernel commits when the barriers go on, or after five seconds if the disk stalls. Every block of
+//!   the journal has a checksum, so an incomplete transaction is not replayed. The kernel may then
+//!   refuse to mount the image (see below). The create was not answered, so no promised data is lost.
 //!
-//! A new image itself reaches the disk, with its name, before its create is answered
-//! (`Disk::sync_new`), and the first barrier brings everything before it to the disk. So a create that
-//! was answered finds its workspace again, and all that was synced in it.
+//! A new image and its name are on disk before its create is answered (`Disk::sync_new`), and the
+//! first barrier writes everything before it. So a create that was answered finds its workspace again,
+//! with all synced data.
+//!
+//! # Damage
+//! An image in which the kernel has met an error, or which it refuses to mount, is not mounted
+//! ([`is_damage`]). The sandbox does not start, nothing is deleted, and the error names the image and
+//! the operator's `e2fsck` command.
 
 mod loopback;
 mod node;
@@ -64,8 +68,7 @@ use rustix::mount::{
 };
 
 pub use loopback::Device;
-pub use steps::{DAMAGED, is_passing, remedy};
-pub use superblock::has_errors;
+pub use steps::{is_damage, is_passing, remedy};
 pub use templates::Templates;
 pub use usable::Images;
 
@@ -87,22 +90,7 @@ pub struct ImageError {
 
 impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "could not {}: {}", self.step, std::io::Error::from(self.errno))
-    }
-}
-
-impl ImageError {
-    /// Whether it can mean that the image is damaged.
-    pub fn is_damage(&self) -> bool {
-        match self.errno {
-            Errno::UCLEAN | Errno::BADMSG | Errno::IO => {
-                [steps::MOUNT, steps::GIVE_TO_USER].contains(&self.step)
-            }
-            Errno::INVAL => self.step == steps::MOUNT,
-            // The kernel met the damage once it was mounted, and lets nobody write any more.
-            Errno::ROFS => self.step == steps::GIVE_TO_USER,
-            _ => false,
-        }
+        write!(f, "cannot {}: {}", self.step, std::io::Error::from(self.errno))
     }
 }
 
@@ -132,6 +120,9 @@ pub struct Mounted {
 /// [`ImageError`]; nothing is left then.
 pub fn mount(image: &OwnedFd, owner: u32) -> Result<Mounted, ImageError> {
     wait_until_free(image).step(steps::WAIT)?;
+    if superblock::has_errors(image) {
+        return Err(Errno::UCLEAN).step(steps::MOUNT);
+    }
     let device = loopback::attach(image)?;
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC).step(steps::OPEN_EXT4)?;
     let context = context.as_fd();

@@ -66,7 +66,7 @@ impl ProviderKind for LocalKind {
         if let Some(template) = context.default_template {
             provider.keep_warm(template);
         }
-        Ok(Some(OpenedProvider { provider: Arc::new(provider), reload: None }))
+        Ok(Some(OpenedProvider { provider: Arc::new(provider).into(), reload: None }))
     }
 
     fn check(&self, what: &str, settings: &ProviderSettings, data: &Path) -> Check {

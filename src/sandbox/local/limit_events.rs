@@ -1,51 +1,45 @@
-//! What happens when a limit strikes in a sandbox: it is told, and where nothing else stops what has
-//! met it, that is killed.
+//! What happens when a sandbox hits a limit: an event is published, and if nothing else stops the
+//! processes that hit it, they are killed.
 //!
-//! A limit that strikes is told once in a while, not each time: a fork bomb meets its limit a million
-//! times. Counts are looked at [twice a second](LOOK_EVERY) and once more when the sandbox has ended,
-//! since the kernel can't wake a process for all of them. What there is no room to tell is told at the
-//! next look, and at the end it is waited for. A limit that was taken away is told like one that
-//! struck: who wants the sandbox stopped then wants it stopped now.
+//! A limit that is hit again and again is published once in a while, not each time: a fork bomb hits
+//! its limit a million times. Counts are read [twice a second](LOOK_EVERY) and once more when the
+//! sandbox has ended, since the kernel can't wake a process for all of them. A limit that was taken
+//! away is published like one that was hit: a template that stops the sandbox then wants it stopped
+//! now.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
-
 use super::cgroup::{Controller, Group, TAKEN_AWAY};
 use super::disk::Workspace;
 use super::frame::Request;
 use super::link::Link;
-use crate::sandbox::{Labels, LimitEffect, LimitEvent};
+use crate::sandbox::{EventSender, Labels, LimitEffect, LimitEvent, ProviderEvent};
 use crate::types::{Resources, inert};
 
-/// The pause between two looks at what has struck.
+/// The pause between two looks at the counters.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A limit that goes on striking is told again after this.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// A limit that goes on being hit is published again after this.
+const PUBLISH_EVERY: Duration = Duration::from_secs(60);
 
-/// Strikes that wait to be heard; past that they are told later.
-pub const LIMIT_EVENTS_LEN: usize = 256;
-
-/// Where limits strike.
+/// A sandbox whose limits are watched.
 pub struct LimitWatch {
     /// The sandbox.
     pub link: Arc<Link>,
     /// Its control group.
     pub group: Arc<Group>,
-    /// What its workspace is.
+    /// The kind of its workspace.
     pub workspace: Workspace,
-    /// Whose it is.
+    /// Its labels.
     pub labels: Labels,
-    /// The limits.
+    /// Its limits.
     pub resources: Resources,
 }
 
 /// Acts on each limit that strikes in a sandbox, until nothing of that runs any more.
-pub async fn watch(watched: LimitWatch, limit_events: mpsc::Sender<LimitEvent>) {
+pub async fn watch(watched: LimitWatch, events: EventSender) {
     let mut tally = Tally::default();
     let mut killed_at = 0;
     loop {
@@ -59,7 +53,7 @@ pub async fn watch(watched: LimitWatch, limit_events: mpsc::Sender<LimitEvent>) 
         match watched.workspace {
             Workspace::Directory if count > killed_at => {
                 killed_at = count;
-                // One that is ending has nothing to be killed.
+                // In an ending sandbox there is nothing to kill.
                 let _ = watched.link.send(&Request::KillAll, &[]).await;
             }
             Workspace::Directory | Workspace::Image => {}
@@ -73,20 +67,16 @@ pub async fn watch(watched: LimitWatch, limit_events: mpsc::Sender<LimitEvent>) 
             (limit, count, reason)
         });
         for (limit, count, reason) in struck.chain(lost) {
-            let effect = LimitEffect::ByTemplate;
-            let limit_event = LimitEvent { labels: watched.labels.clone(), reason, effect };
-            let left = tally.tell(&limit_events, &limit, count, Instant::now(), limit_event);
-            if let Some(limit_event) = left.filter(|_| is_over) {
-                // Where nobody hears any more there is nobody to tell.
-                let _ = limit_events.send(limit_event).await;
+            if tally.is_news(limit, count, Instant::now()) {
+                let (labels, effect) = (watched.labels.clone(), LimitEffect::ByTemplate);
+                events.publish(ProviderEvent::LimitHit(LimitEvent { labels, reason, effect }));
             }
         }
         if is_over {
             if let Some(trouble) = watched.link.trouble() {
                 let reason = inert(trouble).into_owned();
-                let limit_event =
-                    LimitEvent { labels: watched.labels, reason, effect: LimitEffect::Ended };
-                let _ = limit_events.send(limit_event).await;
+                let (labels, effect) = (watched.labels, LimitEffect::Ended);
+                events.publish(ProviderEvent::LimitHit(LimitEvent { labels, reason, effect }));
             }
             return;
         }
@@ -94,7 +84,7 @@ pub async fn watch(watched: LimitWatch, limit_events: mpsc::Sender<LimitEvent>) 
 }
 
 impl LimitWatch {
-    /// How often each limit has struck, as far as that is counted.
+    /// How often each limit was hit, if that is counted.
     fn counts(&self) -> impl Iterator<Item = (String, u64)> {
         let Resources { cpu: _, memory_mb, processes, disk_mb } = self.resources;
         [
@@ -107,96 +97,40 @@ impl LimitWatch {
     }
 }
 
-/// What has been told.
+/// What has been published of each limit: its count then, and when.
 #[derive(Default)]
 struct Tally {
-    told: HashMap<String, (u64, Instant)>,
+    published: HashMap<String, (u64, Instant)>,
 }
 
 impl Tally {
-    /// Tells a strike where its count is news. Gives it back where there is no room: it has not been
-    /// told then.
-    fn tell(
-        &mut self,
-        limit_events: &mpsc::Sender<LimitEvent>,
-        limit: &str,
-        count: u64,
-        now: Instant,
-        limit_event: LimitEvent,
-    ) -> Option<LimitEvent> {
-        if !self.is_news(limit, count, now) {
-            return None;
-        }
-        match limit_events.try_send(limit_event) {
-            // Where nobody hears any more it need not be tried again.
-            Ok(()) | Err(TrySendError::Closed(_)) => {
-                self.told.insert(limit.to_owned(), (count, now));
-                None
-            }
-            Err(TrySendError::Full(limit_event)) => Some(limit_event),
-        }
-    }
-
-    /// Whether a count that rose is to be told now.
-    fn is_news(&self, limit: &str, count: u64, now: Instant) -> bool {
-        match self.told.get(limit) {
+    /// Whether a limit's count is to be published now; it counts as published then.
+    fn is_news(&mut self, limit: String, count: u64, now: Instant) -> bool {
+        let is_news = match self.published.get(&limit) {
             None => count > 0,
-            Some((told, at)) => count > *told && now.duration_since(*at) >= TELL_EVERY,
+            Some((last, at)) => count > *last && now.duration_since(*at) >= PUBLISH_EVERY,
+        };
+        if is_news {
+            self.published.insert(limit, (count, now));
         }
+        is_news
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{AccountName, Generation, HomeId, InstanceId, IssueId, Mode, SandboxId};
 
-    fn limit_event() -> LimitEvent {
-        let labels = Labels {
-            instance: InstanceId::trusted("instance"),
-            account: AccountName::default_account(),
-            home: HomeId(1),
-            issue: IssueId::parse("test-1").expect("an issue id"),
-            sandbox: SandboxId::trusted("sandbox"),
-            generation: Generation(1),
-            mode: Mode::Strong,
-        };
-        LimitEvent {
-            labels,
-            reason: "memory limit 64 MB reached".into(),
-            effect: LimitEffect::ByTemplate,
-        }
-    }
-
-    #[tokio::test]
-    async fn a_limit_is_told_when_it_strikes_and_again_after_a_while() {
+    #[test]
+    fn a_limit_is_news_when_it_is_hit_and_again_after_a_while() {
         let begin = Instant::now();
-        let (sender, mut limit_events) = mpsc::channel(8);
         let mut tally = Tally::default();
-        for (seconds, count, is_news) in
+        for (seconds, count, is_due) in
             [(0, 0, false), (1, 3, true), (2, 4, false), (61, 4, true), (200, 4, false)]
         {
             let now = begin + Duration::from_secs(seconds);
-            assert_eq!(tally.tell(&sender, "memory", count, now, limit_event()), None);
-            assert_eq!(limit_events.try_recv().is_ok(), is_news, "after {seconds} s");
+            assert_eq!(tally.is_news("memory".into(), count, now), is_due, "after {seconds} s");
         }
-        tally.tell(&sender, "pids", 1, begin, limit_event());
-        assert!(limit_events.try_recv().is_ok(), "each limit for itself");
-    }
-
-    #[tokio::test]
-    async fn what_there_was_no_room_to_tell_is_told_as_soon_as_there_is() {
-        let begin = Instant::now();
-        let (sender, mut limit_events) = mpsc::channel(1);
-        let mut tally = Tally::default();
-        assert_eq!(tally.tell(&sender, "disk", 1, begin, limit_event()), None);
-        for _ in 0..2 {
-            assert_eq!(tally.tell(&sender, "memory", 1, begin, limit_event()), Some(limit_event()));
-        }
-        limit_events.try_recv().expect("told");
-        assert_eq!(tally.tell(&sender, "memory", 1, begin, limit_event()), None);
-        limit_events.try_recv().expect("told after all");
-        drop(limit_events);
-        assert_eq!(tally.tell(&sender, "pids", 1, begin, limit_event()), None, "nobody hears");
+        assert!(tally.is_news("pids".into(), 1, begin), "each limit for itself");
     }
 }

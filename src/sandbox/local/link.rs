@@ -75,13 +75,7 @@ impl Link {
         defaults: CommandDefaults,
         on_gone: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Arc<Self> {
-        let Arrived { socket, launcher, pidfd, device, is_mended, listener: _ } = arrived;
-        if is_mended {
-            tracing::warn!(
-                object.external_id = %target.external_id,
-                "a damaged workspace was repaired; what lost its name is in its lost+found"
-            );
-        }
+        let Arrived { socket, launcher, pidfd, device, listener: _ } = arrived;
         let (tell, gone) = watch::channel(false);
         let link = Arc::new(Self {
             target,
@@ -339,7 +333,8 @@ impl Drop for Call {
     }
 }
 
-fn failure(kind: WorkFailure, message: String) -> WorkError {
+/// What a failure inside is for callers.
+pub fn failure(kind: WorkFailure, message: String) -> WorkError {
     match kind {
         WorkFailure::NoSuchFile => WorkError::NoSuchFile,
         WorkFailure::NotAllowed => WorkError::PathNotAllowed(message),

@@ -89,6 +89,7 @@ impl LoggedCall<'_> {
             Err(ProviderError::Absent) => "absent",
             Err(ProviderError::Present(_)) => "present",
             Err(ProviderError::Refused(_)) => "refused",
+            Err(ProviderError::Exhausted { .. }) => "exhausted",
             Err(ProviderError::Unavailable { .. }) => "unavailable",
             Err(ProviderError::Broken(_)) => "broken",
         };

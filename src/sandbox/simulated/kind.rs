@@ -44,7 +44,7 @@ impl ProviderKind for SimulatedKind {
         let (clock, ids) = (Arc::clone(&context.clock), Arc::clone(&context.ids));
         let provider = Arc::new(SimulatedProvider::open(config.clone(), faults, clock, ids)?);
         let reload = reload(Arc::clone(&provider), config);
-        Ok(Some(OpenedProvider { provider, reload: Some(reload) }))
+        Ok(Some(OpenedProvider { provider: provider.into(), reload: Some(reload) }))
     }
 
     fn check(&self, what: &str, settings: &ProviderSettings, _data: &Path) -> Check {

@@ -27,7 +27,7 @@ use crate::types::{ExternalId, HomeId, InstanceId, ObjectName, ObjectState, Time
 
 /// Where files are written before they are renamed to their place, and the identity is kept.
 /// Hidden, so that the directory shows objects and calls and nothing else.
-const PRIVATE_DIR: &str = ".simulated";
+pub(super) const PRIVATE_DIR: &str = ".simulated";
 /// The file in it that holds the provider's identity.
 const IDENTITY_FILE: &str = "identity";
 /// How the files of objects end.
@@ -200,6 +200,7 @@ impl Objects {
         state: ObjectState,
     ) -> Result<Object, ProviderError> {
         let Some(before) = self.by_id.get(id) else { return Err(ProviderError::Absent) };
+        let word = state.as_str();
         let object = Object { state, ..before.clone() };
         if object == *before {
             return Ok(object);
@@ -213,7 +214,7 @@ impl Objects {
                 }
                 Err(error) => return Err(broken(&error)),
             };
-        file.insert("state".into(), state.as_str().into());
+        file.insert("state".into(), word.into());
         let file = serde_json::to_vec(&file).expect("what was JSON is JSON");
         self.put(id, &file)?;
         self.index(object.clone());

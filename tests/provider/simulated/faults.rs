@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use issuebox::clock::Clock;
 use issuebox::sandbox::simulated::SimulatedFaults;
-use issuebox::sandbox::{CreateSpec, Object, ProviderError, SandboxProvider, TargetCall};
+use issuebox::sandbox::{CreateSpec, Lifecycle, Object, ProviderError, TargetCall};
 use issuebox::types::{InstanceId, ObjectState, SandboxId};
 
 use super::world::{World, is_broken, is_unavailable, key, present};
@@ -118,7 +118,7 @@ async fn a_create_that_is_given_up_never_lands() {
     assert!(tokio::time::timeout(Duration::from_secs(1), dropped).await.is_err());
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(world.files().len(), 0);
-    assert_eq!(provider.traits().late_effect_window, Duration::ZERO, "as it says");
+    assert_eq!(provider.descriptor().late_effect_window, Duration::ZERO, "as it says");
     assert_eq!(world.results(), ["create unavailable", "create dropped"]);
 }
 

@@ -1,4 +1,4 @@
-//! Tables of what is told about a home, and of what is too much at once.
+//! Tables of the findings about a home, and of what is too much at once.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn object(external_id: &str, sandbox: &str, generation: u32, state: ObjectState)
 }
 
 /// Findings in words; of the sandboxes, `deleted` is in history.
-fn told(known: &Dated, objects: &[Ours]) -> Vec<String> {
+fn findings(known: &Dated, objects: &[Ours]) -> Vec<String> {
     let is_deleted = |id: &SandboxId| id.as_str() == "deleted";
     let word = |finding| match finding {
         Finding::Lost => "lost".to_owned(),
@@ -60,11 +60,13 @@ fn told(known: &Dated, objects: &[Ours]) -> Vec<String> {
 #[test]
 fn a_recorded_object_is_told_of_only_where_it_contradicts_its_record() {
     use ObjectState::{Destroying, Partial, Running, Stopped};
-    let states = [None, Some(Running), Some(Stopped), Some(Partial), Some(Destroying)];
-    let silent = [""; 5];
+    let error = ObjectState::Error { message: "no image".into() };
+    let states = [Running, Stopped, Partial, Destroying, error].map(Some);
+    let states: Vec<_> = [None].into_iter().chain(states).collect();
+    let silent = [""; 6];
     for (phase, expected) in [
-        (Phase::Running, ["lost", "", "down stopped", "down partial", ""]),
-        (Phase::Stopped, ["lost", "up", "", "", ""]),
+        (Phase::Running, ["lost", "", "down stopped", "down partial", "", "down error: no image"]),
+        (Phase::Stopped, ["lost", "up", "", "", "", "down error: no image"]),
         (Phase::Creating, silent),
         (Phase::Starting, silent),
         (Phase::Stopping, silent),
@@ -73,8 +75,8 @@ fn a_recorded_object_is_told_of_only_where_it_contradicts_its_record() {
     ] {
         for (state, expected) in states.iter().zip(expected) {
             let objects: Vec<_> =
-                state.map(|state| object("o3", "s3", 3, state)).into_iter().collect();
-            let found = told(&home(Some(phase), Some("o3")), &objects).join(", ");
+                state.clone().map(|state| object("o3", "s3", 3, state)).into_iter().collect();
+            let found = findings(&home(Some(phase), Some("o3")), &objects).join(", ");
             assert_eq!(found, expected, "{phase} with {state:?}");
         }
     }
@@ -82,43 +84,48 @@ fn a_recorded_object_is_told_of_only_where_it_contradicts_its_record() {
 
 #[test]
 fn an_object_that_no_record_names_is_told_by_what_is_known_of_it() {
-    let running = ObjectState::Running;
+    let running = || ObjectState::Running;
     let none = home(None, None);
     let live = home(Some(Phase::Running), Some("o3"));
-    let own = object("o3", "s3", 3, running);
+    let own = object("o3", "s3", 3, running());
     for (what, known, objects, expected) in [
-        ("in history", &none, vec![object("a", "deleted", 3, running)], vec!["a Deleted"]),
-        ("fast, the next", &none, vec![object("a", "f4", 4, running)], vec!["a FastNext"]),
-        ("fast, older", &none, vec![object("a", "f3", 3, running)], vec!["a NeverSeen"]),
-        ("fast, a later one", &none, vec![object("a", "f5", 5, running)], vec!["a NeverSeen"]),
-        ("strong, the next", &none, vec![object("a", "s4", 4, running)], vec!["a NeverSeen"]),
-        ("a second one", &live, vec![object("a", "s2", 2, running), own.clone()], vec!["a Second"]),
+        ("in history", &none, vec![object("a", "deleted", 3, running())], vec!["a Deleted"]),
+        ("fast, the next", &none, vec![object("a", "f4", 4, running())], vec!["a FastNext"]),
+        ("fast, older", &none, vec![object("a", "f3", 3, running())], vec!["a NeverSeen"]),
+        ("fast, a later one", &none, vec![object("a", "f5", 5, running())], vec!["a NeverSeen"]),
+        ("strong, the next", &none, vec![object("a", "s4", 4, running())], vec!["a NeverSeen"]),
+        (
+            "a second one",
+            &live,
+            vec![object("a", "s2", 2, running()), own.clone()],
+            vec!["a Second"],
+        ),
         (
             "an older one in history",
             &live,
-            vec![own.clone(), object("a", "deleted", 2, running)],
+            vec![own.clone(), object("a", "deleted", 2, running())],
             vec!["a Deleted"],
         ),
-        ("the same twice", &live, vec![object("a", "s3", 3, running), own], vec!["a Twin"]),
-        ("under another id", &live, vec![object("a", "s3", 3, running)], vec!["lost", "a Twin"]),
+        ("the same twice", &live, vec![object("a", "s3", 3, running()), own], vec!["a Twin"]),
+        ("under another id", &live, vec![object("a", "s3", 3, running())], vec!["lost", "a Twin"]),
         (
             "the recorded id on another's",
             &live,
-            vec![object("o3", "s2", 2, running)],
+            vec![object("o3", "s2", 2, running())],
             vec!["lost", "o3 Second"],
         ),
     ] {
-        assert_eq!(told(known, &objects), expected, "{what}");
+        assert_eq!(findings(known, &objects), expected, "{what}");
     }
 }
 
 #[test]
-fn what_failed_may_have_left_one_object_and_a_second_is_told() {
+fn what_failed_may_have_left_one_object_and_a_second_is_findings() {
     let failed = home(Some(Phase::Failed), None);
     let left = object("a", "s3", 3, ObjectState::Partial);
-    assert_eq!(told(&failed, std::slice::from_ref(&left)), Vec::<String>::new());
+    assert_eq!(findings(&failed, std::slice::from_ref(&left)), Vec::<String>::new());
     let second = object("b", "s3", 3, ObjectState::Running);
-    assert_eq!(told(&failed, &[left, second]), ["b Twin"]);
+    assert_eq!(findings(&failed, &[left, second]), ["b Twin"]);
 }
 
 #[test]
@@ -126,9 +133,9 @@ fn a_sandbox_of_another_provider_explains_nothing_here() {
     let mut known = home(Some(Phase::Running), Some("o3"));
     let recorded = known.sandbox.as_mut().expect("it is live");
     recorded.provider = ProviderName::trusted("another");
-    assert_eq!(told(&known, &[]), Vec::<String>::new());
+    assert_eq!(findings(&known, &[]), Vec::<String>::new());
     let here = object("o3", "s3", 3, ObjectState::Running);
-    assert_eq!(told(&known, &[here]), ["o3 NeverSeen"]);
+    assert_eq!(findings(&known, &[here]), ["o3 NeverSeen"]);
 }
 
 #[test]
@@ -138,7 +145,7 @@ fn another_installations_object_is_none_of_ours() {
         external_id: theirs.external_id.clone(),
         name: theirs.name.clone(),
         labels,
-        state: theirs.state,
+        state: theirs.state.clone(),
     };
     let here = InstanceId::trusted("here");
     assert!(Ours::of(of(Some(theirs.labels.clone())), &here).is_some());

@@ -1,4 +1,4 @@
-//! Whole directories as tar archives. They pass through: nothing here looks into them.
+//! Directories as tar archives. They are passed through without parsing.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, put, web};
@@ -7,10 +7,9 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::read_query;
 use super::transfer::{Upload, under};
-use crate::engine::Work;
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::api::exec::{work, work_to_read};
+use crate::http::api::exec::work_with;
 use crate::http::auth::Caller;
 use crate::http::body;
 use crate::http::doc::params;
@@ -18,14 +17,17 @@ use crate::http::doc::words::AnyBytes;
 use crate::http::ending::Ending;
 use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
+use crate::http::work::OpenSandbox;
+use crate::sandbox::Capability;
 
-/// A directory of the workspace as a tar archive. Links are in it as links; sockets, FIFOs and
-/// devices are not. Where it can't be read to its end the answer breaks off.
+/// Packs a directory of the workspace into a tar archive. Links are packed as links; sockets, FIFOs
+/// and devices are left out. The answer ends early if the directory cannot be read to its end.
 #[utoipa::path(
     operation_id = "packDirectory", tag = "work",
     params(params::OneSandbox, params::DirectoryPath, params::StartupWait),
     responses(
-        (status = 200, description = "a tar archive", body = AnyBytes, content_type = "application/x-tar"),
+        (status = 200, description = "a tar archive",
+         body = AnyBytes, content_type = "application/x-tar"),
         answers::WorkspaceErrors,
     )
 )]
@@ -37,12 +39,13 @@ pub async fn pack(
     id: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     let (path, at_most) = read_query(Query::parse(request.query_string()))?;
-    let work = work_to_read(&shared, &caller, &id, at_most).await?;
-    let Work { provider, target, at_work, .. } = work;
-    let chunks = provider.pack_directory(target, path).await?;
+    let (start, needs) = (caller.session.is_none(), Some(Capability::Archives));
+    let work = OpenSandbox::open(&shared, &caller, &id, start, at_most, needs).await?;
+    let OpenSandbox { provider, target, at_work, .. } = work;
+    let chunks = provider.workspace.pack_directory(target, path).await?;
     let chunks = ReceiverStream::new(chunks).map(|chunk| {
         chunk.map_err(|why| {
-            tracing::warn!(error = %why, "an archive of a workspace broke off");
+            tracing::warn!(error = %why, "failed to pack a directory of a workspace");
             std::io::Error::other(why)
         })
     });
@@ -53,16 +56,16 @@ pub async fn pack(
         .streaming(chunks))
 }
 
-/// Takes a tar archive, not compressed, into a directory of the workspace, which is made where it
-/// is missing. Files and links that are there give way. It holds files, directories and links with
-/// permission bits; other kinds, absolute names, names with `..` and names that lead through a link
-/// are refused. A refusal names the entry; what came before it stays.
+/// Unpacks an uncompressed tar archive into a directory of the workspace, which is created if it is
+/// missing. Existing files and links are replaced. The archive can contain files, directories and
+/// links with permission bits. Other kinds, absolute names, names with `..` and names that lead
+/// through a link are refused. The error names the entry; earlier entries stay unpacked.
 #[utoipa::path(
     operation_id = "unpackArchive", tag = "work",
     params(params::OneSandbox, params::DirectoryPath, params::StartupWait),
     request_body(content = AnyBytes, content_type = "application/x-tar"),
     responses(
-        (status = 204, description = "all of it is in the workspace"),
+        (status = 204, description = "the archive is unpacked"),
         answers::WorkspaceErrors, only::BadArchive, only::FileExists,
     )
 )]
@@ -79,13 +82,13 @@ pub async fn unpack(
     if body::declared_len(&request).is_some_and(|len| len > limits.upload_len_max) {
         return Err(body::too_large(limits.upload_len_max));
     }
-    let work = work(&shared, &caller, &id, at_most).await?;
+    let work = work_with(&shared, &caller, &id, at_most, Capability::Archives).await?;
     let (upload, chunks) = Upload::begin();
     let ending = Ending::new(&shared, &caller);
     let feeding = upload.feed(payload, limits.upload_len_max, limits.upload_silence_max, ending);
-    let unpacking = work.provider.unpack_directory(work.target, path, chunks);
+    let unpacking = work.provider.workspace.unpack_directory(work.target, path, chunks);
     let (fed, unpacked) = futures_util::future::join(feeding, unpacking).await;
-    // What went wrong with the body is the reason why the archive is cut off, not the other way.
+    // An error of the body is the cause of the truncated archive, not the reverse.
     fed?;
     unpacked?;
     Ok(HttpResponse::NoContent().finish())

@@ -30,6 +30,10 @@ pub enum ModelFate {
     LandsLate,
     /// A definite failure; a create leaves half an object.
     Breaks,
+    /// A create makes an object that cannot run; anything else fails.
+    Dead,
+    /// There is no room; nothing is done.
+    NoRoom,
     /// There was no turn for the call.
     NotAsked,
     /// The provider is known to be unreachable.
@@ -69,6 +73,16 @@ impl ModelWorld {
                 }
                 return Err(CallError::Broken("model".into()));
             }
+            ModelFate::Dead => {
+                if call.verb == Verb::Create && self.objects.is_empty() {
+                    self.make(&record.id, record.generation, in_error());
+                }
+                return Err(CallError::Broken("model".into()));
+            }
+            ModelFate::NoRoom => {
+                let retry_after = Some(Duration::from_secs(10));
+                return Err(CallError::Exhausted { what: "model".into(), retry_after });
+            }
             ModelFate::LandsLate if call.verb == Verb::Create => {
                 let at = call.deadline.after(LATE_EFFECT_WINDOW - Duration::from_millis(1));
                 assert!(at > bench.now);
@@ -89,7 +103,7 @@ impl ModelWorld {
                 if self.names_enforced
                     && let Some(there) = self.objects.first_mut()
                 {
-                    if there.sandbox != record.id {
+                    if there.sandbox != record.id || there.state == in_error() {
                         return Err(CallError::Present(seen(there)));
                     }
                     there.state = ObjectState::Running;
@@ -102,6 +116,9 @@ impl ModelWorld {
                 let found = self.objects.iter_mut().find(|o| o.external_id == *external_id);
                 let Some(object) = found else { return Err(CallError::Absent) };
                 assert_eq!(object.sandbox, record.id, "only our own object is touched");
+                if object.state == in_error() {
+                    return Err(CallError::Broken("model".into()));
+                }
                 if call.verb == Verb::Start {
                     object.state = ObjectState::Running;
                     return Ok(Done::Up(seen(object)));
@@ -139,6 +156,15 @@ impl ModelWorld {
         for object in &mut self.objects {
             if object.state == ObjectState::Running {
                 object.state = ObjectState::Stopped;
+            }
+        }
+    }
+
+    /// Something at the provider makes every object unable to run.
+    pub fn spoil(&mut self) {
+        for object in &mut self.objects {
+            if object.state != ObjectState::Destroying {
+                object.state = in_error();
             }
         }
     }
@@ -184,6 +210,10 @@ impl ModelWorld {
     }
 }
 
+fn in_error() -> ObjectState {
+    ObjectState::Error { message: "model".into() }
+}
+
 fn seen(object: &ModelObject) -> ObservedObject {
     ObservedObject {
         external_id: object.external_id.clone(),
@@ -192,6 +222,6 @@ fn seen(object: &ModelObject) -> ObservedObject {
             generation: object.generation,
             mode: Mode::Strong,
         }),
-        state: object.state,
+        state: object.state.clone(),
     }
 }

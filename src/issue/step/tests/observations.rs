@@ -26,7 +26,7 @@ fn observation(bench: &StepBench, objects: Vec<SweptObject>) -> Observation {
     }
 }
 
-fn swept(bench: &StepBench, seen: ObservedObject) -> SweptObject {
+pub(super) fn swept(bench: &StepBench, seen: ObservedObject) -> SweptObject {
     SweptObject { seen, known_deleted: false, first_seen_at: bench.now }
 }
 
@@ -49,7 +49,7 @@ fn orphan(bench: &StepBench, generation: u32, mode: Mode, state: ObjectState) ->
     swept(bench, ObservedObject { external_id, owner: Some(owner), state })
 }
 
-fn observe(bench: &mut StepBench, objects: Vec<SweptObject>) -> Commit {
+pub(super) fn observe(bench: &mut StepBench, objects: Vec<SweptObject>) -> Commit {
     let observation = observation(bench, objects);
     bench.apply(IssueEvent::Observed(observation))
 }
@@ -70,7 +70,10 @@ fn what_is_as_recorded_changes_nothing() {
 #[test]
 fn what_disagrees_is_made_known_or_right() {
     type Case = (Phase, Option<ObjectState>, Phase, Option<FailureCode>);
-    let table: [Case; 7] = [
+    let error = || Some(ObjectState::Error { message: "no image".into() });
+    let table: [Case; 9] = [
+        (Phase::Running, error(), Phase::Failed, Some(FailureCode::ProviderBroken)),
+        (Phase::Stopped, error(), Phase::Failed, Some(FailureCode::ProviderBroken)),
         (Phase::Running, None, Phase::Failed, Some(FailureCode::ObjectLost)),
         (Phase::Stopped, None, Phase::Failed, Some(FailureCode::ObjectLost)),
         (
@@ -91,7 +94,7 @@ fn what_disagrees_is_made_known_or_right() {
     ];
     for (before, state, after, code) in table {
         let mut bench = bench_in(Some(before));
-        let own: Vec<_> = state.map(|state| own(&bench, state)).into_iter().collect();
+        let own: Vec<_> = state.clone().map(|state| own(&bench, state)).into_iter().collect();
         let commit = observe(&mut bench, own);
         assert_eq!(bench.issue.state.phase(), Some(after), "{before} {state:?}");
         assert_eq!(bench.issue.state.failure().map(|f| f.code), code, "{before} {state:?}");
@@ -289,7 +292,7 @@ fn objects_without_a_record_are_put_away_by_what_is_known_of_them() {
         assert_eq!(bench.issue.generation, Generation(1));
         let first_seen_at = bench.now;
         bench.now = bench.now.after(seen_for);
-        let orphan = orphan(&bench, generation, mode, state);
+        let orphan = orphan(&bench, generation, mode, state.clone());
         let commit =
             observe(&mut bench, vec![SweptObject { known_deleted, first_seen_at, ..orphan }]);
         assert_eq!(
@@ -355,7 +358,9 @@ fn a_person_can_adopt_what_no_record_knows_but_no_older_generation() {
     let mut bench = bench_in(Some(Phase::Deleting));
     bench.answer(Err(CallError::Absent));
     assert!(matches!(bench.apply(ask(1, ObjectState::Running)).reply, Reply::Refused(_)), "older");
-    assert!(matches!(bench.apply(ask(2, ObjectState::Partial)).reply, Reply::Refused(_)));
+    for state in [ObjectState::Partial, ObjectState::Error { message: "no image".into() }] {
+        assert!(matches!(bench.apply(ask(2, state)).reply, Reply::Refused(_)));
+    }
 }
 
 #[test]

@@ -41,6 +41,8 @@ enum Act {
     Lose,
     /// Somebody takes the object down from outside.
     Kill,
+    /// The object cannot run any more.
+    Spoil,
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -51,6 +53,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
             1 => Just(ModelFate::Unreached),
             1 => Just(ModelFate::LandsLate),
             1 => Just(ModelFate::Breaks),
+            1 => Just(ModelFate::Dead),
+            1 => Just(ModelFate::NoRoom),
             1 => Just(ModelFate::NotAsked),
             1 => Just(ModelFate::Unreachable),
         ]
@@ -77,6 +81,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         1 => Just(Act::StaleSweep),
         1 => Just(Act::Lose),
         1 => Just(Act::Kill),
+        1 => Just(Act::Spoil),
     ];
     proptest::collection::vec(act, 1..60)
 }
@@ -209,16 +214,7 @@ impl ModelLife {
 
     fn act(&mut self, act: Act) {
         match act {
-            Act::Ensure => {
-                let before = self.bench.issue.clone();
-                let commit = self.bench.ensure();
-                if let Reply::Ensured { outcome, .. } = &commit.reply {
-                    let outcome = *outcome;
-                    let none = before.state == IssueState::Absent;
-                    assert_eq!(outcome == Outcome::Created, none, "created only where none was");
-                }
-                self.take(&before, commit);
-            }
+            Act::Ensure => self.ensure(),
             Act::Command(command) => {
                 let before = self.bench.issue.clone();
                 let commit = self.bench.command(command);
@@ -253,33 +249,13 @@ impl ModelLife {
                 self.world.kill();
                 self.observation = None;
             }
+            Act::Spoil => {
+                self.world.spoil();
+                self.observation = None;
+            }
             Act::Answer(fate) => self.answer(fate),
-            Act::StaleAnswer(attempt) => {
-                let current = self.bench.issue.state.record().map(|r| r.attempt);
-                if self.in_flight.is_some() && current == Some(Attempt(attempt)) {
-                    return;
-                }
-                let before = self.bench.issue.clone();
-                let result = Err(super::unavailable());
-                let sandbox = self.bench.issue.state.record().map(|record| record.id.clone());
-                let sandbox = sandbox.unwrap_or_else(|| SandboxId::trusted("none"));
-                let stale = CallAnswer { sandbox, attempt: Attempt(attempt), result };
-                self.event(IssueEvent::Answered(stale));
-                assert_eq!(self.bench.issue, before, "a late answer changes nothing");
-            }
-            Act::Due => {
-                let answered_by = self.in_flight.as_ref().map(|call| call.deadline);
-                let due = answered_by.or(self.bench.issue.due_at());
-                let Some(due) = due else { return };
-                self.bench.now = self.bench.now.max(due);
-                self.world.settle(self.bench.now);
-                if answered_by.is_some() {
-                    // A provider gives up at the deadline: the answer comes now.
-                    self.answer(ModelFate::Unreached);
-                } else {
-                    self.event(IssueEvent::Due { in_flight: None, busy: false });
-                }
-            }
+            Act::StaleAnswer(attempt) => self.stale_answer(attempt),
+            Act::Due => self.due(),
             Act::Crash(fate) => {
                 self.behind = None;
                 if let Some(call) = self.in_flight.take() {
@@ -297,6 +273,45 @@ impl ModelLife {
             self.world.objects.iter().map(|o| o.sandbox.as_str()).collect();
         assert!(distinct.len() <= 1, "objects of two sandboxes at once: {:?}", self.world.objects);
         assert!(self.world.most <= 1, "two objects at once");
+    }
+
+    fn ensure(&mut self) {
+        let before = self.bench.issue.clone();
+        let commit = self.bench.ensure();
+        if let Reply::Ensured { outcome, .. } = &commit.reply {
+            let outcome = *outcome;
+            let none = before.state == IssueState::Absent;
+            assert_eq!(outcome == Outcome::Created, none, "created only where none was");
+        }
+        self.take(&before, commit);
+    }
+
+    fn stale_answer(&mut self, attempt: u32) {
+        let current = self.bench.issue.state.record().map(|r| r.attempt);
+        if self.in_flight.is_some() && current == Some(Attempt(attempt)) {
+            return;
+        }
+        let before = self.bench.issue.clone();
+        let result = Err(super::unavailable());
+        let sandbox = self.bench.issue.state.record().map(|record| record.id.clone());
+        let sandbox = sandbox.unwrap_or_else(|| SandboxId::trusted("none"));
+        let stale = CallAnswer { sandbox, attempt: Attempt(attempt), result };
+        self.event(IssueEvent::Answered(stale));
+        assert_eq!(self.bench.issue, before, "a late answer changes nothing");
+    }
+
+    fn due(&mut self) {
+        let answered_by = self.in_flight.as_ref().map(|call| call.deadline);
+        let due = answered_by.or(self.bench.issue.due_at());
+        let Some(due) = due else { return };
+        self.bench.now = self.bench.now.max(due);
+        self.world.settle(self.bench.now);
+        if answered_by.is_some() {
+            // A provider gives up at the deadline: the answer comes now.
+            self.answer(ModelFate::Unreached);
+        } else {
+            self.event(IssueEvent::Due { in_flight: None, busy: false });
+        }
     }
 
     /// The provider is well from now on: let everything come to rest.

@@ -66,7 +66,7 @@ pub(super) fn lay_out(
     }
 }
 
-/// Explains an invalid owner: the number is not mapped where this server is root.
+/// Explains an invalid owner: the uid is not mapped in the server's user namespace.
 fn not_mapped(id: u32, error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::InvalidInput {
         return error;

@@ -13,9 +13,6 @@ pub const MOUNT: &str = "mount the workspace's image";
 pub const GIVE_TO_USER: &str = "give the workspace to its user";
 pub const SETTLE: &str = "switch the workspace's barriers on";
 
-/// How every error about an image begins that nobody can mount as it is.
-pub const DAMAGED: &str = "the workspace's image is damaged";
-
 /// All of them.
 const ALL: [&str; 9] = [
     WAIT,
@@ -33,6 +30,17 @@ const ALL: [&str; 9] = [
 /// errors of other steps can come from a setting.
 pub fn is_passing(step: &str, errno: Errno) -> bool {
     ALL.contains(&step) && matches!(errno, Errno::BUSY | Errno::NXIO | Errno::NOSPC)
+}
+
+/// Whether a step of mounting failed because the image is damaged.
+pub fn is_damage(step: &str, errno: Errno) -> bool {
+    match errno {
+        Errno::UCLEAN | Errno::BADMSG | Errno::IO => [MOUNT, GIVE_TO_USER].contains(&step),
+        Errno::INVAL => step == MOUNT,
+        // The kernel met the damage after the mount, and made the file system read-only.
+        Errno::ROFS => step == GIVE_TO_USER,
+        _ => false,
+    }
 }
 
 /// What to do about a failed step of mounting; `None` if no remedy is known.

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -303,7 +304,7 @@ impl Init<'_> {
     }
 
     /// What is to be started, with the environment that the network gives to all.
-    fn order(&self, argv: Vec<Vec<u8>>, cwd: Vec<u8>, env: Vec<Vec<u8>>) -> Order {
+    fn order(&self, argv: Vec<Bytes>, cwd: Vec<u8>, env: Vec<Bytes>) -> Order {
         Order { argv, cwd, env: network::environment(self.reach, env) }
     }
 

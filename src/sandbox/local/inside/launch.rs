@@ -108,7 +108,7 @@ fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupErr
     umask(Mode::from_raw_mode(0o022));
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let lock = openat(&object, "lock", flags, Mode::empty()).step("open the lock")?;
-    // While it waits for a lock or for a repair it does not see its socket hang up, and nothing is
+    // While it waits for a lock it does not see its socket hang up, and nothing is
     // made that would have to be undone: until then it ends with the thread that has started it.
     let tie = "tie the launcher to the server";
     set_parent_process_death_signal(Some(Signal::KILL)).step(tie)?;
@@ -121,7 +121,7 @@ fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupErr
     }
     let workspace = Workspace::take(&object, setup.host_id)?;
     set_parent_process_death_signal(None).step(tie)?;
-    let (device, is_mended) = (workspace.device()?, workspace.is_mended());
+    let device = workspace.device()?;
     drop(object);
     for door in doors {
         // 0 is whoever writes it. PID 1 and all that it starts are born in the groups.
@@ -145,7 +145,7 @@ fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupErr
     // By this the server takes it for up.
     workspace.wait_until_safe()?;
     // A server that is gone is noticed below.
-    let _ = packet::send(socket, &Answer::Forked { device, is_mended }.encode(), &[pidfd.as_fd()]);
+    let _ = packet::send(socket, &Answer::Forked { device }.encode(), &[pidfd.as_fd()]);
     confine_launcher(&workspace)?;
     let mut watched = workspace.watched(setup.disk_mb_max)?;
 
@@ -164,7 +164,7 @@ fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupErr
 
 /// Gives up being root for good. The kernel resets the dumpable flag and the parent-death signal
 /// when the uid changes, so both are set later.
-pub(super) fn become_user(id: u32) -> Result<(), SetupError> {
+fn become_user(id: u32) -> Result<(), SetupError> {
     let (uid, gid) = (rustix::fs::Uid::from_raw(id), rustix::fs::Gid::from_raw(id));
     set_thread_groups(&[]).step("give up supplementary groups")?;
     if !on(Bug::HostGroupInside) {

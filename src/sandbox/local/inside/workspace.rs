@@ -15,7 +15,7 @@ use rustix::process::{Pid, WaitOptions, fchdir, waitpid};
 use super::super::image::{self, IMAGE, Mounted};
 use super::sys::Fork;
 use super::watched::WatchedDisk;
-use super::{NameStep, SetupError, mend, sys};
+use super::{NameStep, SetupError, sys};
 use crate::sabotage::{Bug, on};
 
 /// A workspace that is not attached yet.
@@ -32,8 +32,6 @@ pub struct Settling {
     pid: Pid,
     /// Says a byte once the barriers are on.
     said: OwnedFd,
-    /// Whether the image had to be repaired before.
-    is_mended: bool,
 }
 
 impl Workspace {
@@ -43,7 +41,7 @@ impl Workspace {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match (openat(object, IMAGE, flags, Mode::empty()), owner) {
             (Ok(image), Some(owner)) => {
-                let (mounted, is_mended) = mend::mount(&image, owner)?;
+                let mounted = image::mount(&image, owner)?;
                 let (said, say) =
                     pipe_with(PipeFlags::CLOEXEC).step("make a pipe for the workspace")?;
                 match sys::fork().step("fork for the workspace")? {
@@ -58,9 +56,7 @@ impl Workspace {
                         });
                         sys::exit_now(i32::from(flushed.is_err()));
                     }
-                    Fork::Parent(pid) => {
-                        Ok(Self::Image(mounted, Settling { pid, said, is_mended }))
-                    }
+                    Fork::Parent(pid) => Ok(Self::Image(mounted, Settling { pid, said })),
                 }
             }
             (Ok(_), None) => Err(SetupError::check("only root can mount the workspace's image")),
@@ -103,14 +99,6 @@ impl Workspace {
 }
 
 impl Workspace {
-    /// Whether it was damaged and has been repaired.
-    pub fn is_mended(&self) -> bool {
-        match self {
-            Self::Directory => false,
-            Self::Image(_, settling) => settling.is_mended,
-        }
-    }
-
     /// Waits until what is synced in it survives a power failure. The sandbox does not count as up
     /// before.
     pub fn wait_until_safe(&self) -> Result<(), SetupError> {

@@ -1,6 +1,8 @@
-//! Starting a sandbox in a directory: its limits, its control group, its launcher.
+//! Starts a sandbox in a directory: its limits, its control group, its launcher.
 
-use std::os::fd::OwnedFd;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -17,19 +19,19 @@ use crate::sandbox::local::spawner::Spawner;
 use crate::sandbox::local::{LocalConfig, LocalOptions};
 use crate::types::{Resources, Template};
 
-/// What sandboxes of one make are started with. Whose they are does not come into it.
+/// The parameters of a sandbox, without its owner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Make {
-    /// What it may use.
+    /// Its limits.
     pub resources: Resources,
-    /// What network it sees.
+    /// Its network.
     pub reach: Reach,
     /// What its template says to this provider alone.
     pub options: LocalOptions,
 }
 
 impl Make {
-    /// What a template says of it.
+    /// The make of a template.
     pub fn of(template: &Template) -> Self {
         Self {
             resources: template.resources.clone(),
@@ -39,16 +41,16 @@ impl Make {
     }
 }
 
-/// A sandbox that is ready, with its control group.
+/// A ready sandbox with its control group.
 pub struct Up {
     /// The sandbox.
     pub arrived: Arrived,
-    /// Its control group, which goes after the last of its processes.
+    /// Its control group, which must outlive its last process.
     pub group: Arc<Group>,
 }
 
 impl Up {
-    /// Ends it, and returns once nothing of it runs any more.
+    /// Ends it, and returns once none of its processes runs.
     pub async fn end(self) {
         let Self { arrived: Arrived { socket, launcher, .. }, group } = self;
         drop(socket);
@@ -60,14 +62,14 @@ impl Up {
 /// Starts sandboxes.
 pub struct Starter {
     config: LocalConfig,
-    /// The control groups that can be made here.
+    /// The control groups of this host.
     pub cgroups: Cgroups,
     spawner: Spawner,
     ids: Arc<dyn IdSource>,
 }
 
 impl Starter {
-    /// One that starts sandboxes as configured.
+    /// A starter for this configuration.
     pub fn new(
         config: LocalConfig,
         cgroups: Cgroups,
@@ -77,12 +79,12 @@ impl Starter {
         Self { config, cgroups, spawner, ids }
     }
 
-    /// Starts a sandbox in a directory, as this host uid and gid. A `label` begins the name of its
-    /// control group.
+    /// Starts a sandbox in a directory, as this host uid and gid. `label` is the prefix of its
+    /// control group's name.
     ///
     /// # Errors
-    /// [`ProviderError::Broken`] where trying again may help, else [`ProviderError::Refused`]; nothing
-    /// runs then.
+    /// [`ProviderError::Broken`] if trying again may help, else [`ProviderError::Refused`];
+    /// nothing runs then.
     pub async fn start(
         &self,
         label: &str,
@@ -90,13 +92,13 @@ impl Starter {
         host_id: Option<u32>,
         make: &Make,
     ) -> Result<Up, ProviderError> {
-        let failed =
-            |error| ProviderError::Broken(format!("no control group could be made: {error}"));
-        // A few system calls, none of which waits.
+        let failed = |error| ProviderError::Broken(format!("cannot make a control group: {error}"));
+        // A few system calls that do not block.
         let name = format!("{label}-{}", self.ids.request_id());
         let group = self.cgroups.make(&name, &make.resources).map(Arc::new).map_err(failed)?;
         let setup = self.setup(host_id, make);
-        let arrived = launch(&self.spawner, &setup, directory, &group).await.map_err(refusal)?;
+        let arrived = launch(&self.spawner, &setup, directory, &group).await;
+        let arrived = arrived.map_err(|error| refusal(error, directory))?;
         Ok(Up { arrived, group })
     }
 
@@ -113,18 +115,34 @@ impl Starter {
             has_work_group,
             reach: make.reach,
         };
-        limits::ask(&self.cgroups, &make.resources, setup)
+        limits::apply(&self.cgroups, &make.resources, setup)
     }
 }
 
-/// What a failed launch means to whoever asked: nothing runs, and whether trying again may help.
-fn refusal(error: LaunchError) -> ProviderError {
+/// Whether a launch that failed in this object's directory may succeed when it is tried again, and the
+/// message for the caller. Nothing runs.
+fn refusal(error: LaunchError, directory: &OwnedFd) -> ProviderError {
     let message = health::explain(&error);
     match error.errno() {
+        Some(errno) if image::is_damage(&error.step, errno) => {
+            ProviderError::Refused(damaged(directory, errno))
+        }
         Some(
             Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::IO | Errno::INTR,
         ) => ProviderError::Broken(message),
         Some(errno) if image::is_passing(&error.step, errno) => ProviderError::Broken(message),
         _ => ProviderError::Refused(message),
     }
+}
+
+/// The message about a damaged image. Trying again can't help until an operator has repaired it.
+fn damaged(directory: &OwnedFd, errno: Errno) -> String {
+    let directory = fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    let image = directory.unwrap_or_default().join(image::IMAGE);
+    let (image, why) = (image.display(), io::Error::from(errno));
+    format!(
+        "cannot mount the workspace's image {image}: it is damaged ({why}). Nothing was deleted. Copy \
+         the image, repair it with `e2fsck -f -y {image}`, then start the sandbox again; see \
+         docs/providers/local.md"
+    )
 }
