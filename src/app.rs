@@ -12,6 +12,7 @@
 mod backup;
 mod build;
 pub mod doctor;
+mod entry;
 mod notices;
 pub mod providers;
 mod reload;

@@ -23,6 +23,7 @@ mod reader;
 mod secrets;
 mod sections;
 mod source;
+mod workload;
 
 pub use error::{ConfigError, Problem};
 pub use pattern::RepositoryPattern;
@@ -36,7 +37,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{ProviderName, Secret, Template, TemplateName};
+use crate::types::{ProviderName, Secret, SecretName, Template, TemplateName};
 
 /// The default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8787";
@@ -60,6 +61,8 @@ pub struct Config {
     pub retention: RetentionConfig,
     /// Bounds on the output of commands.
     pub logs: SandboxLogs,
+    /// `[secrets]`: values for environment variables of sandboxes.
+    pub secrets: BTreeMap<SecretName, Secret>,
     /// Templates of sandboxes; `default` always exists.
     pub templates: BTreeMap<TemplateName, Template>,
     /// What each provider read of its section.

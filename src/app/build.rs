@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 
 use actix::Arbiter;
 use anyhow::Context;
-use tokio::sync::watch;
+use tokio::sync::{mpsc as mpsc_async, watch};
 use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
@@ -19,8 +19,9 @@ use crate::logs::{LogBounds, Logs};
 use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
-use crate::types::{LiveSecrets, TemplateName};
+use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 
+use super::entry::{self, EntryParts, EntryPublisher};
 use super::notices;
 use super::providers::{self, ProviderMap};
 use super::reload::Reload;
@@ -51,9 +52,10 @@ pub(super) async fn serve(
     let closed = sqlite.closed();
     let sqlite = Arc::new(sqlite);
     let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
+    let named_secrets = NamedSecrets::new(config.secrets.clone());
     let (providers, provider_reloads) = {
         let _on_io = io.enter();
-        providers::open(&config, listener.local_addr()?, &clock, &ids)?
+        providers::open(&config, listener.local_addr()?, &named_secrets, &clock, &ids)?
     };
     let webhook_secrets = LiveSecrets::new(secrets.webhook_secrets.clone());
     let admin_token = LiveToken::new(TokenHash::of(&secrets.admin_token));
@@ -63,6 +65,7 @@ pub(super) async fn serve(
         webhook_secrets: webhook_secrets.clone(),
         admin_token: admin_token.clone(),
         login_links: Arc::clone(&login_links),
+        named_secrets,
         providers: provider_reloads,
     };
     // The thread ends with the sender, that is with the server.
@@ -72,6 +75,7 @@ pub(super) async fn serve(
         }
     });
     let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
+    let (new_entries, entries) = mpsc_async::unbounded_channel();
     let arbiter = Arbiter::new();
     let engine = Engine::start(EngineParts {
         retention: Retention {
@@ -92,7 +96,7 @@ pub(super) async fn serve(
             repository: config.quota.live_per_repository,
             server: config.quota.live_server,
         },
-        publisher: Arc::clone(&feed) as _,
+        publisher: Arc::new(EntryPublisher { next: Arc::clone(&feed) as _, entries: new_entries }),
         spawner: Arc::new(Threads { arbiter: arbiter.handle(), io: io.clone(), calls }),
         reconcile: Some(config.lifecycle.reconcile),
     })
@@ -105,6 +109,12 @@ pub(super) async fn serve(
     };
     let logs = Logs::open(&config.server.data.join("logs"), bounds, Arc::clone(&clock))
         .context("cannot use the directory of sandboxes' logs")?;
+    let entry_parts = EntryParts {
+        engine: engine.clone(),
+        providers: Arc::new(providers.clone()),
+        logs: logs.clone(),
+    };
+    io.spawn(entry::run(entries, entry_parts, ended.clone()));
     notices::record(providers.values(), &logs, &io);
     let address = listener.local_addr()?;
     let server = crate::http::build(

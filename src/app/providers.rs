@@ -16,7 +16,7 @@ use crate::config::{Config, ConfigError, Loaded, Overrides, ProviderSchema};
 use crate::sandbox::local::LocalKind;
 use crate::sandbox::simulated::SimulatedKind;
 use crate::sandbox::{OpenContext, OpenedProvider, Provider, ProviderKind, ReloadSettings};
-use crate::types::{Check, ProviderName, TemplateName};
+use crate::types::{Check, NamedSecrets, ProviderName, TemplateName};
 
 /// All kinds of providers. A template without `provider` uses the first; `issuebox demo` tries them
 /// in this order.
@@ -50,6 +50,7 @@ pub(super) type Reloads = BTreeMap<ProviderName, ReloadSettings>;
 pub(super) fn open(
     config: &Config,
     server: SocketAddr,
+    secrets: &NamedSecrets,
     clock: &Arc<dyn Clock>,
     ids: &Arc<dyn IdSource>,
 ) -> anyhow::Result<(ProviderMap, Reloads)> {
@@ -65,6 +66,7 @@ pub(super) fn open(
             templates,
             data: &config.server.data,
             server,
+            secrets,
             clock: Arc::clone(clock),
             ids: Arc::clone(ids),
         };

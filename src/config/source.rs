@@ -84,9 +84,11 @@ pub(super) struct ConfigValue {
 }
 
 /// All values, the one with the highest precedence for each key.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Sources {
     pub entries: BTreeMap<String, ConfigValue>,
+    /// Every other variable of the environment; `[secrets]` may name them.
+    pub variables: BTreeMap<String, String>,
     /// `$XDG_STATE_HOME` and `$HOME`, for the default data directory.
     pub state_home: Option<String>,
     pub home: Option<String>,
@@ -148,10 +150,13 @@ impl Sources {
             } else if let Some(rest) = name.strip_prefix(LONG_PREFIX) {
                 let key = rest.to_lowercase().replace("__", ".");
                 self.add_word(key, ValueOrigin::Variable(name), word);
-            } else if name == "XDG_STATE_HOME" {
-                self.state_home = Some(word);
-            } else if name == "HOME" {
-                self.home = Some(word);
+            } else {
+                match name.as_str() {
+                    "XDG_STATE_HOME" => self.state_home = Some(word.clone()),
+                    "HOME" => self.home = Some(word.clone()),
+                    _ => {}
+                }
+                self.variables.insert(name, word);
             }
         }
         for (key, name, word) in short {

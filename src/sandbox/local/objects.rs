@@ -27,16 +27,19 @@ pub use self::starting::Make;
 use self::starting::{Starter, Up};
 use self::warm::Warm;
 use super::cgroup::Cgroups;
+use super::defaults::{CommandDefaults, missing};
 use super::disk::{Disk, Lock, Naming, Stored, StoredIn};
 use super::frame::Reach;
 use super::host_disk::HostDisk;
 use super::limit_events;
 use super::link::{Link, broken};
 use super::spawner::Spawner;
-use super::{LocalConfig, OpenError};
+use super::{LocalConfig, LocalOptions, OpenError, files};
 use crate::clock::{Clock, IdSource};
 use crate::egress::Proxies;
-use crate::sandbox::{CreateSpec, EventSender, Object, ProviderError, Target, WorkError};
+use crate::sandbox::{
+    CreateSpec, EventSender, Object, ProviderError, Target, WorkError, WorkspacePath,
+};
 use crate::types::{ExternalId, ObjectName, ObjectState, Timestamp};
 
 /// How long a delete waits for its removal. Most trees are gone by then, and the caller's next
@@ -396,13 +399,17 @@ impl Objects {
         if let Some(refused) = self.refused(stored.workspace) {
             return Err(ProviderError::Refused(refused));
         }
+        if let Err(name) = self.config.secrets.resolve(&owned.workload.secrets) {
+            return Err(ProviderError::Refused(missing(&name)));
+        }
         let Up { mut arrived, group } = match up {
             Some(up) => up,
             None => {
                 let name = stored.name.clone();
                 let directory = self.blocking(move |disk| disk.open_object(&name)).await?;
                 let (resources, reach) = (owned.resources.clone(), Reach::of(&owned.network));
-                let make = Make { resources, reach };
+                let options = LocalOptions::of(&owned.workload.options);
+                let make = Make { resources, reach, options };
                 let label = stored.name.as_str();
                 self.starter.start(label, &directory, owned.host_id, &make).await?
             }
@@ -416,7 +423,8 @@ impl Objects {
         let (network, sandbox) = (&owned.network, &owned.labels.sandbox);
         let proxy = self.proxies.start(arrived.listener.take(), network, sandbox);
         let kept = (Arc::clone(&group), proxy);
-        let link = Link::new(arrived, target, owned.resources.disk_mb, move |link| {
+        let defaults = CommandDefaults::new(owned.workload.clone(), self.config.secrets.clone());
+        let link = Link::new(arrived, target, owned.resources.disk_mb, defaults, move |link| {
             drop(kept);
             if let Some(objects) = itself.upgrade() {
                 let mut links = locked(&objects.links);
@@ -427,6 +435,7 @@ impl Objects {
         });
         locked(&self.links).insert(stored.name.clone(), Arc::clone(&link));
         self.watch_host_disk(&link, &group, stored, owned);
+        make_working_dir(&link, owned.workload.working_dir.as_deref()).await;
         let (labels, resources) = (owned.labels.clone(), owned.resources.clone());
         let watched = limit_events::LimitWatch {
             link,
@@ -580,4 +589,14 @@ fn disk_failed(error: io::Error) -> ProviderError {
 /// Locks a mutex, also after a panic: every map here is consistent between statements.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the working directory of a template, if it lies in the workspace and is missing. A failure
+/// shows when a command starts.
+async fn make_working_dir(link: &Arc<Link>, working_dir: Option<&str>) {
+    let path = working_dir.and_then(|path| WorkspacePath::parse(path.as_bytes()).ok());
+    let Some(path) = path.filter(|path| !path.is_root()) else { return };
+    if let Err(error) = files::make_directory(link, &path).await {
+        tracing::debug!(%error, "the template's working directory was not made");
+    }
 }

@@ -10,7 +10,7 @@ use crate::config::{ProviderSchema, ProviderSection, ProviderSettings};
 use crate::sandbox::{
     OpenContext, OpenFailure, OpenedProvider, ProviderKind, ReloadSettings, ReloadedSettings,
 };
-use crate::types::Check;
+use crate::types::{Check, WorkloadKey};
 
 /// The kind `simulated`.
 pub struct SimulatedKind;
@@ -27,6 +27,11 @@ impl ProviderSchema for SimulatedKind {
 
     fn read(&self, section: &mut ProviderSection<'_>) -> ProviderSettings {
         ProviderSettings::new(SimulatedSettings::read(section))
+    }
+
+    /// Its objects only record it.
+    fn supports(&self, _key: WorkloadKey) -> Result<(), &'static str> {
+        Ok(())
     }
 }
 
