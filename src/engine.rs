@@ -29,6 +29,7 @@ pub mod api;
 mod breaker;
 mod busy;
 mod directory;
+mod effects;
 mod environment;
 mod executor;
 mod fanout;
@@ -63,6 +64,7 @@ pub use api::{
 };
 pub use breaker::{BreakerState, BreakerView};
 pub use busy::AtWork;
+pub use effects::EffectCounts;
 pub use executor::CleanupCounts;
 pub use figures::Figures;
 pub use handle::Engine;

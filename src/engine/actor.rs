@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 
 use actix::prelude::*;
 use dashmap::DashSet;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::issue::{DeliveryResult, Issue, IssueEvent};
@@ -59,6 +59,8 @@ pub(super) struct ActorParts {
     pub holds: Arc<Holds>,
     pub publication: Arc<Publication>,
     pub alarm: Arc<Alarm>,
+    /// Wakes the worker that carries out effects.
+    pub effects_recorded: Arc<Notify>,
     pub busy: Busy,
     /// Homes whose first step after the server's start is not durable yet: an actor of one of them
     /// resumes it as after a restart.

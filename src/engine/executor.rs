@@ -7,21 +7,20 @@
 //! panics has answered nothing, so the lifecycle looks.
 //!
 //! A newer call of a home waits until the current one has ended (`slots`). The clean-up of orphans
-//! ([`Executor::clean`]) and the looks of sweeps ([`Executor::lease`]) go through the same slot.
+//! and the looks of sweeps take the same slot by [`Executor::lease`].
 
 mod ask;
 pub(super) mod calls;
+mod clean_up;
 pub(super) mod slots;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-use crate::issue::event::{CallAnswer, NotAsked};
-use crate::issue::{Cleanup, CleanupAction, IssueEvent, ProviderCall};
-use crate::sandbox::{ProviderError, Target, TargetCall};
+use crate::issue::event::CallAnswer;
+use crate::issue::{IssueEvent, ProviderCall};
 use crate::types::{Attempt, HomeId, SandboxId};
 
 use super::directory::Directory;
@@ -29,7 +28,9 @@ use super::fast_create::call::fast_create;
 use super::fast_create::record::PendingRecord;
 use super::mailbox::{ActorMessage, ActorSender};
 
-use calls::{Bounded, ProviderCalls, guarded};
+use calls::ProviderCalls;
+pub use clean_up::CleanupCounts;
+use clean_up::Cleanups;
 use slots::{CallId, HeldAnswer, QueuedCall, Slots};
 
 /// Makes the provider calls.
@@ -41,24 +42,6 @@ pub(super) struct Executor {
     slots: Arc<Slots>,
     cleanups: Cleanups,
     pub tasks: TaskTracker,
-}
-
-#[derive(Default)]
-struct Cleanups {
-    stopped: AtomicU64,
-    removed: AtomicU64,
-    failed: AtomicU64,
-}
-
-/// How many orphans were cleaned up since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CleanupCounts {
-    /// Stopped, until a person decides.
-    pub stopped: u64,
-    /// Deleted, or gone already.
-    pub removed: u64,
-    /// Failed; the next sweep retries.
-    pub failed: u64,
 }
 
 /// The lease of a home's slot beside the lifecycle. A call of the lifecycle waits meanwhile, and is
@@ -106,16 +89,6 @@ impl Executor {
         self.slots.free(home);
     }
 
-    /// How many orphans were cleaned up so far.
-    pub fn cleanup_counts(&self) -> CleanupCounts {
-        let Cleanups { stopped, removed, failed } = &self.cleanups;
-        CleanupCounts {
-            stopped: stopped.load(Ordering::Relaxed),
-            removed: removed.load(Ordering::Relaxed),
-            failed: failed.load(Ordering::Relaxed),
-        }
-    }
-
     /// Makes a call, as soon as the home's slot is free. Its answer comes to the home's actor as
     /// an event.
     pub fn submit(self: &Arc<Self>, home: HomeId, call: ProviderCall) {
@@ -142,24 +115,9 @@ impl Executor {
         }
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    /// Runs a task that makes provider calls.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.calls.env.spawner.call(Box::pin(self.tasks.track_future(task)));
-    }
-
-    /// Stops or deletes an orphan if the home's slot is free; if not, returns false and the next
-    /// sweep asks again. There is no answer.
-    pub fn clean(self: &Arc<Self>, home: HomeId, cleanup: Cleanup) -> bool {
-        if self.calls.env.is_stopping() || !self.slots.lease(home) {
-            return false;
-        }
-        let executor = Arc::clone(self);
-        self.spawn(async move {
-            executor.clean_up(home, cleanup).await;
-            if let Some(asked) = executor.slots.ended(home, None) {
-                executor.make_calls(home, asked).await;
-            }
-        });
-        true
     }
 
     /// Takes a home's slot for a look that the lifecycle did not ask for; `None` if a call is under
@@ -167,54 +125,6 @@ impl Executor {
     pub fn lease(self: &Arc<Self>, home: HomeId) -> Option<Lease> {
         let is_free = !self.calls.env.is_stopping() && self.slots.lease(home);
         is_free.then(|| Lease { executor: Arc::clone(self), home })
-    }
-
-    /// Stops or deletes an orphan, within the timeout of such a step.
-    async fn clean_up(&self, home: HomeId, cleanup: Cleanup) {
-        let ProviderCalls { env, identities, .. } = &self.calls;
-        let Cleanup { provider: name, external_id, expected, action } = cleanup;
-        let rules = match action {
-            CleanupAction::Stop => env.rules.stop,
-            CleanupAction::Remove => env.rules.delete,
-        };
-        let deadline = env.now().after(rules.timeout);
-        let work = async {
-            let Some(Bounded { provider, breaker, others, .. }) = self.calls.bounded(&name) else {
-                let why = format!("the configuration has no provider {name}");
-                return Err(ProviderError::Refused(why));
-            };
-            if let Err(NotAsked::Unreachable { message, .. }) =
-                breaker.admit(env.clock.as_ref(), &name).await
-            {
-                return Err(ProviderError::unavailable(message));
-            }
-            let is_same = identities.confirm(&name).await;
-            is_same.map_err(|why| ProviderError::unavailable(why.describe(&name)))?;
-            // Never closed; and without a turn it would only be one more call.
-            let _turn = others.acquire().await;
-            let target = Target { external_id: external_id.clone(), expected };
-            let call = TargetCall { target, force: false, deadline };
-            match action {
-                CleanupAction::Stop => provider.stop(call).await.map(drop),
-                CleanupAction::Remove => match provider.delete(call).await {
-                    // It is gone, as it should be.
-                    Err(ProviderError::Absent) => Ok(()),
-                    other => other,
-                },
-            }
-        };
-        let result = guarded(env, deadline, work).await;
-        let (counter, what) = match (&result, action) {
-            (Ok(()), CleanupAction::Stop) => (&self.cleanups.stopped, "stopped an orphan"),
-            (Ok(()), CleanupAction::Remove) => (&self.cleanups.removed, "deleted an orphan"),
-            (Err(_), _) => (&self.cleanups.failed, "failed to clean up an orphan"),
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-        let why = result.err().unwrap_or_default();
-        tracing::warn!(
-            home = home.0, provider = %name, object = %external_id, why,
-            "{what}"
-        );
     }
 
     /// Makes a call, answers, and goes on with the one that waited behind it, until none does.

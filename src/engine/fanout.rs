@@ -106,12 +106,6 @@ impl FanOuts {
 
 fn recorded(fan_out: &FanOut, reason: &str) -> Write {
     Write {
-        issue: None,
-        aliases: Vec::new(),
-        taken_over: Vec::new(),
-        names_go_to: None,
-        ended: None,
-        timeline: Vec::new(),
         delivery: Some(DeliveryRow {
             id: fan_out.delivery.clone(),
             received_at: fan_out.received_at,
@@ -122,6 +116,7 @@ fn recorded(fan_out: &FanOut, reason: &str) -> Write {
             reason: reason.to_owned(),
             state: DeliveryState::Done,
         }),
+        ..Write::default()
     }
 }
 
@@ -298,7 +293,8 @@ impl FanOutProgress {
             }
             ScopeEvent::Noted(what) => what.clone(),
         };
-        let resumed = if self.resumed { "; others not counted, before a restart" } else { "" };
+        let resumed =
+            if self.resumed { "; issues from before a restart are not counted" } else { "" };
         let whose = match &fan_out.scope {
             Scope::Repositories(_) => "",
             Scope::Installation(_) => "; only issues known through this installation",

@@ -20,6 +20,7 @@ use super::actors::Actors;
 use super::admission::Quotas;
 use super::api::{Delivered, EngineError, SandboxRef, WaitFor, Waited};
 use super::directory::Directory;
+use super::effects::EffectWorker;
 use super::environment::Environment;
 use super::executor::Executor;
 use super::fanout::FanOuts;
@@ -50,6 +51,7 @@ pub(super) struct Parts {
     pub merger: Merger,
     pub fan_outs: Arc<FanOuts>,
     pub waits: Waits,
+    pub effects: Arc<EffectWorker>,
 }
 
 impl Engine {
@@ -78,12 +80,12 @@ impl Engine {
 
     /// Every hold, the widest first.
     pub fn holds(&self) -> Vec<Hold> {
-        self.parts.registry.parts().admission.holds()
+        self.parts.registry.actor_parts().admission.holds()
     }
 
     /// How many live sandboxes there may be.
     pub fn quotas(&self) -> Quotas {
-        self.parts.registry.parts().admission.quotas()
+        self.parts.registry.actor_parts().admission.quotas()
     }
 
     /// Puts a hold on. From now on nothing that it covers is created, started or resumed; what is
@@ -98,7 +100,7 @@ impl Engine {
         reason: String,
         by: String,
     ) -> Result<Hold, EngineError> {
-        self.parts.registry.parts().holds.hold(account, scope, reason, by).await
+        self.parts.registry.actor_parts().holds.hold(account, scope, reason, by).await
     }
 
     /// Releases a hold; whether there was one. Pending starts that it kept waiting are granted.
@@ -106,7 +108,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError`].
     pub async fn release(&self, scope: &HoldScope) -> Result<bool, EngineError> {
-        self.parts.registry.parts().holds.release(scope).await
+        self.parts.registry.actor_parts().holds.release(scope).await
     }
 
     /// What our records and the providers disagree on, as of the last sweeps.
@@ -167,6 +169,7 @@ impl Engine {
         Figures {
             egress,
             cleanups: executor.cleanup_counts(),
+            effects: self.parts.effects.counts(),
             breakers: executor.calls.breakers(),
             sweeps: self.parts.reconciler.drift.sweeps(),
         }

@@ -21,6 +21,7 @@ use super::admission::{Admission, Quotas, grant};
 use super::api::{Change, EngineError, Publisher};
 use super::busy::Busy;
 use super::directory::Directory;
+use super::effects::{self, EffectWorker};
 use super::environment::Environment;
 use super::executor::Executor;
 use super::executor::calls::ProviderCalls;
@@ -86,7 +87,7 @@ impl Engine {
         let engine = Self { parts: Arc::new(Parts::new(setup, identities, sweep_period)) };
         let parts = &engine.parts;
         for hold in holds {
-            parts.registry.parts().holds.restore(hold).await?;
+            parts.registry.actor_parts().holds.restore(hold).await?;
         }
         engine.resume().await?;
         parts.spawn_loops(retention);
@@ -96,7 +97,7 @@ impl Engine {
     /// Publishes what is live, and wakes the actors of what is unfinished.
     async fn resume(&self) -> Result<(), EngineError> {
         let Parts { env, registry, .. } = self.parts.as_ref();
-        let ActorParts { publication, admission, restarting, .. } = registry.parts();
+        let ActorParts { publication, admission, restarting, .. } = registry.actor_parts();
         let mut after = None;
         let (mut live, mut unfinished) = (0_usize, 0_usize);
         loop {
@@ -137,7 +138,7 @@ impl Engine {
     /// looks at what is left. Returns how many calls were left.
     pub async fn stop(&self, at_most: Duration) -> usize {
         self.parts.env.begin_stop();
-        self.parts.registry.parts().publication.wake_all();
+        self.parts.registry.actor_parts().publication.wake_all();
         let tasks = &self.parts.executor.tasks;
         tasks.close();
         // Past the bound the calls go on until the process ends.
@@ -167,7 +168,9 @@ impl Parts {
         let registry = registry(&env, &providers, calls, publisher, quotas);
         let actors = Actors::new(Arc::clone(&env), Arc::clone(&registry));
         let ActorParts { directory, executor, holds, publication, restarting, .. } =
-            registry.parts();
+            registry.actor_parts();
+        let recorded = Arc::clone(&registry.actor_parts().effects_recorded);
+        let effects = EffectWorker::new(Arc::clone(&env), Arc::clone(executor), recorded);
         let sweeps = SweepParts {
             env: Arc::clone(&env),
             providers: providers.clone(),
@@ -184,6 +187,7 @@ impl Parts {
             merger: Merger::new(Arc::clone(&env), Arc::clone(directory), actors.clone()),
             fan_outs: Arc::new(fan_outs),
             waits: Waits { env: waits_env, actors: actors.clone(), publication },
+            effects: Arc::new(effects),
             reconciler: Arc::new(reconciler),
             directory: Arc::clone(directory),
             executor: Arc::clone(executor),
@@ -199,13 +203,14 @@ impl Parts {
     fn spawn_loops(&self, retention: Retention) {
         let Self { env, registry, .. } = self;
         let spawner = &env.spawner;
-        let alarm = Arc::clone(&registry.parts().alarm);
+        let alarm = Arc::clone(&registry.actor_parts().alarm);
         spawner.io(Box::pin(scheduler::run(Arc::clone(env), alarm, Arc::clone(registry))));
         spawner.io(Box::pin(scheduler::passivate(Arc::clone(env), Arc::clone(registry))));
-        let admission = Arc::clone(&registry.parts().admission);
+        let admission = Arc::clone(&registry.actor_parts().admission);
         let actors = Arc::<Registry>::clone(registry) as Arc<dyn ActorSender>;
         spawner.io(Box::pin(grant::run(Arc::clone(env), admission, actors)));
         spawner.io(Box::pin(retention::run(Arc::clone(env), retention)));
+        spawner.io(Box::pin(effects::run(Arc::clone(&self.effects))));
         self.reconciler.begin();
         for (name, provider) in self.providers.all() {
             spawner.io(Box::pin(provider_events::follow(
@@ -243,6 +248,7 @@ fn registry(
             publication: Arc::new(Publication::new(publisher, Arc::clone(&admission))),
             admission,
             alarm: Arc::default(),
+            effects_recorded: Arc::default(),
             busy: Busy::default(),
             restarting: Arc::default(),
             unfinished_commits: DashSet::new(),

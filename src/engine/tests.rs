@@ -3,6 +3,7 @@
 
 mod admission;
 mod breaker;
+mod effects;
 pub(in crate::engine) mod executor;
 mod fast;
 mod provider;
@@ -91,6 +92,7 @@ fn template() -> Template {
         network: Network::None,
         ports: Vec::new(),
         on_limit: OnLimit::Kill,
+        workload: crate::types::Workload::default(),
     }
 }
 

@@ -29,6 +29,7 @@
 mod archive;
 mod cgroup;
 mod connect;
+mod defaults;
 mod directory;
 mod disk;
 mod doctor;
@@ -49,6 +50,7 @@ mod limits;
 mod link;
 mod listing;
 mod objects;
+mod options;
 mod packet;
 mod processes;
 mod proxy_socket;
@@ -76,13 +78,14 @@ use super::{
 };
 use crate::clock::{Clock, IdSource};
 use crate::egress::{Resolve, SystemResolver};
-use crate::types::{InstanceId, NetworkKind, Reserve, Template};
+use crate::types::{InstanceId, NamedSecrets, NetworkKind, Reserve, Template};
 use link::Link;
 use objects::{Make, Objects};
 
 pub(super) use directory::DirectoryFiles;
 pub use inside::run_hidden_command;
 pub use kind::LocalKind;
+pub use options::LocalOptions;
 pub use settings::LocalSettings;
 
 /// How long after a call's deadline its effect may still appear: a deadline is looked at right
@@ -119,6 +122,8 @@ pub struct LocalConfig {
     /// Where the server itself listens: no sandbox reaches that, whatever its template says. `None`
     /// where there is no server.
     pub server: Option<SocketAddr>,
+    /// The secrets that templates name.
+    pub secrets: NamedSecrets,
 }
 
 impl LocalConfig {
@@ -135,6 +140,7 @@ impl LocalConfig {
             disk_reserve: Reserve::Auto,
             resolver: Arc::new(SystemResolver::default()),
             server: None,
+            secrets: NamedSecrets::default(),
         }
     }
 

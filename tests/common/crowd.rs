@@ -111,6 +111,7 @@ fn template() -> Template {
         network: Network::None,
         ports: Vec::new(),
         on_limit: OnLimit::Kill,
+        workload: issuebox::types::Workload::default(),
     }
 }
 
@@ -134,15 +135,7 @@ fn first_write(issue: Issue) -> Write {
         reason: WHY.into(),
         state: DeliveryState::Done,
     };
-    Write {
-        issue: Some(issue),
-        aliases,
-        taken_over: Vec::new(),
-        names_go_to: None,
-        ended: None,
-        timeline,
-        delivery: Some(delivery),
-    }
+    Write { issue: Some(issue), aliases, timeline, delivery: Some(delivery), ..Write::default() }
 }
 
 /// Why each of them has a sandbox.
@@ -176,12 +169,9 @@ pub async fn known(data: &Path, first: u64, count: u64) {
         });
         let second = Write {
             issue: Some(gone),
-            aliases: Vec::new(),
-            taken_over: Vec::new(),
-            names_go_to: None,
             ended,
             timeline: vec![entry(&live, Some(Phase::Deleting), None)],
-            delivery: None,
+            ..Write::default()
         };
         let home = live.home;
         let first = store.commit(first_write(live));

@@ -164,8 +164,15 @@ fn words(path: &str, begin: &str) -> String {
 }
 
 fn metrics() -> String {
-    let code = read("src/http/metrics.rs");
     let mut text = "| metric | labels | what |\n|---|---|---|\n".to_owned();
+    for file in ["src/http/metrics.rs", "src/http/metrics/effects.rs"] {
+        metrics_of(&read(file), &mut text);
+    }
+    text
+}
+
+/// The rows of the metrics that one file registers.
+fn metrics_of(code: &str, text: &mut String) {
     let mut parts = code.split(" = add(");
     let mut before = parts.next().expect("a part");
     for part in parts {
@@ -185,7 +192,6 @@ fn metrics() -> String {
         });
         let _ = writeln!(text, "| `{name}{end}` | {labels} | {what} |");
     }
-    text
 }
 
 #[test]

@@ -64,6 +64,12 @@ fn guids(list: &Value) -> Vec<&str> {
     data.iter().map(|one| one["delivery"].as_str().unwrap_or("-")).collect()
 }
 
+/// What the delivery of [`opened`] brings for the agent.
+fn opened_words() -> Value {
+    json!({"source": "issue", "commentId": null, "author": "octocat", "sender": "octocat",
+        "asOf": "2026-01-31T12:00:00.000Z", "title": "A title", "text": ""})
+}
+
 #[tokio::test]
 async fn each_delivery_is_listed_once_with_its_result() {
     let server = TestServer::start().await;
@@ -110,10 +116,35 @@ async fn each_delivery_is_listed_once_with_its_result() {
         ),
     ] {
         let expected = json!({"delivery": guid, "event": event, "action": action,
-            "status": status, "issueId": issue, "sandboxName": sandbox});
+            "status": status, "issueId": issue, "sandboxName": sandbox,
+            "instruction": if n == 5 { opened_words() } else { Value::Null }});
         assert_eq!(shown(n), expected);
     }
     assert_eq!(all["data"][1]["reason"], "no such thing");
+}
+
+#[tokio::test]
+async fn a_command_is_listed_with_the_words_behind_it() {
+    let server = TestServer::start().await;
+    assert_eq!(server.deliver("issues", "d-opened", &opened(5, "A title")).await.status, 202);
+    let comment = json!({
+        "action": "created",
+        "issue": {"id": 5, "number": 1, "title": "A title", "state": "open"},
+        "comment": {
+            "id": 70, "body": "Hello\n/issuebox fix this", "author_association": "OWNER",
+            "user": {"id": 1, "login": "octocat", "type": "User"},
+            "created_at": "2026-03-02T10:00:00Z",
+        },
+        "repository": {"id": 9, "full_name": "octo/hello"},
+        "sender": {"id": 1, "login": "octocat", "type": "User"},
+    });
+    let answer = server.deliver("issue_comment", "d-command", &comment.to_string()).await;
+    assert_eq!(answer.status, 202, "{answer:?}");
+    let listed = list(&server, "?event=issue_comment").await;
+    let expected = json!({"source": "comment", "commentId": 70, "author": "octocat",
+        "sender": "octocat", "asOf": "2026-03-02T10:00:00.000Z", "title": null,
+        "text": "fix this"});
+    assert_eq!(listed["data"][0]["instruction"], expected);
 }
 
 #[tokio::test]

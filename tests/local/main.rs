@@ -25,3 +25,4 @@ mod tools;
 mod uploads;
 mod warm;
 mod watched;
+mod workload;

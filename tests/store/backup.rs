@@ -3,10 +3,10 @@
 use crate::store_issues;
 use futures_util::future::join_all;
 use issuebox::issue::state::Goal;
-use issuebox::issue::{Issue, IssueState};
+use issuebox::issue::{Cleanup, CleanupAction, Effect, Issue, IssueState};
 use issuebox::store::sqlite::SqliteStore;
-use issuebox::store::{PageAsk, Store};
-use issuebox::types::{Hold, HoldScope, HomeId, SandboxId};
+use issuebox::store::{NewEffect, PageAsk, Store, Write};
+use issuebox::types::{ExternalId, Hold, HoldScope, HomeId, ProviderName, SandboxId};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
@@ -47,12 +47,26 @@ async fn nothing_is_under_way_after_a_restore_and_all_else_is_as_it_was() {
     let store = SqliteStore::open(&data).expect("opens");
     let writes = before.iter().map(|issue| store.commit(store_issues::only(issue.clone())));
     assert!(join_all(writes).await.into_iter().all(|written| written.is_ok()));
+    let cleanup = Cleanup {
+        provider: ProviderName::trusted("simulated"),
+        external_id: ExternalId::trusted("orphan"),
+        expected: SandboxId::trusted("gone"),
+        action: CleanupAction::Remove,
+    };
+    let effect = NewEffect {
+        home: HomeId(1),
+        effect: Effect::CleanUp(cleanup),
+        due_at: store_issues::at(1),
+    };
+    let write = Write { effects: vec![effect], ..Write::default() };
+    assert_eq!(store.commit(write).await, Ok(()));
     SqliteStore::backup(&data, &file).expect("copied");
     let now = store_issues::at(5_000);
     let (reason, by) = ("restored".to_owned(), "a person".to_owned());
     let hold = Hold { scope: HoldScope::Server, reason, since: now, by, followed_to: None };
     SqliteStore::restore(&new, &file, &hold, now).expect("restored");
     let store = SqliteStore::open(&new).expect("opens");
+    assert_eq!(store.effect_counts().await, Ok(vec![]), "what was to be done may be wrong by now");
     for issue in before {
         let after = store.load(issue.home).await.expect("reads").expect("is there");
         let ask = PageAsk { limit: 9, cursor: None };

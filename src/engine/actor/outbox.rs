@@ -76,10 +76,8 @@ impl IssueActor {
         if let Some(call) = output.call {
             self.parts.executor.submit(self.home, call);
         }
-        if let Some(cleanup) = output.cleanup
-            && !self.parts.executor.clean(self.home, cleanup)
-        {
-            tracing::debug!(home = self.home.0, "an orphan is cleaned up by a later sweep");
+        if output.records_effects {
+            self.parts.effects_recorded.notify_one();
         }
         if let Some(due) = output.due {
             self.parts.alarm.set(due);

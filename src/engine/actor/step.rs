@@ -18,10 +18,10 @@ use crate::issue::event::EventMeta;
 use crate::issue::step::step;
 use crate::issue::{Commit, Denial, Issue, IssueEvent, ProviderCall, Reply, StepContext};
 use crate::sabotage::{Bug, on};
-use crate::store::{DeliveryRow, Write};
-use crate::types::{Alias, DeliveryId};
+use crate::store::{DeliveryRow, NewEffect, Write};
+use crate::types::{Alias, DeliveryId, Timestamp};
 
-/// What an event brought beside itself.
+/// What comes with an event.
 struct Incoming {
     /// The names that it claims.
     claims: Vec<Alias>,
@@ -106,10 +106,14 @@ impl IssueActor {
     fn take(&mut self, mut commit: Commit, incoming: Incoming, ctx: &mut Context<Self>) {
         let Incoming { claims, delivery, mut reservation, mut reply } = incoming;
         reservation.iter_mut().for_each(QuotaReservation::handed_in);
-        let stores = commit.changed || delivery.is_some();
-        if stores && !commit.changed {
-            // Also a delivery that changes nothing follows the state it was judged on: if a commit
-            // before it is refused, it is refused too, and judged again.
+        let records_effects = !commit.effects.is_empty();
+        // A home that was never stored stays so when its orphans are cleaned up.
+        let is_stored = commit.issue.version > 0;
+        let stores_issue = commit.changed || delivery.is_some() || (records_effects && is_stored);
+        let stores = stores_issue || records_effects;
+        if stores_issue && !commit.changed {
+            // Also what changes nothing follows the state it was judged on: if a commit before it is
+            // refused, it is refused too, and judged again.
             commit.issue.version += 1;
         }
         let delivery = delivery.map(|row| with_result(row, &commit.reply));
@@ -143,7 +147,7 @@ impl IssueActor {
             answered,
             change,
             call,
-            cleanup: commit.cleanup.take(),
+            records_effects,
             due: commit.issue.due_at(),
             is_fast_create: fast_call.is_some(),
             ends_fast_create,
@@ -152,7 +156,8 @@ impl IssueActor {
         });
         self.issue = Some(commit.issue.clone());
         if stores {
-            let write = write(commit, delivery);
+            let due_at = self.parts.env.now();
+            let write = write(commit, delivery, stores_issue, due_at);
             match fast_call {
                 None => self.hand_in(number, write, ctx),
                 Some(call) => self.fast_create(number, write, call, names, ctx),
@@ -165,7 +170,7 @@ impl IssueActor {
         ctx.spawn(durable.map(move |result, actor, ctx| actor.committed(number, result, ctx)));
     }
 
-    /// Hands a create's record in, and asks the provider beside it.
+    /// Hands a create's record in, and asks the provider at the same time.
     fn fast_create(
         &self,
         number: u64,
@@ -212,8 +217,26 @@ impl IssueActor {
     }
 }
 
-/// What the store is given of a commit.
-fn write(commit: Commit, delivery: Option<DeliveryRow>) -> Write {
+/// What the store is given of a commit. Its effects are due at that time.
+fn write(
+    commit: Commit,
+    delivery: Option<DeliveryRow>,
+    stores_issue: bool,
+    due_at: Timestamp,
+) -> Write {
     let Commit { issue, aliases, taken_over, names_go_to, ended, timeline, .. } = commit;
-    Write { issue: Some(issue), aliases, taken_over, names_go_to, ended, timeline, delivery }
+    let Commit { instruction, effects, .. } = commit;
+    let home = issue.home;
+    let effects = effects.into_iter().map(|effect| NewEffect { home, effect, due_at });
+    Write {
+        issue: stores_issue.then_some(issue),
+        aliases,
+        taken_over,
+        names_go_to,
+        ended,
+        timeline,
+        delivery,
+        instruction,
+        effects: effects.collect(),
+    }
 }

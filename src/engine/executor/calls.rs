@@ -88,7 +88,11 @@ impl ProviderCalls {
     }
 
     /// Whether a provider can be reached and has the identity that it had.
-    async fn may_ask(&self, name: &ProviderName, bounded: &Bounded) -> Result<(), NotAsked> {
+    pub(super) async fn may_ask(
+        &self,
+        name: &ProviderName,
+        bounded: &Bounded,
+    ) -> Result<(), NotAsked> {
         let breaker = &bounded.breaker;
         breaker.admit(self.env.clock.as_ref(), name).await?;
         let Err(why) = self.identities.confirm(name).await else { return Ok(()) };
@@ -156,19 +160,21 @@ impl ProviderCalls {
     }
 }
 
-/// Does work with a provider until the deadline; returns what went wrong, a panic included.
-pub(in crate::engine) async fn guarded<T>(
+/// Does work with a provider until the deadline. An error includes a panic and no answer in time:
+/// what came of them is unknown.
+pub(in crate::engine) async fn guarded_call<T>(
     env: &Environment,
     deadline: Timestamp,
     work: impl Future<Output = Result<T, ProviderError>>,
-) -> Result<T, String> {
+) -> Result<T, ProviderError> {
     let work = AssertUnwindSafe(Box::pin(work)).catch_unwind();
     tokio::select! {
         biased;
-        result = work => match result {
-            Ok(done) => done.map_err(|error| error.to_string()),
-            Err(_) => Err("the call panicked; see the log".into()),
-        },
-        () = env.clock.sleep_until(deadline) => Err("no answer in time".into()),
+        result = work => result.unwrap_or_else(|_| {
+            Err(ProviderError::unavailable("the call panicked; see the log"))
+        }),
+        () = env.clock.sleep_until(deadline) => {
+            Err(ProviderError::unavailable("no answer in time"))
+        }
     }
 }

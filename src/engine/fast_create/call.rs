@@ -23,7 +23,7 @@ use crate::types::{HomeId, InstanceId, Timestamp};
 
 use super::record::PendingRecord;
 use crate::engine::directory::Directory;
-use crate::engine::executor::calls::{ProviderCalls, guarded};
+use crate::engine::executor::calls::{ProviderCalls, guarded_call};
 
 /// How often the removal of an object without a record is tried before it is left to a sweep.
 const UNMAKE_TRIES: u32 = 5;
@@ -109,7 +109,7 @@ async fn unmake(calls: &ProviderCalls, home: HomeId, call: &ProviderCall) {
             is_same.map_err(|why| ProviderError::unavailable(why.describe(name)))?;
             unmake_once(&calls.instance, provider.as_ref(), home, call, deadline).await
         };
-        match guarded(&calls.env, deadline, work).await {
+        match guarded_call(&calls.env, deadline, work).await {
             Ok(()) => {
                 tracing::warn!(
                     home = home.0, sandbox = %call.record.id,
@@ -117,8 +117,8 @@ async fn unmake(calls: &ProviderCalls, home: HomeId, call: &ProviderCall) {
                 );
                 return;
             }
-            Err(why) => {
-                tracing::debug!(home = home.0, why, "failed to undo a fast create; retrying");
+            Err(error) => {
+                tracing::debug!(home = home.0, %error, "failed to undo a fast create; retrying");
             }
         }
     }

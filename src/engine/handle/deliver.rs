@@ -79,15 +79,7 @@ impl Engine {
             return Err(EngineError::ShuttingDown);
         }
         let reason = row.reason.clone();
-        let write = Write {
-            issue: None,
-            aliases: Vec::new(),
-            taken_over: Vec::new(),
-            names_go_to: None,
-            ended: None,
-            timeline: Vec::new(),
-            delivery: Some(row.clone()),
-        };
+        let write = Write { delivery: Some(row.clone()), ..Write::default() };
         match self.parts.env.store.commit(write).await {
             Ok(()) => Ok(Delivered { status: DeliveredStatus::Ignored, issue_id: None, reason }),
             Err(CommitError::DuplicateDelivery) => Ok(Delivered::duplicate(None, &row)),

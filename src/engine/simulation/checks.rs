@@ -6,8 +6,8 @@ use super::provider::{Op, is_ours};
 use super::world::{SimEffect, WorldState};
 use crate::engine::Change;
 use crate::engine::actors::ENDED_TWICE;
-use crate::issue::Issue;
 use crate::issue::state::{IssueState, Step, Verb};
+use crate::issue::{Effect, Issue};
 use crate::sandbox::Object;
 use crate::store::{CommitError, DeliveryState, Write};
 use crate::types::{
@@ -47,7 +47,7 @@ pub struct Ledger {
     /// Sandboxes of fast mode whose server died, whose create had no answer, or which could not be
     /// undone.
     pub hasty: BTreeSet<SandboxId>,
-    /// How often the removal of what a fast create made failed, where it has no record.
+    /// How often the removal of what a fast create made failed, if it has no record.
     pub undo_failures: BTreeMap<SandboxId, u32>,
     /// Holds that are on, and since when.
     pub held: BTreeMap<String, (HoldScope, Timestamp)>,
@@ -287,7 +287,7 @@ impl WorldState {
         self.ledger.ended.insert(ended.id.clone());
     }
 
-    /// A call is recorded before it is made, and is the only one of its home. Where it may be one of
+    /// A call is recorded before it is made, and is the only one of its home. If it may be one of
     /// the lifecycle, which takes its answer, returns for which sandbox and attempt.
     pub fn check_call(
         &mut self,
@@ -312,7 +312,7 @@ impl WorldState {
         let issue = home.and_then(|home| self.rows.issues.get(&home));
         let record = issue.and_then(|issue| issue.state.record());
         let own = record.map(|record| &record.id);
-        // A sweep looks, and puts away what no record names, without recording it.
+        // A sweep looks, and the outbox has what is done to orphans.
         let beside = match op {
             Op::Find(_) => true,
             Op::Stop(_) | Op::Delete(_) => op.sandbox() != own,
@@ -337,13 +337,35 @@ impl WorldState {
         let takes = takes.map(|record| (record.id.clone(), record.attempt));
         // It waited behind another call while its record was given up by force.
         let is_late = op.sandbox().is_some_and(|sandbox| self.is_given_up(sandbox));
-        if !asked && !beside && !is_late && !self.is_fast_create(issue, op) {
+        let is_known = asked || is_late;
+        let too_soon = !is_known && !beside && !self.is_fast_create(issue, op);
+        let is_unrecorded = !is_known && beside && !self.is_recorded(home, cloud, op);
+        if too_soon {
             self.violate(home, format!("asked before it was durable: {}", op.describe()));
+        }
+        if is_unrecorded {
+            self.violate(home, format!("cleaned up before it was recorded: {}", op.describe()));
         }
         takes
     }
 
-    /// In fast mode a create is asked for while its record is being written, and undone where that
+    /// Whether a call that stops or removes an orphan is in the outbox. The object of a fast create
+    /// is removed without that when its record is refused.
+    fn is_recorded(&self, home: Option<HomeId>, cloud: usize, op: &Op) -> bool {
+        let (Op::Stop(target) | Op::Delete(target)) = op else { return true };
+        let objects = &self.clouds[cloud].objects;
+        let object = objects.iter().find(|o| o.object.external_id == target.external_id);
+        let labels = object.and_then(|object| object.object.labels.as_ref());
+        if labels.is_none_or(|labels| labels.mode == Mode::Fast) {
+            return true;
+        }
+        self.rows.outbox.iter().any(|row| {
+            let Effect::CleanUp(cleanup) = &row.effect;
+            Some(row.home) == home && cleanup.external_id == target.external_id
+        })
+    }
+
+    /// In fast mode a create is asked for while its record is being written, and undone if that
     /// is not written in time.
     fn is_fast_create(&self, issue: Option<&Issue>, op: &Op) -> bool {
         match op {
@@ -379,7 +401,7 @@ impl WorldState {
         }
     }
 
-    /// What a provider answered is taken soon. Where the home made another call since, it was not
+    /// What a provider answered is taken soon. If the home made another call since, it was not
     /// the lifecycle's: a create that is undone looks as well, while what is asked next waits.
     pub fn check_taken(&mut self, call: u64, home: HomeId, sandbox: &SandboxId, attempt: Attempt) {
         if self.ledger.last_calls.get(&home).is_some_and(|last| *last > call) {
@@ -439,7 +461,7 @@ impl WorldState {
     }
 
     /// A caller was given this sandbox.
-    pub fn check_told(&mut self, sandbox: &Sandbox) {
+    pub fn check_given(&mut self, sandbox: &Sandbox) {
         let home = sandbox.home;
         let stored = self.rows.sandbox(&sandbox.id);
         if stored.is_none_or(|stored| stored.home != home) {

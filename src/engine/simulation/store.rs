@@ -15,11 +15,11 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::world::{ServerLife, SimEffect, WorldState};
-use crate::issue::{FanOut, Issue, Scope};
+use crate::issue::{EffectKind, FanOut, Issue, Scope};
 use crate::store::{
-    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk,
-    Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError,
-    Write,
+    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, EffectDelay,
+    EffectId, EffectRow, InstructionRow, Look, LookAsk, Orphan, Page, PageAsk, PendingRow,
+    PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
@@ -303,6 +303,35 @@ impl Store for SimStore {
 
     async fn pending(&self, limit: usize) -> Result<Vec<PendingRow>, StoreError> {
         self.read(|inner| inner.rows.pending(limit)).await
+    }
+
+    async fn effects(&self, now: Timestamp, limit: usize) -> Result<Vec<EffectRow>, StoreError> {
+        self.read(|inner| inner.rows.effects(now, limit)).await
+    }
+
+    async fn next_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+        self.read(|inner| inner.rows.next_effect(now)).await
+    }
+
+    async fn effect_counts(&self) -> Result<Vec<(EffectKind, u64)>, StoreError> {
+        self.read(|inner| inner.rows.effect_counts()).await
+    }
+
+    async fn finish_effect(&self, id: EffectId) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.finish_effect(id)).await
+    }
+
+    async fn delay_effect(&self, id: EffectId, delay: EffectDelay) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.delay_effect(id, &delay)).await
+    }
+
+    async fn instructions(
+        &self,
+        _: HomeId,
+        _: i64,
+        _: usize,
+    ) -> Result<Vec<InstructionRow>, StoreError> {
+        Err(StoreError::Failed("the engine never reads instructions".into()))
     }
 
     async fn holds(&self) -> Result<Vec<Hold>, StoreError> {

@@ -21,6 +21,8 @@ use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::refused::Refused;
 use crate::http::wire::ListAnswer;
+use crate::issue::Instruction;
+use crate::issue::instruction::InstructionSource;
 use crate::store::{
     DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Page, PageAsk, Store, StoreError,
 };
@@ -49,6 +51,60 @@ pub struct DeliveryBody {
     /// When it arrived.
     #[schema(format = DateTime)]
     pub received_at: String,
+    /// The words for the agent that it brought; null when it was no trigger or was ignored.
+    pub instruction: Option<InstructionBody>,
+}
+
+/// What a person asked for in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Instruction)]
+pub struct InstructionBody {
+    /// Where the text was written.
+    pub source: InstructionSourceBody,
+    /// The comment's id; null for an issue.
+    pub comment_id: Option<u64>,
+    /// The login of the text's author; null when GitHub named none.
+    pub author: Option<String>,
+    /// The login of the person who caused the trigger; null when GitHub named none.
+    pub sender: Option<String>,
+    /// When the comment or issue was last updated.
+    #[schema(format = DateTime)]
+    pub as_of: String,
+    /// The issue's title; null for a comment.
+    pub title: Option<String>,
+    /// The text, at most 128 KiB. A longer one is cut and says so at its end.
+    pub text: String,
+}
+
+/// `issue`: the issue's title and body. `comment`: what follows the command in a comment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = InstructionSource)]
+pub enum InstructionSourceBody {
+    /// The issue's title and body.
+    Issue,
+    /// What follows the command in a comment.
+    Comment,
+}
+
+impl From<Instruction> for InstructionBody {
+    fn from(instruction: Instruction) -> Self {
+        let Instruction { source, author, sender, as_of, title, text } = instruction;
+        let (source, comment_id) = match source {
+            InstructionSource::Issue => (InstructionSourceBody::Issue, None),
+            InstructionSource::Comment(id) => (InstructionSourceBody::Comment, Some(id)),
+        };
+        Self {
+            source,
+            comment_id,
+            author: author.map(|user| user.login),
+            sender: sender.map(|user| user.login),
+            as_of: as_of.to_string(),
+            title,
+            text,
+        }
+    }
 }
 
 /// The status of a delivery.
@@ -310,7 +366,7 @@ fn merge(
 }
 
 fn of_row(listed: DeliveryListRow) -> DeliveryBody {
-    let DeliveryListRow { row, issue_id, sandbox_name, cursor: _ } = listed;
+    let DeliveryListRow { row, issue_id, sandbox_name, instruction, cursor: _ } = listed;
     DeliveryBody {
         status: Status::of_row(&row).as_str(),
         delivery: Some(row.id.to_string()),
@@ -320,6 +376,7 @@ fn of_row(listed: DeliveryListRow) -> DeliveryBody {
         issue_id: issue_id.map(|id| id.to_string()),
         sandbox_name,
         received_at: row.received_at.to_string(),
+        instruction: instruction.map(Into::into),
     }
 }
 
@@ -333,6 +390,7 @@ fn of_refused(refused: Refused) -> DeliveryBody {
         issue_id: None,
         sandbox_name: None,
         received_at: refused.received_at.to_string(),
+        instruction: None,
     }
 }
 
@@ -353,7 +411,7 @@ mod tests {
             state: DeliveryState::Done,
         };
         let cursor = number.to_string();
-        DeliveryListRow { row, issue_id: None, sandbox_name: None, cursor }
+        DeliveryListRow { row, issue_id: None, sandbox_name: None, instruction: None, cursor }
     }
 
     fn refused(number: i64, ms: i64) -> Refused {

@@ -61,11 +61,12 @@ pub async fn start(link: &Arc<Link>, request: ExecRequest) -> Result<Running, Wo
     for end in [&stdin, &stdout, &stderr] {
         fchmod(end, Mode::from_raw_mode(0o666)).map_err(broken)?;
     }
+    let variables = link.defaults.env(&request.env)?;
     let order = |id| Request::Exec {
         id,
         argv: request.command.iter().map(|text| text.clone().into()).collect(),
-        cwd: request.cwd.clone().unwrap_or_default().into_bytes(),
-        env: variables(&request.env),
+        cwd: link.defaults.cwd(request.cwd.as_deref()),
+        env: variables,
     };
     let call = link.call(order, &ends([&stdin, &stdout, &stderr])).await?;
     // From here on dropping anything ends the command.
@@ -105,11 +106,6 @@ pub fn check(
         return refuse("an argument contains NUL");
     }
     Ok(())
-}
-
-/// An environment as a request has it.
-pub fn variables(env: &[(String, String)]) -> Vec<Bytes> {
-    env.iter().map(|(key, value)| format!("{key}={value}").into()).collect()
 }
 
 /// A command that was asked for; dropping it kills its session, unless it is over.

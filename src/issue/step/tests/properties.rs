@@ -1,4 +1,4 @@
-//! Random lives: whatever is wished, answered, lost, late or crashed, the invariants hold at every
+//! Random lives: whatever is asked for, answered, lost, late or crashed, the invariants hold at every
 //! step, and once the provider is well again everything comes to rest where it was wanted.
 
 use std::time::Duration;
@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::model::{ModelFate, ModelWorld};
 use super::{LATE_EFFECT_WINDOW, StepBench};
+use crate::issue::Effect;
 use crate::issue::commit::{Commit, ProviderCall, Reply};
 use crate::issue::event::{
     CallAnswer, Command, Denial, DenialKind, IssueEvent, Observation, ObservedObject, SweptObject,
@@ -29,7 +30,7 @@ enum Act {
     Passivate,
     /// A hold or a quota begins or ends to forbid what would begin.
     Denial(bool),
-    /// The wish that waits may be granted.
+    /// The pending start may be granted.
     Grant,
     /// A delivery that triggers.
     Trigger,
@@ -37,9 +38,9 @@ enum Act {
     Sweep,
     /// A sweep's sight that was taken before the act ahead arrives after it.
     StaleSweep,
-    /// Somebody removes the object from outside.
+    /// A person removes the object at the provider.
     Lose,
-    /// Somebody takes the object down from outside.
+    /// A person stops the object at the provider.
     Kill,
     /// The object cannot run any more.
     Spoil,
@@ -119,7 +120,7 @@ impl ModelLife {
     fn take(&mut self, before: &Issue, commit: Commit) {
         let after = &commit.issue;
         assert_eq!(after.version, before.version + u64::from(commit.changed));
-        assert!(commit.changed || *after == *before, "what changes is told to be stored");
+        assert!(commit.changed || *after == *before, "a change is to be stored");
         assert!(after.generation >= before.generation, "generations only grow");
         if let (Some(b), Some(a)) = (before.state.record(), after.state.record()) {
             if b.id == a.id {
@@ -144,9 +145,9 @@ impl ModelLife {
             assert!(!left || self.forced, "a confirmed delete means absent");
             self.ended.push(ended.id.clone());
         }
-        if let Some(cleanup) = &commit.cleanup {
+        for Effect::CleanUp(cleanup) in &commit.effects {
             let own = after.state.record().map(|record| &record.id);
-            assert_ne!(own, Some(&cleanup.expected), "its own object is never put away");
+            assert_ne!(own, Some(&cleanup.expected), "its own object is never cleaned up");
             if self.in_flight.is_none() {
                 self.world.clean(cleanup);
             }

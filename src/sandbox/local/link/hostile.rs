@@ -40,7 +40,7 @@ fn taken_over() -> (Arc<Link>, OwnedFd) {
         external_id: ExternalId::trusted("taken-over@1"),
         expected: SandboxId::trusted("s"),
     };
-    (Link::new(arrived, target, 1, |_| {}), theirs)
+    (Link::new(arrived, target, 1, CommandDefaults::default(), |_| {}), theirs)
 }
 
 /// Says something, with so many descriptors beside it.
