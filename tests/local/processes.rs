@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use issuebox::sandbox::{
-    ENDED_KEPT, Lifecycle, Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessId,
-    ProcessSpec, Processes, Signal, StdinMode, WorkError,
+    Lifecycle, Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessId, ProcessSpec,
+    Processes, Signal, StdinMode, WorkError,
 };
 use issuebox::types::SandboxId;
 
@@ -262,27 +262,4 @@ async fn a_stop_ends_every_process_and_afterwards_they_are_unknown() {
     let making = std::fs::read_dir(local.dir.path().join("making")).expect("read");
     let is_output = |name: std::ffi::OsString| name.to_string_lossy().starts_with("output");
     assert!(!making.flatten().any(|entry| is_output(entry.file_name())), "the files have no name");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_many_processes_that_have_ended_the_first_are_forgotten() {
-    let Some(local) = Local::new().await else { return };
-    let sandbox = local.sandbox("many").await;
-    let running = sandbox.spawn(spec("sleep 1000")).await;
-    let mut ids = Vec::new();
-    for _ in 0..=ENDED_KEPT {
-        let id = sandbox.spawn(spec("echo x")).await;
-        sandbox.wait(&id).await.expect("an exit");
-        ids.push(id);
-    }
-    // The table is changed right after the exit is published.
-    let mut first = sandbox.wait(&ids[0]).await;
-    while first.is_ok() {
-        tokio::task::yield_now().await;
-        first = sandbox.wait(&ids[0]).await;
-    }
-    assert_eq!(first, Err(WorkError::NoSuchProcess));
-    assert_eq!(sandbox.read_to_end(&ids[1], 0).await.stdout, b"x\n");
-    sandbox.signal(&running, Signal::Kill).await;
-    assert_eq!(sandbox.wait(&running).await.map(|exit| exit.code), Ok(137));
 }
