@@ -134,7 +134,7 @@ async fn run(provider: &LocalProvider, object: &Object, command: &[&str]) -> Vec
         command: command.iter().map(ToString::to_string).collect(),
         cwd: None,
         env: Vec::new(),
-        stdin: Bytes::new(),
+        stdin: Bytes::new().into(),
         timeout: None,
     };
     let mut execution = provider.exec(target(object), request).await.expect("started");
@@ -186,6 +186,7 @@ fn spec(name: &str) -> CreateSpec {
             network: Network::None,
             ports: Vec::new(),
             on_limit: OnLimit::Kill,
+            workload: issuebox::types::Workload::default(),
         },
         deadline: deadline(),
     }

@@ -12,6 +12,7 @@
 mod backup;
 mod build;
 pub mod doctor;
+mod entry;
 mod notices;
 pub mod providers;
 mod reload;
@@ -32,7 +33,7 @@ use crate::clock::{Clock, SystemClock, SystemIds};
 use crate::config::{Config, Loaded, Secrets};
 use crate::http::LoginLinks;
 use crate::http::login_links::path_of;
-use build::Parts;
+use build::ServerParts;
 
 /// Time limit for requests in flight when the server stops.
 const REQUESTS_TIME_MAX: Duration = Duration::from_secs(5);
@@ -98,7 +99,7 @@ pub fn start(config: Config) -> anyhow::Result<RunningServer> {
     let (ready, is_ready) = mpsc::sync_channel(1);
     let login_links = Arc::new(LoginLinks::default());
     let public_url = config.server.public_url.clone();
-    let parts = Parts {
+    let parts = ServerParts {
         config,
         secrets: secrets.clone(),
         listener,
@@ -166,7 +167,7 @@ fn reload(running: &RunningServer, load: &impl Fn() -> anyhow::Result<Loaded>) {
 }
 
 /// The server's main thread.
-fn run(parts: Parts, ready: mpsc::SyncSender<()>) -> anyhow::Result<()> {
+fn run(parts: ServerParts, ready: mpsc::SyncSender<()>) -> anyhow::Result<()> {
     // One thread for provider calls: they mostly wait, and their computing slows the intake. A second
     // thread cut the deliveries handled per second by 3 in 10.
     let runtime = |name: &str, threads: usize, niceness: Option<i32>| {

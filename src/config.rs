@@ -23,20 +23,21 @@ mod reader;
 mod secrets;
 mod sections;
 mod source;
+mod workload;
 
 pub use error::{ConfigError, Problem};
 pub use pattern::RepositoryPattern;
-pub use provider::{ProviderSchema, ProviderSettings, Section};
+pub use provider::{ProviderSchema, ProviderSection, ProviderSettings};
 pub use secrets::{Made, Secrets, SecretsError};
 pub use sections::SECONDS_MAX;
-pub use source::{Origin, Overrides};
+pub use source::{Overrides, ValueOrigin};
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{ProviderName, Secret, Template, TemplateName};
+use crate::types::{ProviderName, Secret, SecretName, Template, TemplateName};
 
 /// The default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8787";
@@ -53,13 +54,15 @@ pub struct Config {
     /// Triggers of a sandbox, and who may use them.
     pub triggers: Triggers,
     /// Bounds on lifecycle steps.
-    pub lifecycle: Lifecycle,
+    pub lifecycle: LifecycleConfig,
     /// Limits on the number of sandboxes.
     pub quota: Quota,
     /// RetentionConfig.
     pub retention: RetentionConfig,
     /// Bounds on the output of commands.
     pub logs: SandboxLogs,
+    /// `[secrets]`: values for environment variables of sandboxes.
+    pub secrets: BTreeMap<SecretName, Secret>,
     /// Templates of sandboxes; `default` always exists.
     pub templates: BTreeMap<TemplateName, Template>,
     /// What each provider read of its section.
@@ -133,7 +136,7 @@ pub struct Triggers {
 
 /// `[lifecycle]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifecycle {
+pub struct LifecycleConfig {
     /// `create_attempts`, `create_timeout_seconds`
     pub create: StepBounds,
     /// `start_attempts`, `start_timeout_seconds`

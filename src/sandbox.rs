@@ -56,7 +56,7 @@ pub use descriptor::{
 pub use egress::{Egress, EgressResult};
 pub use errors::{ProviderError, WorkError};
 pub use events::{EventSender, Notice, ObjectChange, ProviderEvent, ProviderEvents};
-pub use exec::{ExecEvent, ExecRequest, Execution, exec_by_spawn};
+pub use exec::{ExecEvent, ExecInput, ExecRequest, Execution, exec_by_spawn};
 pub use files::{
     ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart, WorkspacePath, Written,
 };

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 
 use actix::Arbiter;
 use anyhow::Context;
-use tokio::sync::watch;
+use tokio::sync::{mpsc as mpsc_async, watch};
 use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
@@ -19,15 +19,16 @@ use crate::logs::{LogBounds, Logs};
 use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
-use crate::types::{LiveSecrets, TemplateName};
+use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 
+use super::entry::{self, EntryParts, EntryPublisher};
 use super::notices;
-use super::providers::{self, Providers};
+use super::providers::{self, ProviderMap};
 use super::reload::Reload;
 use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 
 /// The inputs of a server.
-pub(super) struct Parts {
+pub(super) struct ServerParts {
     pub config: Config,
     pub secrets: Secrets,
     pub listener: TcpListener,
@@ -39,21 +40,22 @@ pub(super) struct Parts {
 /// Serves until it is stopped. The returned channel disconnects once the last thread has dropped the
 /// store and it is closed.
 pub(super) async fn serve(
-    parts: Parts,
+    parts: ServerParts,
     io: tokio::runtime::Handle,
     calls: tokio::runtime::Handle,
     ready: mpsc::SyncSender<()>,
 ) -> anyhow::Result<Option<mpsc::Receiver<()>>> {
-    let Parts { config, secrets, listener, mut ended, reloads, login_links } = parts;
+    let ServerParts { config, secrets, listener, mut ended, reloads, login_links } = parts;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let ids: Arc<dyn IdSource> = Arc::new(SystemIds);
     let sqlite = SqliteStore::open(&config.server.data)?;
     let closed = sqlite.closed();
     let sqlite = Arc::new(sqlite);
     let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
+    let named_secrets = NamedSecrets::new(config.secrets.clone());
     let (providers, provider_reloads) = {
         let _on_io = io.enter();
-        providers::open(&config, listener.local_addr()?, &clock, &ids)?
+        providers::open(&config, listener.local_addr()?, &named_secrets, &clock, &ids)?
     };
     let webhook_secrets = LiveSecrets::new(secrets.webhook_secrets.clone());
     let admin_token = LiveToken::new(TokenHash::of(&secrets.admin_token));
@@ -63,6 +65,7 @@ pub(super) async fn serve(
         webhook_secrets: webhook_secrets.clone(),
         admin_token: admin_token.clone(),
         login_links: Arc::clone(&login_links),
+        named_secrets,
         providers: provider_reloads,
     };
     // The thread ends with the sender, that is with the server.
@@ -72,6 +75,7 @@ pub(super) async fn serve(
         }
     });
     let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
+    let (new_entries, entries) = mpsc_async::unbounded_channel();
     let arbiter = Arbiter::new();
     let engine = Engine::start(EngineParts {
         retention: Retention {
@@ -92,7 +96,7 @@ pub(super) async fn serve(
             repository: config.quota.live_per_repository,
             server: config.quota.live_server,
         },
-        publisher: Arc::clone(&feed) as _,
+        publisher: Arc::new(EntryPublisher { next: Arc::clone(&feed) as _, entries: new_entries }),
         spawner: Arc::new(Threads { arbiter: arbiter.handle(), io: io.clone(), calls }),
         reconcile: Some(config.lifecycle.reconcile),
     })
@@ -105,6 +109,12 @@ pub(super) async fn serve(
     };
     let logs = Logs::open(&config.server.data.join("logs"), bounds, Arc::clone(&clock))
         .context("cannot use the directory of sandboxes' logs")?;
+    let entry_parts = EntryParts {
+        engine: engine.clone(),
+        providers: Arc::new(providers.clone()),
+        logs: logs.clone(),
+    };
+    io.spawn(entry::run(entries, entry_parts, ended.clone()));
     notices::record(providers.values(), &logs, &io);
     let address = listener.local_addr()?;
     let server = crate::http::build(
@@ -166,7 +176,7 @@ pub(super) async fn serve(
     Ok(closed)
 }
 
-fn rules(config: &Config, providers: &Providers) -> anyhow::Result<Rules> {
+fn rules(config: &Config, providers: &ProviderMap) -> anyhow::Result<Rules> {
     let bounds =
         |step: StepBounds| StepRules { attempts: step.attempts.max(1), timeout: step.timeout };
     let lifecycle = &config.lifecycle;

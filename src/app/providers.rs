@@ -16,7 +16,7 @@ use crate::config::{Config, ConfigError, Loaded, Overrides, ProviderSchema};
 use crate::sandbox::local::LocalKind;
 use crate::sandbox::simulated::SimulatedKind;
 use crate::sandbox::{OpenContext, OpenedProvider, Provider, ProviderKind, ReloadSettings};
-use crate::types::{Check, ProviderName, TemplateName};
+use crate::types::{Check, NamedSecrets, ProviderName, TemplateName};
 
 /// All kinds of providers. A template without `provider` uses the first; `issuebox demo` tries them
 /// in this order.
@@ -41,7 +41,7 @@ pub fn run_hidden_command() -> Option<ExitCode> {
 }
 
 /// The open providers by name.
-pub(super) type Providers = BTreeMap<ProviderName, Provider>;
+pub(super) type ProviderMap = BTreeMap<ProviderName, Provider>;
 
 /// How open providers take new settings over, by name.
 pub(super) type Reloads = BTreeMap<ProviderName, ReloadSettings>;
@@ -50,11 +50,12 @@ pub(super) type Reloads = BTreeMap<ProviderName, ReloadSettings>;
 pub(super) fn open(
     config: &Config,
     server: SocketAddr,
+    secrets: &NamedSecrets,
     clock: &Arc<dyn Clock>,
     ids: &Arc<dyn IdSource>,
-) -> anyhow::Result<(Providers, Reloads)> {
+) -> anyhow::Result<(ProviderMap, Reloads)> {
     let default = TemplateName::trusted("default");
-    let (mut providers, mut reloads) = (Providers::new(), Reloads::new());
+    let (mut providers, mut reloads) = (ProviderMap::new(), Reloads::new());
     for kind in KINDS {
         let name = ProviderName::trusted(kind.name());
         let templates: Vec<_> =
@@ -65,6 +66,7 @@ pub(super) fn open(
             templates,
             data: &config.server.data,
             server,
+            secrets,
             clock: Arc::clone(clock),
             ids: Arc::clone(ids),
         };

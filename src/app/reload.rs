@@ -7,7 +7,7 @@ use anyhow::Context;
 use crate::config::{Config, Secrets};
 use crate::http::{LiveToken, LoginLinks, TokenHash};
 use crate::sandbox::ReloadedSettings;
-use crate::types::LiveSecrets;
+use crate::types::{LiveSecrets, NamedSecrets};
 
 use super::providers::Reloads;
 
@@ -23,6 +23,8 @@ pub(super) struct Reload {
     pub admin_token: LiveToken,
     /// Login links; a new admin token invalidates them.
     pub login_links: Arc<LoginLinks>,
+    /// The secrets that templates name.
+    pub named_secrets: NamedSecrets,
     /// The providers that take settings over while they are open.
     pub providers: Reloads,
 }
@@ -76,6 +78,11 @@ impl Reload {
         self.secrets = secrets;
         self.config.auth.clone_from(&given.auth);
         self.config.github.webhook_secrets.clone_from(&given.github.webhook_secrets);
+        if given.secrets != self.config.secrets {
+            self.named_secrets.replace(given.secrets.clone());
+            self.config.secrets.clone_from(&given.secrets);
+            taken_over.now.push("[secrets]");
+        }
         for (name, reload) in &self.providers {
             if let Some(settings) = given.providers.get(name) {
                 let ReloadedSettings { in_force, changed } = reload(settings);
@@ -133,6 +140,7 @@ mod tests {
             webhook_secrets: LiveSecrets::new(secrets.webhook_secrets.clone()),
             admin_token: LiveToken::new(TokenHash::of(&secrets.admin_token)),
             login_links: Arc::default(),
+            named_secrets: NamedSecrets::default(),
             providers: Reloads::new(),
             secrets,
         }

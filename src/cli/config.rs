@@ -10,7 +10,7 @@ use crate::app::providers::load_config;
 use crate::config::{Config, Loaded, Overrides};
 
 use super::ServerArgs;
-use super::connect::Environment;
+use super::connect::EnvVars;
 
 /// The configuration file if none is named.
 const FILE_DEFAULT: &str = "issuebox.toml";
@@ -24,14 +24,14 @@ pub(super) enum ConfigVerb {
 pub(super) fn run(
     server_args: &ServerArgs,
     verb: ConfigVerb,
-    env: &Environment,
+    env: &EnvVars,
 ) -> anyhow::Result<ExitCode> {
     match verb {
         ConfigVerb::Check => check(server_args, env),
     }
 }
 
-fn check(server_args: &ServerArgs, env: &Environment) -> anyhow::Result<ExitCode> {
+fn check(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<ExitCode> {
     let loaded = load(server_args, env, None)?;
     for warning in &loaded.warnings {
         eprintln!("warning: {warning}");
@@ -50,7 +50,7 @@ fn check(server_args: &ServerArgs, env: &Environment) -> anyhow::Result<ExitCode
 /// Loads the named configuration file, else `issuebox.toml` in the working directory if it exists.
 pub(super) fn load(
     server_args: &ServerArgs,
-    env: &Environment,
+    env: &EnvVars,
     listen: Option<String>,
 ) -> anyhow::Result<Loaded> {
     let default = Path::new(FILE_DEFAULT);

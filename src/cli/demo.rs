@@ -26,7 +26,7 @@ use crate::telemetry;
 use crate::types::inert;
 
 use super::client::{ApiClient, ApiRequest};
-use super::connect::Environment;
+use super::connect::EnvVars;
 use super::output::Screen;
 use super::progress::Spinner;
 use super::wire::{self, ApiSandbox};
@@ -43,7 +43,7 @@ pub(super) struct DemoArgs {
 /// The bot's account in the fixtures; assigning it to an issue triggers a sandbox.
 const FIXTURE_BOT: &str = "71000150";
 
-pub(super) fn run(args: DemoArgs, env: &Environment) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: DemoArgs, env: &EnvVars) -> anyhow::Result<ExitCode> {
     let _telemetry = telemetry::init("error")?;
     let name = format!("issuebox-demo-{}", uuid::Uuid::now_v7().simple());
     let data = std::env::temp_dir().join(name);

@@ -285,7 +285,7 @@ async fn get(client: &ApiClient, args: GetFileArgs) -> anyhow::Result<()> {
 }
 
 /// Downloads to a file, or to an existing device or pipe. An existing file stays until the new one is
-/// complete. A link is not followed: somebody else may have made it to have another file
+/// complete. A link is not followed: an attacker may have made it to have another file
 /// overwritten.
 async fn save(client: &ApiClient, call: ApiRequest, path: &Path) -> anyhow::Result<()> {
     let cannot = |path: &Path| format!("cannot write {}", path.display());

@@ -246,7 +246,7 @@ fn a_list_uses_the_width_of_its_terminal() {
         list.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let shown = |columns| lines(columns, output::Width::Fitting).remove(1);
-    assert_eq!(shown(None).matches('t').count(), 47, "as much as ever where it is no terminal");
+    assert_eq!(shown(None).matches('t').count(), 47, "the default without a terminal");
     assert!(shown(Some(200)).contains(&title));
     let fitted = shown(Some(110));
     assert!(fitted.chars().count() == 110 && fitted.contains("t…"), "{fitted:?}");

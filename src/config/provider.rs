@@ -2,12 +2,14 @@
 //! section with the same checks and error messages as the rest, and gets back what it read.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::reader::ConfigReader;
+use crate::types::WorkloadKey;
 
 /// How one provider is configured.
 pub trait ProviderSchema: Sync {
@@ -15,7 +17,19 @@ pub trait ProviderSchema: Sync {
     fn name(&self) -> &'static str;
 
     /// Reads `[providers.NAME]`, which may be absent.
-    fn read(&self, section: &mut Section<'_>) -> ProviderSettings;
+    fn read(&self, section: &mut ProviderSection<'_>) -> ProviderSettings;
+
+    /// Reads `[templates.X.NAME]`, which may be absent: the options that only this provider
+    /// understands, as text. It gets them back with each sandbox of the template.
+    fn read_template(&self, _section: &mut ProviderSection<'_>) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    /// Whether its sandboxes can have this part of a workload.
+    ///
+    /// # Errors
+    /// Why not, and what to do instead.
+    fn supports(&self, key: WorkloadKey) -> Result<(), &'static str>;
 }
 
 /// What a provider read of its section. Only that provider knows the type.
@@ -63,12 +77,12 @@ impl<T: fmt::Debug + PartialEq + Send + Sync + 'static> AnySettings for T {
 }
 
 /// One section of the configuration. Keys are named without the section.
-pub struct Section<'a> {
+pub struct ProviderSection<'a> {
     reader: &'a mut ConfigReader,
     prefix: String,
 }
 
-impl<'a> Section<'a> {
+impl<'a> ProviderSection<'a> {
     pub(super) fn new(reader: &'a mut ConfigReader, prefix: String) -> Self {
         Self { reader, prefix }
     }
@@ -85,6 +99,17 @@ impl<'a> Section<'a> {
     /// A whole number within bounds.
     pub fn number(&mut self, name: &str, default: u64, range: RangeInclusive<u64>) -> u64 {
         self.reader.number(&self.key(name), default, range)
+    }
+
+    /// A whole number within bounds; `None` if it is not given.
+    pub fn number_if_given(&mut self, name: &str, range: RangeInclusive<u64>) -> Option<u64> {
+        let number = self.number(name, *range.start(), range);
+        self.reader.origin(&self.key(name)).map(|_| number)
+    }
+
+    /// A list of texts.
+    pub fn texts(&mut self, name: &str) -> Vec<String> {
+        self.reader.texts(&self.key(name), &[])
     }
 
     /// A number within bounds.

@@ -9,11 +9,12 @@ use crate::types::{Mode, OnLimit, ProviderName, Resources, Secret, Template, Tem
 
 use super::error::ConfigError;
 use super::network::network;
-use super::provider::{ProviderSchema, ProviderSettings, Section};
+use super::provider::{ProviderSchema, ProviderSection, ProviderSettings};
 use super::reader::{ConfigReader, list_of, text_of};
 use super::source::{Sources, Value};
+use super::workload::{self, TemplateContext};
 use super::{
-    Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Quota, RepositoryPattern,
+    Auth, Config, GitHub, LISTEN_DEFAULT, LifecycleConfig, Loaded, Quota, RepositoryPattern,
     RetentionConfig, SandboxLogs, Server, StepBounds, Triggers,
 };
 
@@ -25,6 +26,9 @@ pub(super) fn read(
     let data_default = default_data(sources.state_home.as_deref(), sources.home.as_deref());
     let mut reader = ConfigReader::new(sources);
     let r = &mut reader;
+    let secrets = workload::secrets(r);
+    let mounts = workload::allowed_mounts(r, schemas);
+    let context = TemplateContext { schemas, secrets, mounts };
     let config = Config {
         server: server(r, data_default),
         auth: auth(r),
@@ -34,8 +38,9 @@ pub(super) fn read(
         quota: quota(r),
         retention: retention(r),
         logs: logs(r),
-        templates: templates(r, schemas),
+        templates: templates(r, &context),
         providers: providers(r, schemas),
+        secrets: context.secrets,
     };
     let warnings = reader.finish().map_err(ConfigError::Wrong)?;
     Ok(Loaded { config, warnings })
@@ -218,7 +223,7 @@ fn triggers(r: &mut ConfigReader) -> Triggers {
     }
 }
 
-fn lifecycle(r: &mut ConfigReader) -> Lifecycle {
+fn lifecycle(r: &mut ConfigReader) -> LifecycleConfig {
     let create = step_bounds(r, "create", 120);
     let start = step_bounds(r, "start", 120);
     let stop = step_bounds(r, "stop", 60);
@@ -228,7 +233,7 @@ fn lifecycle(r: &mut ConfigReader) -> Lifecycle {
     let after_close = r.number("lifecycle.delete_after_close_seconds", 86_400, 0..=SECONDS_MAX);
     let reconcile = r.number("lifecycle.reconcile_seconds", 60, 1..=SECONDS_MAX);
     let ttl = off_or(r.number("lifecycle.ttl_seconds", 0, 0..=SECONDS_MAX));
-    Lifecycle {
+    LifecycleConfig {
         create,
         start,
         stop,
@@ -297,16 +302,20 @@ fn logs(r: &mut ConfigReader) -> SandboxLogs {
 
 fn templates(
     r: &mut ConfigReader,
-    schemas: &[&dyn ProviderSchema],
+    context: &TemplateContext<'_>,
 ) -> BTreeMap<TemplateName, Template> {
     let mut names = r.names_below("templates");
     names.insert("default".to_owned());
-    names.into_iter().map(|name| template(r, schemas, &name)).map(|t| (t.name.clone(), t)).collect()
+    let read = |name: String| {
+        let template = template(r, context, &name);
+        (template.name.clone(), template)
+    };
+    names.into_iter().map(read).collect()
 }
 
-fn template(r: &mut ConfigReader, schemas: &[&dyn ProviderSchema], name: &str) -> Template {
+fn template(r: &mut ConfigReader, context: &TemplateContext<'_>, name: &str) -> Template {
     let key = |part: &str| format!("templates.{name}.{part}");
-    let known: Vec<&str> = schemas.iter().map(|schema| schema.name()).collect();
+    let known: Vec<&str> = context.schemas.iter().map(|schema| schema.name()).collect();
     let default = known.first().copied().unwrap_or_default();
     let provider = r.parsed(&key("provider"), default.to_owned(), |text| {
         if !known.contains(&text) {
@@ -329,6 +338,7 @@ fn template(r: &mut ConfigReader, schemas: &[&dyn ProviderSchema], name: &str) -
         "stop" => Ok(OnLimit::Stop),
         _ => Err("must be kill or stop".to_owned()),
     });
+    let workload = workload::workload(r, context, name, &provider);
     Template {
         name: TemplateName::trusted(name),
         provider: ProviderName::trusted(provider),
@@ -342,6 +352,7 @@ fn template(r: &mut ConfigReader, schemas: &[&dyn ProviderSchema], name: &str) -
         network,
         ports,
         on_limit,
+        workload,
     }
 }
 
@@ -369,7 +380,7 @@ fn providers(
 ) -> BTreeMap<ProviderName, ProviderSettings> {
     let read = |schema: &&dyn ProviderSchema| {
         let section = format!("providers.{}", schema.name());
-        (ProviderName::trusted(schema.name()), schema.read(&mut Section::new(r, section)))
+        (ProviderName::trusted(schema.name()), schema.read(&mut ProviderSection::new(r, section)))
     };
     schemas.iter().map(read).collect()
 }

@@ -1,7 +1,9 @@
 //! The text of every error, and the precedence of sources.
 
+mod workload;
+
 use super::*;
-use crate::types::{Network, OnLimit};
+use crate::types::{Network, OnLimit, WorkloadKey};
 
 /// A provider whose section has one key.
 struct Stub(&'static str);
@@ -11,8 +13,17 @@ impl ProviderSchema for Stub {
         self.0
     }
 
-    fn read(&self, section: &mut Section<'_>) -> ProviderSettings {
+    fn read(&self, section: &mut ProviderSection<'_>) -> ProviderSettings {
         ProviderSettings::new(section.fraction("share", 0.5, 0.0..=1.0))
+    }
+
+    fn read_template(&self, section: &mut ProviderSection<'_>) -> BTreeMap<String, String> {
+        let size = section.number_if_given("size", 1..=9);
+        size.map(|size| ("size".to_owned(), size.to_string())).into_iter().collect()
+    }
+
+    fn supports(&self, _key: WorkloadKey) -> Result<(), &'static str> {
+        if self.0 == "local" { Err("it has none; remove the key") } else { Ok(()) }
     }
 }
 

@@ -229,6 +229,8 @@ pub struct Change {
     pub sandbox: Option<Arc<Sandbox>>,
     /// The sandbox that was confirmed absent in this step.
     pub ended: Option<Arc<Sandbox>>,
+    /// The command of its template, if the sandbox came up in this step and has one.
+    pub entry_command: Vec<String>,
     /// What happened.
     pub timeline: Vec<TimelineEntry>,
 }
@@ -245,6 +247,7 @@ impl Change {
             placed_as_of: issue.facts.placed_as_of,
             sandbox: issue.sandbox().map(Arc::new),
             ended: None,
+            entry_command: Vec::new(),
             timeline: Vec::new(),
         }
     }

@@ -6,8 +6,8 @@
 //! provider's contract gives up, and the answer says that the outcome is unknown. A provider that
 //! panics has answered nothing, so the lifecycle looks.
 //!
-//! A newer call of a home waits until the current one has ended (`slots`). Clean-ups of orphans
-//! (`clean_up`) and the looks of sweeps take the same slot by [`Executor::lease`].
+//! A newer call of a home waits until the current one has ended (`slots`). The clean-up of orphans
+//! and the looks of sweeps take the same slot by [`Executor::lease`].
 
 mod ask;
 pub(super) mod calls;

@@ -293,7 +293,8 @@ impl FanOutProgress {
             }
             ScopeEvent::Noted(what) => what.clone(),
         };
-        let resumed = if self.resumed { "; others not counted, before a restart" } else { "" };
+        let resumed =
+            if self.resumed { "; issues from before a restart are not counted" } else { "" };
         let whose = match &fan_out.scope {
             Scope::Repositories(_) => "",
             Scope::Installation(_) => "; only issues known through this installation",

@@ -80,12 +80,12 @@ impl Engine {
 
     /// Every hold, the widest first.
     pub fn holds(&self) -> Vec<Hold> {
-        self.parts.registry.parts().admission.holds()
+        self.parts.registry.actor_parts().admission.holds()
     }
 
     /// How many live sandboxes there may be.
     pub fn quotas(&self) -> Quotas {
-        self.parts.registry.parts().admission.quotas()
+        self.parts.registry.actor_parts().admission.quotas()
     }
 
     /// Puts a hold on. From now on nothing that it covers is created, started or resumed; what is
@@ -100,7 +100,7 @@ impl Engine {
         reason: String,
         by: String,
     ) -> Result<Hold, EngineError> {
-        self.parts.registry.parts().holds.hold(account, scope, reason, by).await
+        self.parts.registry.actor_parts().holds.hold(account, scope, reason, by).await
     }
 
     /// Releases a hold; whether there was one. Pending starts that it kept waiting are granted.
@@ -108,7 +108,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError`].
     pub async fn release(&self, scope: &HoldScope) -> Result<bool, EngineError> {
-        self.parts.registry.parts().holds.release(scope).await
+        self.parts.registry.actor_parts().holds.release(scope).await
     }
 
     /// What our records and the providers disagree on, as of the last sweeps.

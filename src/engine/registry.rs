@@ -127,7 +127,7 @@ impl Registry {
     }
 
     /// What the actors use.
-    pub fn parts(&self) -> &ActorParts {
+    pub fn actor_parts(&self) -> &ActorParts {
         &self.parts
     }
 

@@ -10,7 +10,7 @@
 //! seed (`chance`), so that a seed is one history and can be repeated. In the end it becomes calm, and all must come to `rest`.
 //!
 //! # What a crash is
-//! The local set that a server runs on is dropped, at any step. Dropping runs `Drop` where SIGKILL
+//! The local set that a server runs on is dropped, at any step. Dropping runs `Drop` although SIGKILL
 //! would not: so from the step of the crash on the world ignores that life. Dropping a client never
 //! cancels its call: what was asked of a provider goes on in the world. A group of writes that was
 //! under way has landed or has not, by chance; writes that waited are lost.
@@ -46,15 +46,15 @@
 //!
 //! # What is checked at rest
 //! Everything that GitHub sent is acknowledged and stored. Each object belongs to the live record
-//! of its home: no orphan. Where no outsider was, sweeps find no drift, and what is recorded as up or
-//! down is there; where only GitHub spoke, an issue that is closed has nothing running. Once all is
+//! of its home: no orphan. If no outsider was, sweeps find no drift, and what is recorded as up or
+//! down is there; if only GitHub spoke, an issue that is closed has nothing running. Once all is
 //! released, no pending start waits for nothing, and no more are live than may be. Once all is deleted, nothing
 //! is left.
 //!
 //! # What providers keep to
 //! The contract of `sandbox.rs`, and not more: an effect comes at the latest at the call's deadline
-//! plus the settle time; a name is never given twice where that is promised, and elsewhere only
-//! where two creates overlap; *absent* is only said of what is not there; a removal may take its
+//! plus the settle time; a name is never given twice if that is promised, and elsewhere only
+//! if two creates overlap; *absent* is only said of what is not there; a removal may take its
 //! time, or end only when it is asked again. Lists alone may be out of date or not complete; and a
 //! *forgetful* provider shows sweeps nothing at all, which no contract covers, only the bound on what
 //! a sweep believes.
@@ -65,7 +65,7 @@
 //!
 //! # Repeating a seed
 //! `SIM_SEED=7 cargo test --lib engine::simulation::the_promise -- --nocapture` lives through one
-//! history; with `SIM_SEEDS=50000` as well through so many from there on. Where the promise is
+//! history; with `SIM_SEEDS=50000` as well through so many from there on. If the promise is
 //! broken, the history is printed: the last lines of the home concerned and of the whole world, or with
 //! `SIM_TRACE=2000` so many lines of all homes.
 //!

@@ -87,7 +87,7 @@ impl Engine {
         let engine = Self { parts: Arc::new(Parts::new(setup, identities, sweep_period)) };
         let parts = &engine.parts;
         for hold in holds {
-            parts.registry.parts().holds.restore(hold).await?;
+            parts.registry.actor_parts().holds.restore(hold).await?;
         }
         engine.resume().await?;
         parts.spawn_loops(retention);
@@ -97,7 +97,7 @@ impl Engine {
     /// Publishes what is live, and wakes the actors of what is unfinished.
     async fn resume(&self) -> Result<(), EngineError> {
         let Parts { env, registry, .. } = self.parts.as_ref();
-        let ActorParts { publication, admission, restarting, .. } = registry.parts();
+        let ActorParts { publication, admission, restarting, .. } = registry.actor_parts();
         let mut after = None;
         let (mut live, mut unfinished) = (0_usize, 0_usize);
         loop {
@@ -138,7 +138,7 @@ impl Engine {
     /// looks at what is left. Returns how many calls were left.
     pub async fn stop(&self, at_most: Duration) -> usize {
         self.parts.env.begin_stop();
-        self.parts.registry.parts().publication.wake_all();
+        self.parts.registry.actor_parts().publication.wake_all();
         let tasks = &self.parts.executor.tasks;
         tasks.close();
         // Past the bound the calls go on until the process ends.
@@ -168,8 +168,8 @@ impl Parts {
         let registry = registry(&env, &providers, calls, publisher, quotas);
         let actors = Actors::new(Arc::clone(&env), Arc::clone(&registry));
         let ActorParts { directory, executor, holds, publication, restarting, .. } =
-            registry.parts();
-        let recorded = Arc::clone(&registry.parts().effects_recorded);
+            registry.actor_parts();
+        let recorded = Arc::clone(&registry.actor_parts().effects_recorded);
         let effects = EffectWorker::new(Arc::clone(&env), Arc::clone(executor), recorded);
         let sweeps = SweepParts {
             env: Arc::clone(&env),
@@ -203,10 +203,10 @@ impl Parts {
     fn spawn_loops(&self, retention: Retention) {
         let Self { env, registry, .. } = self;
         let spawner = &env.spawner;
-        let alarm = Arc::clone(&registry.parts().alarm);
+        let alarm = Arc::clone(&registry.actor_parts().alarm);
         spawner.io(Box::pin(scheduler::run(Arc::clone(env), alarm, Arc::clone(registry))));
         spawner.io(Box::pin(scheduler::passivate(Arc::clone(env), Arc::clone(registry))));
-        let admission = Arc::clone(&registry.parts().admission);
+        let admission = Arc::clone(&registry.actor_parts().admission);
         let actors = Arc::<Registry>::clone(registry) as Arc<dyn ActorSender>;
         spawner.io(Box::pin(grant::run(Arc::clone(env), admission, actors)));
         spawner.io(Box::pin(retention::run(Arc::clone(env), retention)));

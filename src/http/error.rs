@@ -135,7 +135,7 @@ codes! {
     NotSupported = "not_supported", NOT_IMPLEMENTED;
     /// The sandbox has no process with that id.
     ProcessNotFound = "process_not_found", NOT_FOUND;
-    /// The process does not read its input any more.
+    /// The process no longer reads its input.
     StdinClosed = "stdin_closed", CONFLICT;
     /// No server in the sandbox answers on that port.
     PortClosed = "port_closed", BAD_GATEWAY;

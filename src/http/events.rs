@@ -212,6 +212,7 @@ mod tests {
             placed_as_of: None,
             sandbox: Some(Arc::new(sandbox)),
             ended: ended.map(Arc::new),
+            entry_command: Vec::new(),
             timeline,
         };
         ring.push(&Arc::new(change), || true);
@@ -264,6 +265,7 @@ mod tests {
             placed_as_of: None,
             sandbox: Some(Arc::new(sandbox)),
             ended: None,
+            entry_command: Vec::new(),
             timeline: Vec::new(),
         };
         ring.push(&Arc::new(change), || false);

@@ -85,6 +85,7 @@ mod tests {
             placed_as_of: None,
             sandbox: Some(Arc::new(Sandbox { phase: Some(phase), phase_since: since, ..sandbox })),
             ended: None,
+            entry_command: Vec::new(),
             timeline: Vec::new(),
         }));
     }

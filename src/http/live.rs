@@ -332,6 +332,7 @@ mod tests {
             placed_as_of: None,
             sandbox: sandbox.map(Arc::new),
             ended: None,
+            entry_command: Vec::new(),
             timeline: Vec::new(),
         }
     }

@@ -39,10 +39,20 @@ pub struct Metrics {
     body_bytes: Gauge,
     cleanups: Family<CleanupLabels, Counter>,
     effects: EffectMetrics,
+    providers: ProviderMetrics,
+    egress: EgressMetrics,
+}
+
+/// The metrics of providers.
+struct ProviderMetrics {
     breakers: Family<BreakerLabels, Gauge>,
     drift: Family<DriftLabels, Gauge>,
     sweeps: Family<SweepLabels, Counter>,
     last_sweep: Family<ProviderLabels, Gauge>,
+}
+
+/// The metrics of the egress proxy.
+struct EgressMetrics {
     egress_open: Gauge,
     egress_requests: Family<EgressLabels, Counter>,
     egress_bytes: Family<DirectionLabels, Counter>,
@@ -144,43 +154,7 @@ impl Metrics {
             Family::default(),
         );
         let effects = EffectMetrics::new(to);
-        let breakers = add(
-            to,
-            "issuebox_provider_breaker_open",
-            "1 if the breaker is open because the provider cannot be reached, otherwise 0",
-            Family::default(),
-        );
-        let drift = add(
-            to,
-            "issuebox_drift",
-            "Drift items between records and providers, at the last sweep",
-            Family::default(),
-        );
-        let sweeps = add(to, "issuebox_sweeps", "Sweeps, by result", Family::default());
-        let last_sweep = add(
-            to,
-            "issuebox_last_sweep_timestamp_seconds",
-            "End of the last sweep that read the provider's list",
-            Family::default(),
-        );
-        let egress_open = add(
-            to,
-            "issuebox_egress_connections",
-            "Open connections from sandboxes to the egress proxy",
-            Gauge::default(),
-        );
-        let egress_requests = add(
-            to,
-            "issuebox_egress_requests",
-            "Requests of sandboxes to the egress proxy, by result",
-            Family::default(),
-        );
-        let egress_bytes = add(
-            to,
-            "issuebox_egress_bytes",
-            "Bytes between sandboxes and their targets through the egress proxy",
-            Family::default(),
-        );
+        let (providers, egress) = (ProviderMetrics::new(to), EgressMetrics::new(to));
         Self {
             registry,
             creates,
@@ -190,13 +164,8 @@ impl Metrics {
             body_bytes,
             cleanups,
             effects,
-            breakers,
-            drift,
-            sweeps,
-            last_sweep,
-            egress_open,
-            egress_requests,
-            egress_bytes,
+            providers,
+            egress,
         }
     }
 
@@ -241,7 +210,7 @@ impl Metrics {
         for (provider, breaker) in &engine.breakers {
             let labels = BreakerLabels { provider: provider.to_string() };
             let is_open = i64::from(breaker.state != BreakerState::Closed);
-            self.breakers.get_or_create_owned(&labels).set(is_open);
+            self.providers.breakers.get_or_create_owned(&labels).set(is_open);
         }
         for (phase, count) in live.phases() {
             let gauge = self.live.get_or_create_owned(&PhaseLabels { phase: phase.as_str() });
@@ -255,14 +224,15 @@ impl Metrics {
     /// Every result has a series from the start, so that its first occurrence is an increase.
     fn set_egress(&self, egress: &Egress) {
         let Egress { open, results, sent, received } = *egress;
-        self.egress_open.set(i64::try_from(open).unwrap_or(i64::MAX));
+        self.egress.egress_open.set(i64::try_from(open).unwrap_or(i64::MAX));
         for (result, count) in EgressResult::ALL.into_iter().zip(results) {
             let labels = EgressLabels { result: result.as_str() };
-            let counter = self.egress_requests.get_or_create_owned(&labels);
+            let counter = self.egress.egress_requests.get_or_create_owned(&labels);
             counter.inner().store(count, Ordering::Relaxed);
         }
         for (direction, bytes) in [("sent", sent), ("received", received)] {
-            let counter = self.egress_bytes.get_or_create_owned(&DirectionLabels { direction });
+            let counter =
+                self.egress.egress_bytes.get_or_create_owned(&DirectionLabels { direction });
             counter.inner().store(bytes, Ordering::Relaxed);
         }
     }
@@ -272,18 +242,74 @@ impl Metrics {
         for kind in DriftKind::ALL {
             let labels = DriftLabels { provider: provider.clone(), kind: kind.as_str() };
             let count = sweeps.counts.get(kind).copied().unwrap_or(0);
-            self.drift.get_or_create_owned(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+            self.providers
+                .drift
+                .get_or_create_owned(&labels)
+                .set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         for (result, count) in
             [("done", sweeps.done), ("held_back", sweeps.held_back), ("not_made", sweeps.not_made)]
         {
             let labels = SweepLabels { provider: provider.clone(), result };
-            self.sweeps.get_or_create_owned(&labels).inner().store(count, Ordering::Relaxed);
+            self.providers
+                .sweeps
+                .get_or_create_owned(&labels)
+                .inner()
+                .store(count, Ordering::Relaxed);
         }
         if let Some(at) = sweeps.last_at {
-            let gauge = self.last_sweep.get_or_create_owned(&ProviderLabels { provider });
+            let gauge = self.providers.last_sweep.get_or_create_owned(&ProviderLabels { provider });
             gauge.set(at.unix_ms() / 1_000);
         }
+    }
+}
+
+impl ProviderMetrics {
+    fn new(to: &mut Registry) -> Self {
+        let breakers = add(
+            to,
+            "issuebox_provider_breaker_open",
+            "1 if the breaker is open because the provider cannot be reached, otherwise 0",
+            Family::default(),
+        );
+        let drift = add(
+            to,
+            "issuebox_drift",
+            "Drift items between records and providers, at the last sweep",
+            Family::default(),
+        );
+        let sweeps = add(to, "issuebox_sweeps", "Sweeps, by result", Family::default());
+        let last_sweep = add(
+            to,
+            "issuebox_last_sweep_timestamp_seconds",
+            "End of the last sweep that read the provider's list",
+            Family::default(),
+        );
+        Self { breakers, drift, sweeps, last_sweep }
+    }
+}
+
+impl EgressMetrics {
+    fn new(to: &mut Registry) -> Self {
+        let egress_open = add(
+            to,
+            "issuebox_egress_connections",
+            "Open connections from sandboxes to the egress proxy",
+            Gauge::default(),
+        );
+        let egress_requests = add(
+            to,
+            "issuebox_egress_requests",
+            "Requests of sandboxes to the egress proxy, by result",
+            Family::default(),
+        );
+        let egress_bytes = add(
+            to,
+            "issuebox_egress_bytes",
+            "Bytes between sandboxes and their targets through the egress proxy",
+            Family::default(),
+        );
+        Self { egress_open, egress_requests, egress_bytes }
     }
 }
 

@@ -132,6 +132,7 @@ mod tests {
                 placed_as_of: None,
                 sandbox: Some(Arc::new(sandbox)),
                 ended: None,
+                entry_command: Vec::new(),
                 timeline: Vec::new(),
             });
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Provider;
 use crate::clock::{Clock, IdSource};
 use crate::config::{ProviderSchema, ProviderSettings};
-use crate::types::{Check, Template};
+use crate::types::{Check, NamedSecrets, Template};
 
 /// One kind of provider, before any is open.
 pub trait ProviderKind: ProviderSchema {
@@ -50,6 +50,8 @@ pub struct OpenContext<'a> {
     pub templates: Vec<&'a Template>,
     /// The template that a create without a template uses, if it names this provider.
     pub default_template: Option<&'a Template>,
+    /// The secrets that templates name.
+    pub secrets: &'a NamedSecrets,
     /// The server's data directory.
     pub data: &'a Path,
     /// Where the server listens.

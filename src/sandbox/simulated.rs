@@ -26,6 +26,7 @@ mod program;
 mod settings;
 mod watch;
 mod work;
+mod workload;
 
 use std::io;
 use std::path::PathBuf;

@@ -25,6 +25,7 @@ mod instruction;
 mod network;
 mod parts;
 mod steps;
+mod workload;
 
 pub(super) use effect::{effect, effect_body};
 pub(super) use fan_out::{fan_out, fan_out_body};

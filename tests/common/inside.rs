@@ -1,11 +1,11 @@
 //! A server for a sandbox: it echoes each request.
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Answers one request with the request itself, including a body with a length. After an upgrade, and
 /// for bytes that are not a request, it echoes all bytes. `/switch` is upgraded to a protocol without a
 /// request for it.
-pub async fn serve(mut stream: DuplexStream) {
+pub async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let mut got = Vec::new();
     let mut piece = [0; 4096];
     let head_len = loop {
@@ -57,7 +57,7 @@ pub async fn serve(mut stream: DuplexStream) {
     }
 }
 
-async fn say_back(stream: DuplexStream) {
+async fn say_back(stream: impl AsyncRead + AsyncWrite) {
     let (mut reader, mut writer) = tokio::io::split(stream);
     drop(tokio::io::copy(&mut reader, &mut writer).await);
 }

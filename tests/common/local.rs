@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,6 +55,7 @@ pub fn spec(name: &str, sandbox: &str) -> CreateSpec {
             network: Network::None,
             ports: Vec::new(),
             on_limit: OnLimit::Kill,
+            workload: issuebox::types::Workload::default(),
         },
         deadline: deadline(),
     }
@@ -143,7 +145,7 @@ pub fn request(command: &[&str]) -> ExecRequest {
         command: command.iter().map(ToString::to_string).collect(),
         cwd: None,
         env: Vec::new(),
-        stdin: Bytes::new(),
+        stdin: Bytes::new().into(),
         timeout: None,
     }
 }
@@ -318,4 +320,16 @@ pub async fn limit_event(events: &mut ProviderEvents) -> LimitEvent {
 pub fn has_hit_a_limit(events: &mut ProviderEvents) -> bool {
     std::iter::from_fn(|| events.try_next())
         .any(|event| matches!(event, ProviderEvent::LimitHit(_)))
+}
+
+/// Kills a sandbox's launcher, as somebody on the host may.
+pub fn kill_launcher(dir: &Path, name: &str) {
+    let lock = dir.join("objects").join(name).join("lock");
+    let inode = format!(":{}", std::fs::metadata(lock).expect("a lock").ino());
+    let locks = std::fs::read_to_string("/proc/locks").expect("readable");
+    let fields = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
+    let mut held = locks.lines().map(fields).filter(|line| line[5].ends_with(&inode));
+    let pid = held.next().expect("it is held")[4].parse().expect("a pid");
+    let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
 }

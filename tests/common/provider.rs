@@ -31,6 +31,8 @@ pub struct MemoryProvider {
     pub shown: Arc<AtomicU32>,
     /// What the next command or file call answers instead of working.
     pub work_error: Mutex<Option<WorkError>>,
+    /// How ports are reached, if not by streams.
+    pub http_port: Mutex<Option<HttpAccess>>,
     /// Why it has no room for more now.
     pub shortage: Mutex<Option<String>>,
     /// Why it cannot work now.
@@ -185,6 +187,9 @@ impl Processes for MemoryProvider {
         if port != 3000 {
             return Err(WorkError::NotListening);
         }
+        if let Some(access) = self.http_port.lock().expect("not poisoned").clone() {
+            return Ok(PortAccess::Http(access));
+        }
         let (ours, theirs) = tokio::io::duplex(16 * 1024);
         tokio::spawn(super::inside::serve(theirs));
         Ok(PortAccess::Stream(Box::new(ours)))
@@ -193,7 +198,7 @@ impl Processes for MemoryProvider {
     /// `echo …` prints its arguments, `cat` its input, `fail N` exits with N, `many N` writes N
     /// bytes, `bytes` writes what is not UTF-8, `vanish` ends without an exit, `forever` runs
     /// until it is dropped, also in a shell; anything else cannot be started.
-    async fn exec(&self, _: Target, request: ExecRequest) -> Result<Execution, WorkError> {
+    async fn exec(&self, _: Target, mut request: ExecRequest) -> Result<Execution, WorkError> {
         self.work()?;
         let (tx, events) = mpsc::channel(4);
         let args = request.command[1..].join(" ");
@@ -205,7 +210,13 @@ impl Processes for MemoryProvider {
             "echo" => (Bytes::from(args + "\n"), 0),
             // A shell says its line back.
             "sh" => (Bytes::from(request.command[2..].join(" ")), 0),
-            "cat" => (request.stdin, 0),
+            "cat" => {
+                let mut input = Vec::new();
+                while let Some(piece) = request.stdin.next().await {
+                    input.extend_from_slice(&piece);
+                }
+                (Bytes::from(input), 0)
+            }
             "env" => (Bytes::from(format!("{:?} {:?}", request.env, request.cwd)), 0),
             "fail" => (Bytes::from("failing"), i32::try_from(number).unwrap_or(1)),
             "many" => (Bytes::from(vec![b'x'; number]), 0),

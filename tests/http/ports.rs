@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::common::server::{TOKEN, TestServer, opening, send};
 use futures_util::{SinkExt, StreamExt};
+use issuebox::sandbox::HttpAccess;
 use reqwest::Method;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -266,4 +267,79 @@ async fn ports_are_listed_with_what_they_are() {
     assert_eq!(states().await, [word("closed"), word("closed")]);
     let stopped = send(server.request(Method::GET, &at(&id, "/"))).await;
     assert_eq!((stopped.status, stopped.code().as_str()), (409, "not_running"));
+}
+
+/// An address of the provider that leads to the server in the sandbox.
+async fn preview(server: &TestServer) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("bound").to_string();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(crate::common::inside::serve(stream));
+        }
+    });
+    reached_at(server, format!("http://{address}/box/3000/"));
+    address
+}
+
+fn reached_at(server: &TestServer, base_url: String) {
+    let headers = vec![("X-Preview-Token".to_owned(), "the-secret".to_owned())];
+    let access = HttpAccess { base_url, headers };
+    *server.provider.http_port.lock().expect("not poisoned") = Some(access);
+}
+
+#[tokio::test]
+async fn a_port_behind_an_address_of_the_provider_is_asked_there() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let address = preview(&server).await;
+    let request = server.request(Method::PUT, &at(&id, "/a%2Fb?x=1"));
+    let answer = send(request.header("x-preview-token", "forged").body("the body")).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let asked = answer.text.to_ascii_lowercase();
+    assert!(asked.starts_with("put /box/3000/a%2fb?x=1 http/1.1\r\n"), "{asked}");
+    for there in
+        [format!("host: {address}"), "x-preview-token: the-secret".into(), "the body".into()]
+    {
+        assert!(asked.contains(&there), "{there} in {asked}");
+    }
+    assert!(!asked.contains("forged") && !asked.contains(TOKEN), "{asked}");
+    assert_eq!(answer.header("location"), at(&id, "/next"));
+    assert_eq!(answer.header("content-security-policy").split(' ').next(), Some("sandbox"));
+    // Upgraded too.
+    let headers = format!(
+        "authorization: Bearer {TOKEN}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA=="
+    );
+    let (mut stream, head) = upgraded(&server, &at(&id, "/socket"), &headers);
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    stream.write_all(b"said").expect("sent");
+    let mut back = [0; 4];
+    stream.read_exact(&mut back).expect("said back");
+    assert_eq!(&back, b"said");
+    // It carries HTTP and nothing else.
+    let tunnel = send(opening(server.request(Method::GET, &at(&id, "")))).await;
+    assert_eq!((tunnel.status, tunnel.code().as_str()), (501, "not_supported"));
+    let list = send(server.request(Method::GET, &format!("/v1/sandboxes/{id}/ports"))).await;
+    assert!(list.json()["data"][0]["state"].is_null(), "only a request would show it: {list:?}");
+}
+
+#[tokio::test]
+async fn an_address_of_the_provider_that_is_wrong_fails_and_gives_no_secret_away() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let closed = closed.local_addr().expect("bound");
+    for base_url in [
+        format!("http://{closed}"),
+        format!("https://{closed}"),
+        "ftp://example.com".to_owned(),
+        "/box".to_owned(),
+        "http://".to_owned(),
+    ] {
+        reached_at(&server, base_url.clone());
+        let answer = send(server.request(Method::GET, &at(&id, "/"))).await;
+        assert_eq!((answer.status, answer.code().as_str()), (502, "provider_failed"), "{base_url}");
+        assert!(!answer.text.contains("the-secret"), "{answer:?}");
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use issuebox::sandbox::{ExecEvent, ExecRequest, Lifecycle, WorkError};
+use bytes::Bytes;
+use issuebox::sandbox::{ExecEvent, ExecInput, ExecRequest, Lifecycle, WorkError};
 
 use crate::common::{Ended, Local, call, collect, marker, processes_with, request, until};
 
@@ -16,7 +17,7 @@ async fn a_command_has_its_streams_input_environment_directory_and_exit_code() {
         .run(ExecRequest {
             cwd: Some("sub".into()),
             env: vec![("KEY".into(), "a value".into())],
-            stdin: "input\n".into(),
+            stdin: Bytes::from("input\n").into(),
             ..request(&["sh", "-c", script])
         })
         .await;
@@ -45,8 +46,8 @@ async fn a_command_that_cannot_start_reports_why() {
         (with_cwd("plain"), "directory plain: not a directory"),
         (with_env("A=B"), "an environment variable's name is empty or contains '='"),
     ] {
-        let error = sandbox.exec(wrong.clone()).await.expect_err("can't start");
-        assert_eq!(error, WorkError::CannotStart(why.into()), "{wrong:?}");
+        let error = sandbox.exec(wrong).await.expect_err("can't start");
+        assert_eq!(error, WorkError::CannotStart(why.into()));
     }
     assert_eq!(sandbox.sh("echo still here").await, "still here\n");
 }
@@ -192,10 +193,13 @@ async fn all_that_was_written_before_the_end_arrives() {
         .await;
     assert_eq!((ended.stdout.len(), ended.stderr.len()), (3_000_000, 60_000));
     let input = "y".repeat(1_000_000);
-    let ended = sandbox.run(ExecRequest { stdin: input.clone().into(), ..request(&["cat"]) }).await;
+    let ended = sandbox
+        .run(ExecRequest { stdin: Bytes::from(input.clone()).into(), ..request(&["cat"]) })
+        .await;
     assert!(ended.stdout == input, "the same bytes come back");
     // A command that does not read its input ends all the same.
-    let ended = sandbox.run(ExecRequest { stdin: input.into(), ..request(&["true"]) }).await;
+    let ended =
+        sandbox.run(ExecRequest { stdin: Bytes::from(input).into(), ..request(&["true"]) }).await;
     assert_eq!(ended.code, 0);
 }
 
@@ -235,7 +239,7 @@ async fn standard_streams_are_opened_again_by_their_names() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("names").await;
     let mut command = request(&["sh", "-c", "cat /dev/stdin > /dev/stdout; echo no > /dev/stderr"]);
-    command.stdin = "yes\n".into();
+    command.stdin = Bytes::from("yes\n").into();
     let ended = sandbox.run(command).await;
     assert_eq!((ended.code, &*ended.stdout, &*ended.stderr), (0, "yes\n", "no\n"));
 }
@@ -269,4 +273,53 @@ async fn a_command_gets_signals_that_the_servers_parent_ignored() {
     let launcher = local.dir.path().with_extension("launcher");
     drop(local);
     std::fs::remove_file(launcher).expect("it was there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn input_arrives_piece_by_piece_while_the_command_runs() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("typed").await;
+    let (sender, stdin) = ExecInput::channel();
+    let mut execution =
+        sandbox.exec(ExecRequest { stdin, ..request(&["cat"]) }).await.expect("started");
+    for line in ["one\n", "two\n", "three\n"] {
+        sender.send(Bytes::from(line)).await.expect("it reads");
+        // The next line is sent once this one has come back.
+        let mut echo = Vec::new();
+        while echo.len() < line.len() {
+            match execution.events.recv().await {
+                Some(ExecEvent::Stdout(bytes)) => echo.extend(bytes),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(echo, line.as_bytes());
+    }
+    drop(sender);
+    assert_eq!(collect(execution).await.map(|ended| ended.code), Some(0), "it reads end of file");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gigabyte_of_input_passes_and_is_not_held_for_a_command_that_does_not_read() {
+    const PIECE: usize = 1 << 20;
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("long-input").await;
+    let (sender, stdin) = ExecInput::channel();
+    let count = sandbox.exec(ExecRequest { stdin, ..request(&["wc", "-c"]) }).await;
+    let counted = tokio::spawn(collect(count.expect("started")));
+    let piece = Bytes::from(vec![b'x'; PIECE]);
+    for _ in 0..1024 {
+        sender.send(piece.clone()).await.expect("it reads");
+    }
+    drop(sender);
+    assert_eq!(counted.await.expect("no panic").expect("an exit").stdout, "1073741824\n");
+
+    let (sender, stdin) = ExecInput::channel();
+    let sleeping = sandbox.exec(ExecRequest { stdin, ..request(&["sleep", "1000"]) }).await;
+    let sleeping = sleeping.expect("started");
+    let full = async { while sender.send(piece.clone()).await.is_ok() {} };
+    let waits = tokio::time::timeout(Duration::from_millis(300), full).await;
+    assert!(waits.is_err(), "the sender waits");
+    assert_eq!(sender.capacity(), 0, "one piece waits, and one is being written");
+    drop(sleeping);
+    sender.closed().await;
 }

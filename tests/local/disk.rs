@@ -28,7 +28,7 @@ async fn limiting() -> Option<Local> {
         return Some(local);
     }
     assert_eq!(holds, Enforcement::Watched);
-    let why = local.provider.limits_not_enforced().expect("the disk is not");
+    let why = local.provider.limits_not_enforced().expect("the disk limit");
     assert!(why.contains("disk is only watched ("), "with the reason: {why}");
     let required = std::env::var("ISSUEBOX_REQUIRE_LOCAL").is_ok_and(|v| v == "1");
     assert!(!required || !rustix::process::geteuid().is_root(), "root must be able to: {why}");
@@ -54,17 +54,17 @@ async fn a_full_disk_is_reported_and_harms_no_other_sandbox() {
     let written: u64 = ended.stdout.trim().parse().expect("a number");
     assert!((10..=16).contains(&written), "MB of {DISK_MB}: {ended:?}");
     assert!(ended.stderr.contains("No space left"), "{ended:?}");
-    let told = limit_event(&mut limit_events).await;
-    assert_eq!(told.reason, "disk limit 16 MB reached");
-    assert_eq!(told.labels.sandbox, full.target.expected);
+    let event = limit_event(&mut limit_events).await;
+    assert_eq!(event.reason, "disk limit 16 MB reached");
+    assert_eq!(event.labels.sandbox, full.target.expected);
 
     // Empty files use inodes.
     let name = "perl -e 'for (1..1e6) { open my $f, \">\", \"n$_\" or last; print \"$_\\n\" }' \
                 | tail -1";
     let made: u64 = names.sh(name).await.trim().parse().expect("a number");
     assert!((500..20_000).contains(&made), "{made}");
-    let told = limit_event(&mut limit_events).await;
-    assert_eq!(told.labels.sandbox, names.target.expected);
+    let event = limit_event(&mut limit_events).await;
+    assert_eq!(event.labels.sandbox, names.target.expected);
 
     other.sh("head -c 8000000 /dev/zero > f; sync f").await;
     // Deleted data is free again, also on the host.

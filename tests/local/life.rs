@@ -1,6 +1,5 @@
 //! Create, stop, kill and delete: the data that is kept, and the processes that are left.
 
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,8 +12,8 @@ use issuebox::sandbox::{Lifecycle, Object, ObjectKey, ProviderError, TargetCall,
 use issuebox::types::{HomeId, InstanceId, ObjectName, ObjectState};
 
 use crate::common::{
-    Local, Sandbox, attached, call, config, is_locked, marker, open, processes_with, request, spec,
-    target, until,
+    Local, Sandbox, attached, call, config, is_locked, kill_launcher, marker, open, processes_with,
+    request, spec, target, until,
 };
 
 /// Makes this test binary, started anew, a server in this directory.
@@ -227,28 +226,13 @@ async fn a_launcher_that_is_killed_takes_its_sandbox_along() {
         .await;
     let execution = sandbox.exec(request(&["sleep", &mark])).await.expect("started");
     until("the processes", || processes_with(&mark).len() >= 3).await;
-    kill(lock_holder(local.dir.path(), "launcher"));
+    kill_launcher(local.dir.path(), "launcher");
     assert_eq!(crate::common::collect(execution).await, None);
     // *Stopped* is reported only when no process runs any more.
     while find(&local.provider, "launcher").await[0].state == ObjectState::Running {}
     assert_eq!(processes_with(&mark), [0; 0]);
     local.provider.start(call(&sandbox.target)).await.expect("started again");
     assert_eq!(sandbox.sh("echo back").await, "back\n");
-}
-
-/// The process that holds a sandbox's lock, from `/proc/locks`.
-fn lock_holder(dir: &Path, name: &str) -> u32 {
-    let lock = dir.join("objects").join(name).join("lock");
-    let inode = format!(":{}", std::fs::metadata(lock).expect("a lock").ino());
-    let locks = std::fs::read_to_string("/proc/locks").expect("readable");
-    let fields = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
-    let mut held = locks.lines().map(fields).filter(|line| line[5].ends_with(&inode));
-    held.next().expect("it is held")[4].parse().expect("a pid")
-}
-
-fn kill(pid: u32) {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
 }
 
 /// Not a test: this binary acts as a server that is to be killed.

@@ -156,10 +156,10 @@ async fn full_reaches_no_private_address_and_never_the_server() {
         for address in ["127.0.0.1", "10.1.2.3", "169.254"] {
             assert!(!refused.contains(address), "{refused}");
         }
-        let event = events.try_next().expect("it was published before it was answered");
-        let ProviderEvent::Notice(told) = event else { panic!("{event:?}") };
-        assert_eq!(told.sandbox, sandbox.target.expected);
-        assert!(told.text.contains(notice), "{told:?}");
+        let event = events.try_next().expect("the notice precedes the answer");
+        let ProviderEvent::Notice(sent) = event else { panic!("{event:?}") };
+        assert_eq!(sent.sandbox, sandbox.target.expected);
+        assert!(sent.text.contains(notice), "{sent:?}");
     }
     let egress = local.provider.egress().expect("it goes through the server");
     assert_eq!(egress.results[EgressResult::Connected as usize], 1);

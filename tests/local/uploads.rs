@@ -39,7 +39,7 @@ async fn a_file_is_no_longer_than_a_command_could_make_it() {
     else {
         panic!("the write must be refused");
     };
-    // Where the disk as a whole is limited, that is met a little earlier.
+    // If the disk as a whole is limited, that limit is hit a little earlier.
     let holds = local.provider.health().await.limits;
     let is_whole = holds[&LimitKind::Disk] == Enforcement::Enforced;
     let reason = if is_whole { "no space left on device" } else { named };

@@ -14,7 +14,7 @@ const DISK_MB: u64 = 16;
 /// Writes files of a megabyte until it is killed.
 const FILL: &str = "n=0; while head -c 1000000 /dev/zero > f$n; do n=$((n+1)); done";
 
-/// A provider that watches disks, and who hears what it tells.
+/// A provider that watches disks, and the receiver of its events.
 async fn watching() -> Option<(Local, ProviderEvents)> {
     let local = Local::new().await?;
     let limits = local.provider.health().await.limits;
@@ -29,13 +29,13 @@ async fn small<'a>(local: &'a Local, name: &str) -> Sandbox<'a> {
     Sandbox { provider: &local.provider, target: target(&object) }
 }
 
-/// Runs what is killed for it, and hears why.
+/// Runs a script that is killed by the limit, and checks the event.
 async fn is_killed(sandbox: &Sandbox<'_>, limit_events: &mut ProviderEvents, script: &str) {
     let ended = sandbox.run(request(&["sh", "-c", script])).await;
     assert_eq!(ended.code, 137, "{script}: {ended:?}");
-    let told = limit_event(limit_events).await;
-    assert_eq!(told.reason, "disk limit 16 MB reached");
-    assert_eq!(told.labels.sandbox, sandbox.target.expected);
+    let event = limit_event(limit_events).await;
+    assert_eq!(event.reason, "disk limit 16 MB reached");
+    assert_eq!(event.labels.sandbox, sandbox.target.expected);
 }
 
 async fn start_again(local: &Local, sandbox: &Sandbox<'_>) {
@@ -58,7 +58,7 @@ async fn a_process_that_fills_the_disk_is_killed_and_the_sandbox_can_be_cleaned_
         start_again(&local, &sandbox).await;
     }
     sandbox.sh("rm f*; head -c 8000000 /dev/zero > again; sleep 1.5").await;
-    assert!(!has_hit_a_limit(&mut limit_events), "nothing more has struck");
+    assert!(!has_hit_a_limit(&mut limit_events), "no further limit was hit");
     start_again(&local, &sandbox).await;
     is_killed(&sandbox, &mut limit_events, FILL).await;
 }
@@ -71,7 +71,7 @@ async fn a_process_that_deletes_in_time_goes_on() {
     let script = "for n in $(seq 25); do head -c 8000000 /dev/zero > f; ln f g; \
                   sleep 0.1; rm f g; done; echo done";
     assert_eq!(sandbox.sh(script).await, "done\n");
-    assert!(!has_hit_a_limit(&mut limit_events), "nothing has struck");
+    assert!(!has_hit_a_limit(&mut limit_events), "no limit was hit");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,18 @@
-//! The providers: the contract that every one of them keeps, and what the simulated one does
-//! besides.
+//! The providers: the contract that every one of them keeps (a file for each part of the port), and
+//! what the simulated one does besides.
+//!
+//! Each test of the contract is a function over a [`Subject`](subject::Subject), named in a
+//! `contract!` list, and runs for every provider as a test of its own.
 
-mod contract;
 #[path = "../common/local.rs"]
 mod local;
-#[path = "../common/provider_suite.rs"]
-mod provider_suite;
+#[macro_use]
+mod subject;
+mod capabilities;
+mod commands;
+mod detached;
+mod files;
+mod lifecycle;
+mod links;
+mod ownership;
 mod simulated;

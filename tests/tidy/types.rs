@@ -6,10 +6,15 @@ use std::fs;
 use crate::words::lexed;
 use crate::{root, rust_files};
 
+/// Whether attributes compile an item for some systems only.
+fn is_for_some(words: &[&str]) -> bool {
+    words.contains(&"cfg") && !words.contains(&"test")
+}
+
 /// The types that a source declares in a module: name, and whether it is private.
 fn declared_types(source: &str) -> Vec<(String, bool)> {
     let code = lexed(source).0;
-    // Of each open block, whether it is a module.
+    // Of each open block, whether it is a module, and whether it is for some systems only.
     let (mut blocks, mut item, mut found) = (Vec::new(), String::new(), Vec::new());
     for c in code.chars() {
         if !matches!(c, '{' | '}' | ';') {
@@ -22,12 +27,17 @@ fn declared_types(source: &str) -> Vec<(String, bool)> {
         let is_other = |word: &&str| matches!(*word, "fn" | "impl" | "use" | "macro_rules");
         let kind = words.iter().position(|word| is_kind(word));
         let is_type = kind.is_some_and(|at| !words[..at].iter().any(is_other));
-        if let (true, Some(at), true) = (blocks.iter().all(|is_mod| *is_mod), kind, is_type) {
+        if let (true, Some(at), true) = (blocks.iter().all(|(is_mod, _)| *is_mod), kind, is_type) {
             let name = words.get(at + 1).copied().unwrap_or_default();
-            found.push((name.to_owned(), !words[..at].contains(&"pub")));
+            // A second one for another system is the same type.
+            let is_variant = (is_for_some(&words[..at]) || blocks.iter().any(|(_, some)| *some))
+                && found.iter().any(|(known, _): &(String, bool)| known == name);
+            if !is_variant {
+                found.push((name.to_owned(), !words[..at].contains(&"pub")));
+            }
         }
         match c {
-            '{' => blocks.push(words.contains(&"mod") && !is_type),
+            '{' => blocks.push((words.contains(&"mod") && !is_type, is_for_some(&words))),
             '}' => drop(blocks.pop()),
             _ => {}
         }
@@ -83,6 +93,12 @@ fn ambiguous_type_names_are_found() {
     assert_eq!(check(&["struct A;", "#[derive(Debug)]\npub(super) struct A(u8);"]), 1);
     assert_eq!(check(&["struct A;", "type A = [u8; 4];", "mod m { trait A {} }"]), 1);
     assert_eq!(check(&["pub struct A;", "mod tests { struct B; union A { x: u8 } }"]), 1);
+    assert_eq!(check(&["#[cfg(unix)] pub struct A; #[cfg(not(unix))] pub struct A(u8);"]), 0);
+    assert_eq!(
+        check(&["#[cfg(unix)] mod a { pub struct A; } #[cfg(windows)] mod a { pub struct A; }"]),
+        0
+    );
+    assert_eq!(check(&["pub struct A; #[cfg(test)] mod tests { struct A; }"]), 1);
     assert_eq!(check(&["pub struct A;", "impl Iterator for B { type A = u8; }"]), 0);
     assert_eq!(check(&["pub struct A;", "trait T { type A; }", "fn f() { struct A; }"]), 0);
     assert_eq!(check(&["pub struct A;", "// struct A;\nconst T: &str = \"struct A;\";"]), 0);

@@ -8,7 +8,9 @@ use tracing::Span;
 use crate::issue::event::EventMeta;
 use crate::issue::{Commit, Issue, ProviderCall, Reply};
 use crate::store::{CommitError, DeliveryRow, DeliveryState};
-use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Sandbox, Timestamp};
+use crate::types::{
+    AccountName, Alias, DeliveryId, HomeId, Phase, Repository, Sandbox, TimelineEntry, Timestamp,
+};
 
 use crate::engine::admission::QuotaReservation;
 use crate::engine::api::Change;
@@ -119,6 +121,7 @@ pub(super) fn change(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
         placed_as_of: issue.facts.placed_as_of,
         sandbox,
         ended: ended.clone().map(Arc::new),
+        entry_command: entry_command(issue, timeline),
         timeline: timeline.clone(),
     }
 }
@@ -154,4 +157,16 @@ pub(super) fn renamed<'a>(
     // Mostly it is the same word, which is seen without folding it.
     let differ = from != to && from.folded() != to.folded();
     (is_the_same && differ).then_some((from, to))
+}
+
+/// The command of an issue's template, if its sandbox came up in this step.
+fn entry_command(issue: &Issue, timeline: &[TimelineEntry]) -> Vec<String> {
+    let came_up = |entry: &TimelineEntry| {
+        matches!(entry.from, Some(Phase::Creating | Phase::Starting))
+            && entry.to == Some(Phase::Running)
+    };
+    match issue.state.record() {
+        Some(record) if timeline.iter().any(came_up) => record.template.workload.command.clone(),
+        Some(_) | None => Vec::new(),
+    }
 }

@@ -21,7 +21,7 @@ use crate::sabotage::{Bug, on};
 use crate::store::{DeliveryRow, NewEffect, Write};
 use crate::types::{Alias, DeliveryId, Timestamp};
 
-/// What an event brought beside itself.
+/// What comes with an event.
 struct Incoming {
     /// The names that it claims.
     claims: Vec<Alias>,
@@ -170,7 +170,7 @@ impl IssueActor {
         ctx.spawn(durable.map(move |result, actor, ctx| actor.committed(number, result, ctx)));
     }
 
-    /// Hands a create's record in, and asks the provider beside it.
+    /// Hands a create's record in, and asks the provider at the same time.
     fn fast_create(
         &self,
         number: u64,

@@ -70,7 +70,7 @@ fn kind(denial: Option<Denial>) -> Option<DenialKind> {
 }
 
 #[test]
-fn the_last_place_is_given_once_and_comes_back() {
+fn the_last_slot_is_given_once_and_comes_back() {
     for quotas in [
         Quotas { account: 2, ..Quotas::default() },
         Quotas { repository: 2, ..Quotas::default() },
@@ -187,7 +187,7 @@ fn a_hold_follows_the_names_of_what_it_holds() {
     assert_eq!([&old, &new, &newer].map(is_held), [true, true, false]);
 
     // Another issue learns a later name from an older one.
-    assert_eq!(follow(&old, &newer).len(), 2, "from where it had been followed to");
+    assert_eq!(follow(&old, &newer).len(), 2, "from the name it had been followed to");
     assert!(is_held(&newer));
     admission.release(&of(&newer));
     for from in [&old, &new] {
@@ -226,7 +226,7 @@ fn an_issue_is_held_by_every_id_that_it_turns_out_to_have() {
         place_elsewhere: false,
     };
     assert!(admission.admit(&issue(1, "o/r"), &claiming.meta()).is_err(), "as soon as it is said");
-    assert_eq!(denial(&admission, &issue(1, "o/r")), None, "it came to nothing");
+    assert_eq!(denial(&admission, &issue(1, "o/r")), None, "the claim was not stored");
     admission.named(HomeId(1), &ids, None);
     admission.named(HomeId(1), &[], Some(HomeId(2)));
     assert_eq!(admission.grantable(vec![pending_start(1, "o/r"), pending_start(2, "o/r")]), []);
@@ -243,7 +243,7 @@ fn an_issue_is_held_by_every_id_that_it_turns_out_to_have() {
 }
 
 #[test]
-fn who_can_have_a_wish_is_told_and_nobody_more() {
+fn only_starts_that_can_be_granted_are_granted() {
     let admission =
         Arc::new(Admission::new(Quotas { account: 3, repository: 1, ..Quotas::default() }));
     assert_eq!(denial(&admission, &issue(1, "o/full")), None);

@@ -170,10 +170,10 @@ impl Directory {
             Some(other) if foreign => Number::Foreign(other),
             Some(_) | None => Number::Own,
         };
-        let is_told_repository = names.repository_id.is_none();
+        let adds_repository_id = names.repository_id.is_none();
         let of_id = place.key.id.clone().map(|id| (Alias::Issue(id), names.by_id, false));
         let of_number = names.numbered.filter(|_| !foreign);
-        let of_number = of_number.map(|alias| (alias, names.by_number, is_told_repository));
+        let of_number = of_number.map(|alias| (alias, names.by_number, adds_repository_id));
         let mut claims = Vec::new();
         for (alias, known, again) in of_id.into_iter().chain(of_number) {
             let owner = match known {

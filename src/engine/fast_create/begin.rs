@@ -1,4 +1,4 @@
-//! Begins a fast create: hands the record in and asks the provider beside it.
+//! Begins a fast create: hands the record in and asks the provider at the same time.
 
 use std::sync::Arc;
 

@@ -113,7 +113,7 @@ impl Engine {
                     return Err(EngineError::ProviderUnknown);
                 }
                 let target = Target { external_id, expected: sandbox.id.clone() };
-                let at_work = Arc::new(self.parts.registry.parts().busy.begin(meant.home));
+                let at_work = Arc::new(self.parts.registry.actor_parts().busy.begin(meant.home));
                 Ok(Work { target, sandbox, at_work })
             }
             _ => Err(EngineError::NotRunning(Box::new(sandbox))),

@@ -47,7 +47,7 @@ pub struct Ledger {
     /// Sandboxes of fast mode whose server died, whose create had no answer, or which could not be
     /// undone.
     pub hasty: BTreeSet<SandboxId>,
-    /// How often the removal of what a fast create made failed, where it has no record.
+    /// How often the removal of what a fast create made failed, if it has no record.
     pub undo_failures: BTreeMap<SandboxId, u32>,
     /// Holds that are on, and since when.
     pub held: BTreeMap<String, (HoldScope, Timestamp)>,
@@ -287,7 +287,7 @@ impl WorldState {
         self.ledger.ended.insert(ended.id.clone());
     }
 
-    /// A call is recorded before it is made, and is the only one of its home. Where it may be one of
+    /// A call is recorded before it is made, and is the only one of its home. If it may be one of
     /// the lifecycle, which takes its answer, returns for which sandbox and attempt.
     pub fn check_call(
         &mut self,
@@ -365,7 +365,7 @@ impl WorldState {
         })
     }
 
-    /// In fast mode a create is asked for while its record is being written, and undone where that
+    /// In fast mode a create is asked for while its record is being written, and undone if that
     /// is not written in time.
     fn is_fast_create(&self, issue: Option<&Issue>, op: &Op) -> bool {
         match op {
@@ -401,7 +401,7 @@ impl WorldState {
         }
     }
 
-    /// What a provider answered is taken soon. Where the home made another call since, it was not
+    /// What a provider answered is taken soon. If the home made another call since, it was not
     /// the lifecycle's: a create that is undone looks as well, while what is asked next waits.
     pub fn check_taken(&mut self, call: u64, home: HomeId, sandbox: &SandboxId, attempt: Attempt) {
         if self.ledger.last_calls.get(&home).is_some_and(|last| *last > call) {
@@ -461,7 +461,7 @@ impl WorldState {
     }
 
     /// A caller was given this sandbox.
-    pub fn check_told(&mut self, sandbox: &Sandbox) {
+    pub fn check_given(&mut self, sandbox: &Sandbox) {
         let home = sandbox.home;
         let stored = self.rows.sandbox(&sandbox.id);
         if stored.is_none_or(|stored| stored.home != home) {

@@ -44,7 +44,7 @@ pub struct SimName {
     pub repository: usize,
     pub number: u64,
     /// The server said that it has a delivery by which this issue is also the one before it.
-    pub is_told: bool,
+    pub is_reported: bool,
 }
 
 /// One delivery.
@@ -73,7 +73,12 @@ impl SimDelivery {
 impl SimGitHub {
     pub fn new(issues: u64) -> Self {
         let issue = |number| SimIssue {
-            names: vec![SimName { id: FIRST_ID + number, repository: 0, number, is_told: true }],
+            names: vec![SimName {
+                id: FIRST_ID + number,
+                repository: 0,
+                number,
+                is_reported: true,
+            }],
             title: 0,
             open: true,
             labelled: false,
@@ -107,8 +112,8 @@ impl SimGitHub {
     }
 
     /// Whether the server said of everything that an issue was called that it is this issue.
-    pub fn is_told(&self, number: u64) -> bool {
-        self.issue(number).is_some_and(|issue| issue.names.iter().all(|name| name.is_told))
+    pub fn is_reported(&self, number: u64) -> bool {
+        self.issue(number).is_some_and(|issue| issue.names.iter().all(|name| name.is_reported))
     }
 
     /// The ways in which a program may name an issue. All of them come with the repository and
@@ -267,7 +272,7 @@ impl WorldState {
         let (guid, what) = (it.guid().clone(), it.what.clone());
         self.check_acknowledged(&guid);
         if let DeliveryContent::Issue(issue_delivery) = what {
-            self.transfer_is_told(&issue_delivery);
+            self.transfer_is_delivered(&issue_delivery);
         }
     }
 

@@ -63,7 +63,7 @@ impl WorldState {
         Ok(objects)
     }
 
-    /// How many records a sweep that lists now surely misses where the list is empty.
+    /// How many records a sweep that lists now surely misses if the list is empty.
     fn settled_at(&self, cloud: usize) -> usize {
         if self.life_lasts_ms() < TAKING_UP_MAX_MS {
             return 0;

@@ -1,8 +1,8 @@
 //! What providers have and what calls do to it, also when the caller does not wait for the answer any more.
 //!
 //! The contract of `sandbox.rs` bounds the faults: an effect comes at the latest when the call's
-//! deadline and the provider's settle time are over; a name is never given twice where that is
-//! promised, and elsewhere only where two creates overlap; *absent* is only said of what is not
+//! deadline and the provider's settle time are over; a name is never given twice if that is
+//! promised, and elsewhere only if two creates overlap; *absent* is only said of what is not
 //! there.
 
 use std::time::Duration;
@@ -79,7 +79,7 @@ pub struct SimCall {
 }
 
 impl SimCall {
-    /// The labels of what it makes, where it makes something.
+    /// The labels of what it makes, if it makes something.
     pub fn makes(&self) -> Option<&Labels> {
         match &self.op {
             Op::Create(spec) => Some(&spec.labels),
@@ -451,7 +451,7 @@ impl WorldState {
         let gone = || ProviderError::Broken("it is being removed".into());
         let checked = match checked {
             Some(checked) => checked,
-            // Where names are enforced, checking and making are one.
+            // If names are enforced, checking and making are one.
             None => {
                 let objects = &self.clouds[cloud].objects;
                 match objects.iter().find(|o| o.object.name == spec.name) {
@@ -491,7 +491,7 @@ impl WorldState {
         }
     }
 
-    /// The object that a call means, where it carries the sandbox that the caller expects.
+    /// The object that a call means, if it carries the sandbox that the caller expects.
     fn meant(
         &mut self,
         cloud: usize,

@@ -35,7 +35,7 @@ impl SimServer {
         self.with(WorldState::check_nothing_left);
     }
 
-    /// Deletes what lives; false where nothing does.
+    /// Deletes what lives; false if nothing does.
     async fn delete_all(&self) -> bool {
         let live = self.with(|inner| {
             if inner.violation.is_some() {
@@ -105,7 +105,7 @@ impl SimServer {
 }
 
 impl WorldState {
-    /// What is not at rest, where something is not.
+    /// What is not at rest, if something is not.
     fn unrest(&self) -> Option<(Option<HomeId>, String)> {
         if let Some(at) = self.missing().first() {
             let guid = self.github.deliveries[*at].guid();
@@ -115,7 +115,7 @@ impl WorldState {
             return Some((None, format!("{guid} is not applied to all that it concerns")));
         }
         if let Some(home) = self.waits_for_nothing() {
-            return Some((Some(home), "its wish waits for nothing".into()));
+            return Some((Some(home), "its pending start waits for nothing".into()));
         }
         if let Some(row) = self.rows.outbox.first() {
             return Some((Some(row.home), "an effect is still in the outbox".into()));
@@ -189,7 +189,7 @@ impl WorldState {
         }
     }
 
-    /// Where only GitHub spoke: what it says last is what came of it.
+    /// If only GitHub spoke: what it says last is what came of it.
     fn check_truth(&mut self) {
         let wrong = self.rows.issues.values().find_map(|issue| {
             let number = self.github.issue_of(&issue.facts.issue_id)?;

@@ -120,7 +120,7 @@ impl WorldState {
             return;
         };
         self.note(None, || format!("durable: {guid} is done"));
-        let was_told = |home: &HomeId| {
+        let was_applied = |home: &HomeId| {
             let Some(issue) = self.rows.issues.get(home) else { return true };
             let unasked_ms = self.ledger.unasked_ms.get(home);
             issue.merged_into.is_some()
@@ -131,7 +131,7 @@ impl WorldState {
                     ScopeEvent::LabelGone | ScopeEvent::Noted(_) => true,
                 }
         };
-        if let Some(home) = concerned.iter().find(|home| !was_told(home)) {
+        if let Some(home) = concerned.iter().find(|home| !was_applied(home)) {
             let what = format!("{guid} is done, and it was not applied");
             self.violate(Some(*home), what);
         }
@@ -146,7 +146,7 @@ impl WorldState {
         }
     }
 
-    /// Where an issue is never becomes older knowledge.
+    /// The known repository and number of an issue never become older.
     pub fn check_place(&mut self, before: Option<&Issue>, after: &Issue) {
         if before.is_some_and(|before| placed(before) > placed(after)) {
             self.violate(Some(after.home), "its known repository and number became older");

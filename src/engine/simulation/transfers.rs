@@ -25,7 +25,7 @@ impl WorldState {
             id: before.id + MOVED,
             repository: 1 - before.repository,
             number: before.number + MOVED,
-            is_told: false,
+            is_reported: false,
         });
         let repository = &self.github.repositories[before.repository];
         let formerly = IssueName {
@@ -61,12 +61,12 @@ impl WorldState {
 
     /// The server said that it has this delivery. If it is of a transfer, all four names are one
     /// home's from now on.
-    pub fn transfer_is_told(&mut self, issue_delivery: &IssueDelivery) {
+    pub fn transfer_is_delivered(&mut self, issue_delivery: &IssueDelivery) {
         let Some(formerly) = &issue_delivery.formerly else { return };
         self.check_merged(issue_delivery);
         let names = self.github.issues.iter_mut().flat_map(|issue| &mut issue.names);
         let after = names.filter(|name| IssueId::from_github(name.id - MOVED) == formerly.issue_id);
-        after.for_each(|name| name.is_told = true);
+        after.for_each(|name| name.is_reported = true);
     }
 
     fn check_merged(&mut self, issue_delivery: &IssueDelivery) {
@@ -128,7 +128,7 @@ impl WorldState {
             }
         }
         let Some(number) = self.github.issue_of(&after.facts.issue_id) else { return };
-        if before.is_none() && self.github.is_told(number) {
+        if before.is_none() && self.github.is_reported(number) {
             let is_other = |issue: &&Issue| {
                 issue.home != after.home
                     && issue.merged_into.is_none()

@@ -193,6 +193,7 @@ impl Weather {
             network: Network::None,
             ports: Vec::new(),
             on_limit: OnLimit::Kill,
+            workload: crate::types::Workload::default(),
         };
         ["default", "other"].into_iter().zip(&self.providers).map(template).collect()
     }

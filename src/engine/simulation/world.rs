@@ -2,7 +2,7 @@
 //! going to happen in it.
 //!
 //! A [`ServerLife`] is one server process. All that the engine does to the world goes through it, and
-//! once it is over the world ignores it: dropping a dead engine runs `Drop` where SIGKILL would
+//! once it is over the world ignores it: dropping a dead engine runs `Drop` although SIGKILL would
 //! not, and what that does must have no effect.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -78,7 +78,7 @@ pub struct WorldState {
     pub ledger: Ledger,
     /// How many things happen yet before it becomes calm.
     pub actions_left: u64,
-    /// The life that the world listens to, where there is one.
+    /// The life that the world listens to, if there is one.
     pub alive: Option<u64>,
     lives: u64,
     /// When the last of them began, in milliseconds of the history.
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// Returns when something happens at which an idle actor may just be about to be spoken to.
+    /// Returns when something happens at which a message may be about to reach an idle actor.
     pub async fn stirred(&self) {
         self.stirred.notified().await;
     }
@@ -347,14 +347,14 @@ impl WorldState {
         self.over.notify_one();
     }
 
-    /// An actor is about to be spoken to.
+    /// A message is about to reach an actor.
     pub fn stir(&mut self) {
         if self.chance.permille(500) {
             self.stirred.notify_one();
         }
     }
 
-    /// The effects of calls, taken out of the queue where `which` says so.
+    /// The effects of calls, taken out of the queue if `which` says so.
     pub fn take_calls(&mut self, which: impl Fn(&WorldState, u64) -> bool) -> Vec<SimEffect> {
         let of_call = |effect: &SimEffect| match effect {
             SimEffect::Check(call) | SimEffect::Apply(call) => Some(*call),
@@ -420,7 +420,7 @@ impl WorldState {
         }
     }
 
-    /// Writes a line of the trace, where one is kept.
+    /// Writes a line of the trace, if one is kept.
     pub fn note(&mut self, home: Option<HomeId>, what: impl FnOnce() -> String) {
         let at_ms = self.elapsed_ms();
         if let Some(trace) = &mut self.trace {

@@ -1,5 +1,5 @@
-//! Quotas and holds with the whole engine: the last place is given once, wishes wait, and are
-//! granted when a place comes free or a hold is released, also after a restart.
+//! Quotas and holds with the whole engine: the last slot is given once, pending starts wait, and are
+//! granted when a slot comes free or a hold is released, also after a restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,13 +33,13 @@ async fn absent(bench: &EngineBench, issue: &str) {
     assert!(waited.expect("it is known").settled);
 }
 
-/// Waits until an issue whose wish waited has a sandbox that runs.
+/// Waits until an issue whose start was pending has a sandbox that runs.
 async fn granted(bench: &EngineBench, issue: &str) {
     let known = async || {
         let (account, named) = (account(), named(issue));
         bench.engine.wait(&account, &named, WaitFor::Settled, Duration::ZERO).await.is_ok()
     };
-    eventually("the wish is granted", known).await;
+    eventually("the pending start is granted", known).await;
     running(bench, issue).await;
 }
 
@@ -51,7 +51,7 @@ async fn delete(bench: &EngineBench, issue: &str) {
 }
 
 #[actix::test]
-async fn of_many_at_once_as_many_get_a_sandbox_as_there_are_places() {
+async fn of_many_at_once_as_many_get_a_sandbox_as_there_are_slots() {
     let bench = with(TWO).await;
     let account = account();
     let asks: Vec<String> = (1..=20).map(|n| n.to_string()).collect();
@@ -63,7 +63,7 @@ async fn of_many_at_once_as_many_get_a_sandbox_as_there_are_places() {
 }
 
 #[actix::test]
-async fn a_deliverys_wish_waits_for_a_place_and_gets_it() {
+async fn a_deliverys_pending_start_waits_for_a_slot_and_gets_it() {
     let bench = with(TWO).await;
     for issue in ["1", "2"] {
         bench.engine.ensure(&account(), ensure(issue)).await.expect("there is room");
@@ -107,7 +107,7 @@ async fn a_hold_stops_what_would_begin_until_it_is_released_also_over_a_restart(
 }
 
 #[actix::test]
-async fn where_the_provider_has_no_room_nothing_begins_and_all_else_goes_on() {
+async fn without_capacity_at_the_provider_nothing_begins_and_all_else_goes_on() {
     let bench = with(Quotas::default()).await;
     let engine = &bench.engine;
     for issue in ["1", "2"] {

@@ -31,7 +31,7 @@ async fn record(bench: &EngineBench, home: HomeId, effect: Effect) {
     let effects = vec![NewEffect { home, effect, due_at }];
     let write = Write { effects, ..Write::default() };
     bench.store.commit(write).await.expect("it is stored");
-    bench.engine.parts.registry.parts().effects_recorded.notify_one();
+    bench.engine.parts.registry.actor_parts().effects_recorded.notify_one();
 }
 
 fn counts(bench: &EngineBench) -> EffectCounts {
@@ -195,7 +195,7 @@ async fn nothing_is_carried_out_before_it_is_durable() {
     }];
     let write = Write { effects, ..Write::default() };
     assert!(bench.store.commit(write).await.is_err());
-    bench.engine.parts.registry.parts().effects_recorded.notify_one();
+    bench.engine.parts.registry.actor_parts().effects_recorded.notify_one();
     record(&bench, HomeId(2), removal("gone")).await;
     outbox_is_empty(&bench).await;
     assert_eq!((bench.provider.count("delete"), bench.provider.objects()), (1, 1));

@@ -1,5 +1,5 @@
 //! Fast mode: the provider is asked while the record is being written, and nothing is left of it
-//! where the record cannot be.
+//! if the record cannot be.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn the_provider_is_asked_beside_the_record_and_the_answer_waits_for_both()
 }
 
 #[actix::test]
-async fn a_known_issue_is_fast_too_and_nobody_else_waits_for_the_provider() {
+async fn a_known_issue_is_fast_too_and_no_other_issue_waits_for_the_provider() {
     let bench = EngineBench::new().await;
     let first = bench.engine.ensure(&account(), fast("1")).await.expect("it is answered");
     let by_id = crate::engine::SandboxRef::Id(first.sandbox.id);
@@ -115,7 +115,7 @@ async fn what_a_refused_record_left_is_destroyed_before_the_home_asks_again() {
 }
 
 #[actix::test]
-async fn what_nobody_asks_for_again_is_destroyed_too_and_its_name_is_free() {
+async fn what_is_not_asked_for_again_is_destroyed_too_and_its_name_is_free() {
     let bench = EngineBench::new().await;
     let refused = bench.refuse_late(fast("1"), CommitError::Overloaded).await;
     assert_eq!(refused, EngineError::Overloaded);
@@ -132,7 +132,7 @@ async fn what_nobody_asks_for_again_is_destroyed_too_and_its_name_is_free() {
 }
 
 #[actix::test]
-async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_is_told() {
+async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_gets_an_answer() {
     let bench = EngineBench::new().await;
     let parts = &bench.engine.parts;
     let record = PendingRecord {
@@ -150,7 +150,7 @@ async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_is_told() {
 }
 
 #[actix::test]
-async fn who_asked_is_told_that_it_failed_though_the_record_is_still_being_written() {
+async fn the_caller_hears_that_it_failed_though_the_record_is_still_being_written() {
     let clock = Arc::new(SetForward::default());
     let bench =
         EngineBench::new_with(BenchSetup { clock: Some(clock.clone()), ..BenchSetup::default() })

@@ -174,7 +174,7 @@ async fn a_renamed_repository_s_issues_are_found_under_its_new_name() {
 }
 
 #[actix::test]
-async fn an_overloaded_store_is_told_before_anything_is_stored() {
+async fn an_overloaded_store_is_reported_before_anything_is_stored() {
     let bench = EngineBench::new().await;
     bench.store.fail_next(CommitError::Overloaded);
     let noted = scope_event("noted", ScopeEvent::Noted("the App was installed".into()));

@@ -271,7 +271,7 @@ async fn a_delivery_behind_a_failed_commit_is_judged_again() {
     let second = deliver("guid-2");
     eventually("the second waits", async || bench.store.waiting() == 2).await;
     bench.store.release();
-    // Refused, or tried again where the refusal of the second was seen first.
+    // Refused, or tried again if the refusal of the second was seen first.
     drop(first.await.expect("no panic"));
     second.await.expect("no panic").expect("it is judged again");
     let phase = bench.store.issue(1).and_then(|issue| issue.state.phase());

@@ -168,7 +168,7 @@ async fn both_sides_and_triggers_of_both_names_at_once_come_to_one_sandbox() {
         let delivered =
             all.into_iter().map(|issue_delivery| bench.engine.deliver(&account, issue_delivery));
         for delivered in join_all(delivered).await {
-            // Two retries may not be enough where a name changes hands twice: it is sent again.
+            // Two retries may not be enough if a name changes hands twice: it is sent again.
             drop(delivered);
         }
         bench.deliver(transfer("redelivered")).await;
@@ -218,7 +218,7 @@ async fn what_was_asked_for_under_the_name_that_gives_way_is_not_lost() {
 }
 
 #[actix::test]
-async fn what_was_told_under_the_name_that_gives_way_is_known_afterwards() {
+async fn what_was_delivered_under_the_name_that_gives_way_is_known_afterwards() {
     let bench = EngineBench::new().await;
     bench.deliver(labelled("first", HERE, 1)).await;
     let older = bench.settled(HERE).await;
@@ -237,7 +237,7 @@ async fn what_was_told_under_the_name_that_gives_way_is_known_afterwards() {
 }
 
 #[actix::test]
-async fn who_found_a_home_that_then_gave_way_is_told_to_look_again() {
+async fn a_caller_that_found_a_home_which_then_gave_way_must_look_again() {
     let bench = EngineBench::new().await;
     bench.deliver(labelled("first", HERE, 1)).await;
     let older = bench.settled(HERE).await;
@@ -258,7 +258,7 @@ async fn who_found_a_home_that_then_gave_way_is_told_to_look_again() {
         place_elsewhere: false,
     };
     let asked = bench.engine.parts.actors.ask(newer.home, Default::default(), event).await;
-    assert!(asked.is_err(), "nothing is made where an issue gave way");
+    assert!(asked.is_err(), "nothing is made if an issue gave way");
     assert_eq!(bench.provider.objects(), 1);
 }
 

@@ -169,6 +169,7 @@ mod tests {
             placed_as_of: None,
             sandbox: Some(Arc::new(sample("5"))),
             ended: None,
+            entry_command: Vec::new(),
             timeline: vec![TimelineEntry {
                 at: Timestamp::from_unix_ms(0),
                 generation: Generation(1),

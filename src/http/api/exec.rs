@@ -192,7 +192,7 @@ impl ExecCall {
             command: self.command,
             cwd: self.cwd.filter(|cwd| !cwd.is_empty()),
             env: self.env,
-            stdin: Bytes::from(stdin),
+            stdin: Bytes::from(stdin).into(),
             timeout: self.timeout_seconds.map(Duration::from_secs),
         })
     }
@@ -234,15 +234,16 @@ mod tests {
         ExecCall::read(Fields::parse(body.as_bytes())?)?.into_request()
     }
 
-    #[test]
-    fn a_call_is_read_whole() {
+    #[tokio::test]
+    async fn a_call_is_read_whole() {
         let body = r#"{"command":["sh","-c","x"],"cwd":"src","env":{"A":"b"},"stdin":"aGk=",
             "stdinEncoding":"base64","timeoutSeconds":5,"encoding":"base64"}"#;
-        let request = request(body).expect("it is valid");
+        let mut request = request(body).expect("it is valid");
         assert_eq!(request.command, ["sh", "-c", "x"]);
         assert_eq!(request.cwd.as_deref(), Some("src"));
         assert_eq!(request.env, [("A".to_owned(), "b".to_owned())]);
-        assert_eq!(&*request.stdin, b"hi");
+        assert_eq!(request.stdin.next().await.as_deref(), Some(b"hi".as_slice()));
+        assert_eq!(request.stdin.next().await, None);
         assert_eq!(request.timeout, Some(Duration::from_secs(5)));
     }
 

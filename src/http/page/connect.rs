@@ -20,7 +20,7 @@ use crate::types::{AccountName, Timestamp, inert};
 use super::deliveries;
 use super::error::PageError;
 use super::form;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::visitor::Visitor;
 
 /// Deliveries that are shown below the checklist.
@@ -152,7 +152,7 @@ async fn page(
     request: &HttpRequest,
     secret: Option<String>,
 ) -> Result<HttpResponse, PageError> {
-    let frame = Frame::begin(shared, visitor, Section::Deliveries, "Connect GitHub").await;
+    let frame = Frame::begin(shared, visitor, PageSection::Deliveries, "Connect GitHub").await;
     // An update would hide the secret.
     let frame = if secret.is_none() { frame.polled(POLL_SECS) } else { frame.still() };
     let progress = Progress::look(shared, request, &visitor.caller.account).await?;

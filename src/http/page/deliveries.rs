@@ -12,7 +12,7 @@ use crate::store::PageAsk;
 use crate::types::Timestamp;
 
 use super::error::PageError;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
@@ -33,7 +33,7 @@ pub async fn show(
     let page = PageAsk { limit: ROWS_MAX, cursor: query.text("cursor")? };
     let ask = DeliveryAsk::read(&mut query, page)?;
     query.finish()?;
-    let frame = Frame::begin(&shared, &visitor, Section::Deliveries, "Deliveries").await;
+    let frame = Frame::begin(&shared, &visitor, PageSection::Deliveries, "Deliveries").await;
     let frame = frame.polled(POLL_SECS);
     let found = find(&shared, &visitor.caller.account, ask.clone()).await?;
     let now = shared.edge.clock.now();

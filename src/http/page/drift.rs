@@ -12,7 +12,7 @@ use crate::types::Timestamp;
 
 use super::error::PageError;
 use super::form;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::time::{ago, since};
 use super::visitor::Visitor;
@@ -32,7 +32,8 @@ pub async fn show(
     let mut query = Query::parse(request.query_string());
     let done = query.text("done")?.as_deref().and_then(parse);
     query.finish()?;
-    let frame = Frame::begin(&shared, &visitor, Section::Drift, "Drift").await.polled(POLL_SECS);
+    let frame =
+        Frame::begin(&shared, &visitor, PageSection::Drift, "Drift").await.polled(POLL_SECS);
     let view = shared.edge.engine.drift();
     let now = shared.edge.clock.now();
     Ok(super::html(&frame.render(&render(&view, done, &frame.token(), now))))

@@ -77,7 +77,7 @@ async fn begin(
         command: vec!["sh".into(), "-c".into(), line],
         cwd: None,
         env: vec![("TERM".into(), "xterm-256color".into())],
-        stdin: Bytes::new(),
+        stdin: Bytes::new().into(),
         timeout: None,
     };
     let execution = start(shared, &visitor.caller, &work, call).await?;

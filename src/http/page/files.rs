@@ -22,7 +22,7 @@ use crate::types::{Phase, Sandbox, Timestamp, inert};
 
 use super::ansi::Painter;
 use super::error::{PageError, advice};
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::time::since;
 use super::visitor::Visitor;
 
@@ -46,7 +46,7 @@ pub async fn show(
     let path = read_path(&request)?;
     let sandbox = load(&shared, &visitor.caller.account, &sandbox_ref(&id)).await?;
     let title = format!("Files of {}", sandbox.name);
-    let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, title).await;
+    let frame = Frame::begin(&shared, &visitor, PageSection::Sandboxes, title).await;
     let now = shared.edge.clock.now();
     let found = look(&shared, &visitor, &sandbox, &path).await;
     let base = format!("/sandboxes/{}", sandbox.id);

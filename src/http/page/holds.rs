@@ -14,16 +14,16 @@ use crate::types::{Hold, HoldScope, Timestamp};
 
 use super::error::PageError;
 use super::form;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
 
-/// PendingStarts that are shown; more are counted up to [`WISHES_COUNTED_MAX`].
-const WISHES_MAX: usize = 20;
-/// PendingStarts that are looked at.
-const WISHES_COUNTED_MAX: usize = 1_000;
-/// PendingStarts cause no event, so the page looks by itself, in seconds.
+/// Pending starts that are shown; more are counted up to [`PENDING_COUNTED_MAX`].
+const PENDING_MAX: usize = 20;
+/// Pending starts that are counted.
+const PENDING_COUNTED_MAX: usize = 1_000;
+/// Seconds between updates of the page: pending starts cause no event.
 const POLL_SECS: u32 = 5;
 
 /// Shows holds, quotas and pending starts.
@@ -36,7 +36,7 @@ pub async fn show(
     let mut query = Query::parse(request.query_string());
     let done = query.text("done")?;
     query.finish()?;
-    let frame = Frame::begin(&shared, &visitor, Section::Holds, "Holds and quotas").await;
+    let frame = Frame::begin(&shared, &visitor, PageSection::Holds, "Holds and quotas").await;
     let frame = frame.polled(POLL_SECS);
     let now = shared.edge.clock.now();
     let waiting = waiting(&shared).await?;
@@ -114,9 +114,9 @@ struct PendingIssue {
 /// The first pending starts, and the number of all.
 async fn waiting(shared: &Shared) -> Result<(Vec<PendingIssue>, usize), ApiError> {
     let store = &shared.edge.store;
-    let rows = store.pending_starts(WISHES_COUNTED_MAX).await?;
+    let rows = store.pending_starts(PENDING_COUNTED_MAX).await?;
     let mut named = Vec::new();
-    for row in rows.iter().take(WISHES_MAX) {
+    for row in rows.iter().take(PENDING_MAX) {
         let Some(issue) = store.load(row.home).await? else { continue };
         let facts = issue.facts;
         let repository = facts.repository.map(|one| one.to_string()).unwrap_or_default();
@@ -221,7 +221,7 @@ fn pending_starts((named, count): &(Vec<PendingIssue>, usize), now: Timestamp) -
     html! {
         @if *count > 0 {
             div .card data-key="wishes" {
-                h2 { (count) @if *count >= WISHES_COUNTED_MAX { " or more" }
+                h2 { (count) @if *count >= PENDING_COUNTED_MAX { " or more" }
                     @if *count == 1 { " pending start" } @else { " pending starts" } }
                 p .lead { "These issues get their sandbox when a quota has room and no hold covers them." }
                 ul .timeline role="list" {

@@ -17,7 +17,7 @@ use crate::types::{Phase, ProviderName, Sandbox, Timestamp};
 
 use super::connect::{self, Progress};
 use super::error::PageError;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
@@ -48,7 +48,7 @@ pub async fn home(
     let is_first_page = cursor.is_none();
     let filter = read_filter(&mut query)?;
     query.finish()?;
-    let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, "Sandboxes").await.first();
+    let frame = Frame::begin(&shared, &visitor, PageSection::Sandboxes, "Sandboxes").await.first();
     let ask = PageAsk { limit: ROWS_MAX, cursor };
     let (account, of) = (visitor.caller.account.clone(), filter.clone());
     let list = async move |store: Arc<dyn Store>| store.sandboxes(&account, &of, &ask).await;

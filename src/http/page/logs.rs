@@ -17,7 +17,7 @@ use crate::logs::{Follower, LogEntry, LogStream};
 use super::ansi::Painter;
 use super::console::{self, END, NOTHING, OUTPUT_LEN_MAX, mark_error};
 use super::error::PageError;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::visitor::Visitor;
 
@@ -33,7 +33,7 @@ pub async fn show(
 ) -> Result<HttpResponse, PageError> {
     let sandbox = load(&shared, &visitor.caller.account, &sandbox_ref(&id)).await?;
     let title = format!("Logs of {}", sandbox.name);
-    let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, title).await;
+    let frame = Frame::begin(&shared, &visitor, PageSection::Sandboxes, title).await;
     let base = format!("/sandboxes/{}", sandbox.id);
     Ok(super::html(&frame.render(&html! {
         p .back { a href=(base) { "← " (shown(&sandbox.name)) } }

@@ -18,7 +18,7 @@ use crate::types::{AccountName, Phase, Timestamp};
 
 use super::chart::{Chart, Kind, Series, draw};
 use super::error::PageError;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::visitor::Visitor;
 
 /// Seconds between updates of the page: counting is expensive, so they are rare.
@@ -83,7 +83,7 @@ pub async fn show(
             .ok_or_else(|| ApiError::field("back", "must be hour, day or week"))?,
     };
     query.finish()?;
-    let frame = Frame::begin(&shared, &visitor, Section::Overview, "Overview").await;
+    let frame = Frame::begin(&shared, &visitor, PageSection::Overview, "Overview").await;
     let frame = frame.polled(POLL_SECS);
     let account = visitor.caller.account.clone();
     let server = system::look(&shared, &account).await?;

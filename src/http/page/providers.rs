@@ -11,7 +11,7 @@ use crate::sandbox::{Capacity, Descriptor, Enforcement, Health, Uniqueness};
 use crate::types::{ProviderName, Template, Timestamp};
 
 use super::error::PageError;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::time::{ago, since};
 use super::visitor::Visitor;
@@ -22,7 +22,7 @@ const POLL_SECS: u32 = 5;
 /// The providers.
 #[get("/providers")]
 pub async fn show(shared: web::Data<Shared>, visitor: Visitor) -> Result<HttpResponse, PageError> {
-    let frame = Frame::begin(&shared, &visitor, Section::Providers, "Providers").await;
+    let frame = Frame::begin(&shared, &visitor, PageSection::Providers, "Providers").await;
     let frame = frame.polled(POLL_SECS);
     let engine = &shared.edge.engine;
     let health = shared.provider_health().await;

@@ -22,7 +22,7 @@ use super::error::PageError;
 use super::exec;
 use super::form;
 use super::list::issue_link;
-use super::shell::{Frame, LiveScope, Section};
+use super::shell::{Frame, LiveScope, PageSection};
 use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
@@ -48,7 +48,7 @@ pub async fn show(
     let sandbox = load(&shared, account, &sandbox_ref(&id)).await?;
     let watch =
         LiveScope::One { sandbox: sandbox.id.to_string(), issue: sandbox.issue_id.to_string() };
-    let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, sandbox.name.clone())
+    let frame = Frame::begin(&shared, &visitor, PageSection::Sandboxes, sandbox.name.clone())
         .await
         .watching(watch);
     // Read again after the frame's cursor was taken, so that no change is missed.

@@ -14,7 +14,7 @@ use super::visitor::Visitor;
 
 /// The sections of the page, in the order of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Section {
+pub enum PageSection {
     Sandboxes,
     Deliveries,
     Providers,
@@ -23,7 +23,7 @@ pub enum Section {
     Overview,
 }
 
-impl Section {
+impl PageSection {
     const ALL: [Self; 6] = [
         Self::Sandboxes,
         Self::Deliveries,
@@ -93,7 +93,7 @@ pub enum LiveScope {
 /// The frame of one page.
 pub struct Frame {
     title: String,
-    section: Option<Section>,
+    section: Option<PageSection>,
     form_token: String,
     event_cursor: String,
     watch: LiveScope,
@@ -109,7 +109,7 @@ impl Frame {
     pub async fn begin(
         shared: &Shared,
         visitor: &Visitor,
-        section: impl Into<Option<Section>>,
+        section: impl Into<Option<PageSection>>,
         title: impl Into<String>,
     ) -> Self {
         let events = &shared.edge.feed.events;
@@ -198,10 +198,10 @@ pub fn token_field(form_token: &str) -> Markup {
     html! { input type="hidden" name=(FORM_TOKEN) value=(form_token); }
 }
 
-fn navigation(section: Option<Section>, attention: &Attention) -> Markup {
+fn navigation(section: Option<PageSection>, attention: &Attention) -> Markup {
     html! {
         nav #nav .nav aria-label="Sections" data-live {
-            @for one in Section::ALL {
+            @for one in PageSection::ALL {
                 @let current = (section == Some(one)).then_some("page");
                 a href=(one.path()) aria-current=[current] data-key={ "nav-" (one.word()) } {
                     (one.word())

@@ -90,7 +90,7 @@ pub(super) async fn receive(
                 Parsed::Malformed => return Err(broken("the sandbox's listing makes no sense")),
             }
             if listing.entries.len() > LIST_ENTRIES_MAX {
-                return Err(broken("the sandbox's listing is too long"));
+                return Err(broken("the sandbox listed more than it may"));
             }
         }
         if got == 0 {

@@ -19,7 +19,7 @@ pub const GOOD_FOR: Duration = Duration::from_secs(600);
 /// How long a bad result is cached: an operator may be fixing the cause.
 pub const BAD_FOR: Duration = Duration::from_secs(10);
 
-/// A sentence for people: which step failed, why, and what to do.
+/// The message for people: which step failed, why, and what to do.
 pub fn explain(error: &LaunchError) -> String {
     let step = &error.step;
     let Some(errno) = error.errno() else {

@@ -106,10 +106,10 @@ impl WatchedSandbox {
 }
 
 impl HostDisk {
-    /// Begins to watch the disk that `dir` is on. Each sandbox that it ends is an event.
+    /// Starts to watch the disk of `dir`. It publishes an event for each sandbox that it ends.
     ///
     /// # Errors
-    /// Where the room can't be looked at, or there is no thread left.
+    /// Fails if the room can't be read, or no thread can start.
     pub fn open(dir: &Path, reserve: Reserve, events: EventSender) -> io::Result<Self> {
         let shared = Arc::new(DiskShared {
             dir: dir.to_owned(),

@@ -1,13 +1,14 @@
 //! How this provider is configured, opened and checked.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::{LocalConfig, LocalProvider, LocalSettings, doctor, run_hidden_command};
-use crate::config::{ProviderSchema, ProviderSettings, Section};
+use super::{LocalConfig, LocalOptions, LocalProvider, LocalSettings, doctor, run_hidden_command};
+use crate::config::{ProviderSchema, ProviderSection, ProviderSettings};
 use crate::sandbox::{OpenContext, OpenFailure, OpenedProvider, ProviderKind};
-use crate::types::Check;
+use crate::types::{Check, WorkloadKey};
 
 /// The kind `local`.
 pub struct LocalKind;
@@ -22,8 +23,27 @@ impl ProviderSchema for LocalKind {
         "local"
     }
 
-    fn read(&self, section: &mut Section<'_>) -> ProviderSettings {
+    fn read(&self, section: &mut ProviderSection<'_>) -> ProviderSettings {
         ProviderSettings::new(LocalSettings::read(section))
+    }
+
+    fn read_template(&self, section: &mut ProviderSection<'_>) -> BTreeMap<String, String> {
+        LocalOptions::read(section).to_texts()
+    }
+
+    fn supports(&self, key: WorkloadKey) -> Result<(), &'static str> {
+        match key {
+            WorkloadKey::Image | WorkloadKey::Snapshot => Err(
+                "its sandboxes see the programs of this machine; remove the key, or use a provider \
+                 with images",
+            ),
+            WorkloadKey::User => {
+                Err("every command runs as the sandbox's one unprivileged user; remove the key")
+            }
+            WorkloadKey::Mounts => {
+                Err("its sandboxes see no directory of the host but its programs; remove the key")
+            }
+        }
     }
 }
 
@@ -35,8 +55,11 @@ impl ProviderKind for LocalKind {
             return Ok(None);
         }
         let settings = settings_of(context.settings);
-        let config =
-            LocalConfig { server: Some(context.server), ..LocalConfig::with(dir, settings) };
+        let config = LocalConfig {
+            server: Some(context.server),
+            secrets: context.secrets.clone(),
+            ..LocalConfig::with(dir, settings)
+        };
         let provider =
             LocalProvider::open(config, Arc::clone(&context.clock), Arc::clone(&context.ids))?;
         // Most sandboxes are made from it, the first of them too.

@@ -36,7 +36,7 @@ const RESERVE_MB_MIN: u64 = 16;
 /// Why the disk limit of a sandbox from before images is only watched.
 pub const MADE_WITHOUT: &str = "it was made without an image; delete it and make it again";
 
-/// The limits, and how each holds.
+/// The limits, and how each is enforced.
 pub fn holds(cgroups: &Cgroups, why_no_image: Option<&str>) -> Enforcements {
     use Enforcement::{Enforced, PerProcess, Watched};
     let with = |controller, without| if cgroups.has(controller) { Enforced } else { without };
@@ -59,10 +59,10 @@ pub fn not_enforced(cgroups: &Cgroups, why_no_image: Option<&str>) -> Option<Str
         LimitKind::Disk => why_no_image,
         LimitKind::Processes | LimitKind::OpenFiles | LimitKind::FileSize => None,
     };
-    let is_asked = |limit| !matches!(limit, LimitKind::OpenFiles | LimitKind::FileSize);
+    let is_in_template = |limit| !matches!(limit, LimitKind::OpenFiles | LimitKind::FileSize);
     let missing: Vec<String> = holds(cgroups, why_no_image)
         .into_iter()
-        .filter(|(limit, _)| is_asked(*limit))
+        .filter(|(limit, _)| is_in_template(*limit))
         .filter_map(|(limit, how)| {
             let how = match how {
                 Enforcement::Enforced => return None,

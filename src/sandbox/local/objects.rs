@@ -12,6 +12,7 @@ mod starting;
 mod warm;
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,16 +27,19 @@ pub use self::starting::Make;
 use self::starting::{Starter, Up};
 use self::warm::Warm;
 use super::cgroup::Cgroups;
+use super::defaults::{CommandDefaults, missing};
 use super::disk::{Disk, Lock, Naming, Stored, StoredIn};
 use super::frame::Reach;
 use super::host_disk::HostDisk;
 use super::limit_events;
-use super::link::Link;
+use super::link::{Link, broken};
 use super::spawner::Spawner;
-use super::{LocalConfig, OpenError};
+use super::{LocalConfig, LocalOptions, OpenError, files};
 use crate::clock::{Clock, IdSource};
 use crate::egress::Proxies;
-use crate::sandbox::{CreateSpec, EventSender, Object, ProviderError, Target, WorkError};
+use crate::sandbox::{
+    CreateSpec, EventSender, Object, ProviderError, Target, WorkError, WorkspacePath,
+};
 use crate::types::{ExternalId, ObjectName, ObjectState, Timestamp};
 
 /// How long a delete waits for its removal. Most trees are gone by then, and the caller's next
@@ -191,9 +195,9 @@ impl Objects {
     async fn create_like(&self, spec: CreateSpec, make: &Make) -> Result<Object, ProviderError> {
         let (stored, came) = self.find_or_make(spec, make).await?;
         let (is_new, up) = match came {
-            Origin::Existing => (false, None),
-            Origin::Cold => (true, None),
-            Origin::Warm(up) => (true, Some(up)),
+            ObjectOrigin::Existing => (false, None),
+            ObjectOrigin::Cold => (true, None),
+            ObjectOrigin::Warm(up) => (true, Some(up)),
         };
         let brought_up = self.bring_up(&stored, up).await;
         if brought_up.is_err() && is_new {
@@ -248,6 +252,13 @@ impl Objects {
         }
     }
 
+    /// A number that no process has had, and the file for its output.
+    pub async fn new_process(&self) -> Result<(u64, File), WorkError> {
+        let number = self.ids.unix_ns().unsigned_abs();
+        let file = self.blocking(move |disk| disk.unnamed_file(&format!("output-{number}"))).await;
+        Ok((number, file.map_err(broken)?))
+    }
+
     /// Keeps a warm sandbox of this make.
     pub fn keep_warm(&self, make: Make) {
         self.warm.keep(make);
@@ -263,7 +274,7 @@ impl Objects {
         &self.proxies
     }
 
-    /// Where what happens by itself is published.
+    /// Publishes events that no call caused.
     pub const fn events(&self) -> &EventSender {
         &self.events
     }
@@ -297,7 +308,7 @@ impl Objects {
         &self,
         spec: CreateSpec,
         make: &Make,
-    ) -> Result<(Stored, Origin), ProviderError> {
+    ) -> Result<(Stored, ObjectOrigin), ProviderError> {
         let incarnation = self.ids.request_id();
         let (clock, warm, make) = (Arc::clone(&self.clock), Arc::clone(&self.warm), make.clone());
         let abandoned = Abandoned::default();
@@ -339,8 +350,10 @@ impl Objects {
             })
             .await?;
         match found {
-            Obtained::Same(stored) => Ok((stored, Origin::Existing)),
-            Obtained::Made(stored, up) => Ok((stored, up.map_or(Origin::Cold, Origin::Warm))),
+            Obtained::Same(stored) => Ok((stored, ObjectOrigin::Existing)),
+            Obtained::Made(stored, up) => {
+                Ok((stored, up.map_or(ObjectOrigin::Cold, ObjectOrigin::Warm)))
+            }
             Obtained::Other(stored) => Err(ProviderError::Present(Box::new(self.object(&stored)))),
             Obtained::NoRoom(shortage) => Err(ProviderError::Broken(shortage)),
             Obtained::Nothing => Err(ProviderError::unavailable("the deadline has passed")),
@@ -386,13 +399,17 @@ impl Objects {
         if let Some(refused) = self.refused(stored.workspace) {
             return Err(ProviderError::Refused(refused));
         }
+        if let Err(name) = self.config.secrets.resolve(&owned.workload.secrets) {
+            return Err(ProviderError::Refused(missing(&name)));
+        }
         let Up { mut arrived, group } = match up {
             Some(up) => up,
             None => {
                 let name = stored.name.clone();
                 let directory = self.blocking(move |disk| disk.open_object(&name)).await?;
                 let (resources, reach) = (owned.resources.clone(), Reach::of(&owned.network));
-                let make = Make { resources, reach };
+                let options = LocalOptions::of(&owned.workload.options);
+                let make = Make { resources, reach, options };
                 let label = stored.name.as_str();
                 self.starter.start(label, &directory, owned.host_id, &make).await?
             }
@@ -406,7 +423,8 @@ impl Objects {
         let (network, sandbox) = (&owned.network, &owned.labels.sandbox);
         let proxy = self.proxies.start(arrived.listener.take(), network, sandbox);
         let kept = (Arc::clone(&group), proxy);
-        let link = Link::new(arrived, target, owned.resources.disk_mb, move |link| {
+        let defaults = CommandDefaults::new(owned.workload.clone(), self.config.secrets.clone());
+        let link = Link::new(arrived, target, owned.resources.disk_mb, defaults, move |link| {
             drop(kept);
             if let Some(objects) = itself.upgrade() {
                 let mut links = locked(&objects.links);
@@ -417,6 +435,7 @@ impl Objects {
         });
         locked(&self.links).insert(stored.name.clone(), Arc::clone(&link));
         self.watch_host_disk(&link, &group, stored, owned);
+        make_working_dir(&link, owned.workload.working_dir.as_deref()).await;
         let (labels, resources) = (owned.labels.clone(), owned.resources.clone());
         let watched = limit_events::LimitWatch {
             link,
@@ -539,7 +558,7 @@ enum Obtained {
 }
 
 /// How an object came to exist.
-enum Origin {
+enum ObjectOrigin {
     /// It existed before.
     Existing,
     /// It was made, and is not started yet.
@@ -570,4 +589,14 @@ fn disk_failed(error: io::Error) -> ProviderError {
 /// Locks a mutex, also after a panic: every map here is consistent between statements.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the working directory of a template, if it lies in the workspace and is missing. A failure
+/// shows when a command starts.
+async fn make_working_dir(link: &Arc<Link>, working_dir: Option<&str>) {
+    let path = working_dir.and_then(|path| WorkspacePath::parse(path.as_bytes()).ok());
+    let Some(path) = path.filter(|path| !path.is_root()) else { return };
+    if let Err(error) = files::make_directory(link, &path).await {
+        tracing::debug!(%error, "the template's working directory was not made");
+    }
 }

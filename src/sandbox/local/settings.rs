@@ -1,6 +1,6 @@
 //! `[providers.local]`, read and checked.
 
-use crate::config::Section;
+use crate::config::ProviderSection;
 use crate::types::Reserve;
 
 /// `[providers.local]`
@@ -20,7 +20,7 @@ const WARM_MAX: u64 = 16;
 
 impl LocalSettings {
     /// Reads the section.
-    pub(super) fn read(section: &mut Section<'_>) -> Self {
+    pub(super) fn read(section: &mut ProviderSection<'_>) -> Self {
         section.parsed("isolation", (), |text| match text {
             "namespaces" => Ok(()),
             _ => Err("must be namespaces (anything less is not available yet)".to_owned()),

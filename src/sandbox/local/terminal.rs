@@ -26,7 +26,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::exec::{Command, KILL_WAIT, check, variables};
+use super::exec::{Command, KILL_WAIT, check};
 use super::frame::{Answer, Request};
 use super::link::{Link, broken, nonsense, pipe};
 use super::watched::signal_foreground;
@@ -61,11 +61,12 @@ const PTMX: (u32, u32) = (5, 2);
 pub async fn terminal(link: &Arc<Link>, request: TerminalRequest) -> Result<Terminal, WorkError> {
     let TerminalRequest { command, cwd, env, size } = request;
     check(&command, cwd.as_deref(), &env)?;
+    let variables = link.defaults.env(&env)?;
     let order = |id| Request::Terminal {
         id,
         argv: command.into_iter().map(Bytes::from).collect(),
-        cwd: cwd.unwrap_or_default().into_bytes(),
-        env: variables(&env),
+        cwd: link.defaults.cwd(cwd.as_deref()),
+        env: variables,
         columns: size.columns,
         rows: size.rows,
     };

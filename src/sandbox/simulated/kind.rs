@@ -6,11 +6,11 @@ use std::sync::Arc;
 use rustix::fs::{Access, access};
 
 use super::{SimulatedConfig, SimulatedProvider, SimulatedSettings};
-use crate::config::{ProviderSchema, ProviderSettings, Section};
+use crate::config::{ProviderSchema, ProviderSection, ProviderSettings};
 use crate::sandbox::{
     OpenContext, OpenFailure, OpenedProvider, ProviderKind, ReloadSettings, ReloadedSettings,
 };
-use crate::types::Check;
+use crate::types::{Check, WorkloadKey};
 
 /// The kind `simulated`.
 pub struct SimulatedKind;
@@ -25,8 +25,13 @@ impl ProviderSchema for SimulatedKind {
         "simulated"
     }
 
-    fn read(&self, section: &mut Section<'_>) -> ProviderSettings {
+    fn read(&self, section: &mut ProviderSection<'_>) -> ProviderSettings {
         ProviderSettings::new(SimulatedSettings::read(section))
+    }
+
+    /// Its objects only record it.
+    fn supports(&self, _key: WorkloadKey) -> Result<(), &'static str> {
+        Ok(())
     }
 }
 

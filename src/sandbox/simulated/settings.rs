@@ -1,6 +1,6 @@
 //! `[providers.simulated]`, read and checked.
 
-use crate::config::{SECONDS_MAX, Section};
+use crate::config::{ProviderSection, SECONDS_MAX};
 
 use super::{SimulatedConfig, SimulatedFaults};
 
@@ -15,7 +15,7 @@ pub struct SimulatedSettings {
 
 impl SimulatedSettings {
     /// Reads the section.
-    pub(super) fn read(section: &mut Section<'_>) -> Self {
+    pub(super) fn read(section: &mut ProviderSection<'_>) -> Self {
         let mut delay = |name: &str| section.number(name, 0, 0..=SECONDS_MAX * 1000);
         let create_delay_ms = delay("create_delay_ms");
         let stop_delay_ms = delay("stop_delay_ms");

@@ -58,7 +58,7 @@ fn findings(known: &Dated, objects: &[Ours]) -> Vec<String> {
 }
 
 #[test]
-fn a_recorded_object_is_told_of_only_where_it_contradicts_its_record() {
+fn a_recorded_object_is_a_finding_only_if_it_contradicts_its_record() {
     use ObjectState::{Destroying, Partial, Running, Stopped};
     let error = ObjectState::Error { message: "no image".into() };
     let states = [Running, Stopped, Partial, Destroying, error].map(Some);
@@ -83,7 +83,7 @@ fn a_recorded_object_is_told_of_only_where_it_contradicts_its_record() {
 }
 
 #[test]
-fn an_object_that_no_record_names_is_told_by_what_is_known_of_it() {
+fn an_orphan_is_classified_by_what_is_known_of_it() {
     let running = || ObjectState::Running;
     let none = home(None, None);
     let live = home(Some(Phase::Running), Some("o3"));
@@ -154,7 +154,7 @@ fn another_installations_object_is_none_of_ours() {
 }
 
 #[test]
-fn strays_are_removed_in_their_time_or_by_a_person() {
+fn orphans_are_removed_in_their_time_or_by_a_person() {
     let at = Timestamp::from_unix_ms(1_000);
     for (kind, expected) in [
         (OrphanKind::Deleted, Some(at)),

@@ -121,8 +121,7 @@ impl Head {
     /// Sends the request by the provider's address for the port.
     pub fn aim(&mut self, way: &HttpWay) {
         way.aim(&mut self.request);
-        // Before the shorter ones: a path prefix of the address is none of the server's.
-        self.own.insert(0, way.base());
+        self.own.splice(0..0, way.names());
     }
 
     /// The forwarded headers of an answer, in order.

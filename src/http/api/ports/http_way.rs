@@ -90,9 +90,11 @@ impl HttpWay {
         }
     }
 
-    /// The address of the port's server as its provider writes it, without a slash at the end.
-    pub fn base(&self) -> String {
-        format!("{}://{}{}", self.scheme, self.authority, self.prefix)
+    /// How the port's server may be called in a redirect, the longest form first; none of them ends
+    /// in a slash.
+    pub fn names(&self) -> Vec<String> {
+        let whole = format!("{}://{}{}", self.scheme, self.authority, self.prefix);
+        [whole, self.prefix.clone()].into_iter().filter(|name| !name.is_empty()).collect()
     }
 }
 

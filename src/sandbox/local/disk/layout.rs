@@ -6,6 +6,7 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 
 use super::network::NetworkRow;
+use super::workload::WorkloadRow;
 use super::{Owned, Row, private_dir, sync_dir, write_durably};
 use crate::sandbox::local::image::{IMAGE, Templates};
 use crate::types::ExternalId;
@@ -38,6 +39,7 @@ pub(super) fn record(path: &Path, external_id: &ExternalId, owned: &Owned) -> io
         memory_mb: Some(owned.resources.memory_mb),
         disk_mb: Some(owned.resources.disk_mb),
         network: NetworkRow::of(&owned.network),
+        workload: WorkloadRow::of(&owned.workload),
     };
     write_durably(&path.join("record.json"), &serde_json::to_vec_pretty(&row)?)?;
     sync_dir(path)

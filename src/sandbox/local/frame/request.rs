@@ -63,6 +63,13 @@ pub enum Request {
         /// The request that started it.
         id: u64,
     },
+    /// Send a signal to every process of a command's session; to none if it has ended.
+    Signal {
+        /// The request that started it.
+        id: u64,
+        /// The signal's number. Not SIGKILL, which is [`Kill`](Self::Kill).
+        number: i32,
+    },
     /// A command's terminal is about to be closed. From now on it has ended once nothing of its
     /// session is left, not with its leader; so that the rest can still be killed. Answered by *done*,
     /// unless it has ended.

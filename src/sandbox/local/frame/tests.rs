@@ -46,6 +46,7 @@ fn requests() -> Vec<Request> {
             rows: 24,
         },
         Request::Kill { id: 2 },
+        Request::Signal { id: 2, number: 15 },
         Request::HangUp { id: 2 },
         Request::List { id: 3, path: b"p".to_vec(), depth: 4 },
         Request::Read { id: 4, path: b"\xff".to_vec() },

@@ -255,6 +255,12 @@ impl Init<'_> {
                     session::kill(command.pid);
                 }
             }
+            Request::Signal { id, number } => {
+                let command = self.commands.iter().find(|c| c.id == id);
+                if let (Some(command), Some(signal)) = (command, Signal::from_named_raw(number)) {
+                    session::signal(command.pid, signal);
+                }
+            }
             Request::HangUp { id } => {
                 if let Some(command) = self.commands.iter_mut().find(|c| c.id == id) {
                     command.killed = true;

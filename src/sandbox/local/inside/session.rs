@@ -36,6 +36,14 @@ pub fn kill(leader: Pid) {
     }
 }
 
+/// Sends a signal to every process of a session.
+pub fn signal(leader: Pid, signal: Signal) {
+    for pid in members(leader) {
+        // One that has ended meanwhile needs no signal.
+        let _ = kill_process(pid, signal);
+    }
+}
+
 /// Whether a process of the session still runs.
 pub fn is_alive(leader: Pid) -> bool {
     !members(leader).is_empty()

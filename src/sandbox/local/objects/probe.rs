@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::starting::Make;
 use super::{Disk, Objects};
 use crate::sandbox::ProviderError;
+use crate::sandbox::local::LocalOptions;
 use crate::sandbox::local::frame::Reach;
 use crate::sandbox::local::health::{BAD_FOR, GOOD_FOR};
 use crate::types::Resources;
@@ -17,6 +18,7 @@ const WAIT: Duration = Duration::from_millis(1_800);
 const MAKE: Make = Make {
     resources: Resources { cpu: 1.0, memory_mb: 64, processes: 16, disk_mb: 16 },
     reach: Reach::Loopback,
+    options: LocalOptions { scratch_mb: None },
 };
 
 impl Objects {

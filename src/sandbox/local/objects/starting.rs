@@ -9,7 +9,6 @@ use rustix::io::Errno;
 
 use crate::clock::IdSource;
 use crate::sandbox::ProviderError;
-use crate::sandbox::local::LocalConfig;
 use crate::sandbox::local::cgroup::{Cgroups, Group};
 use crate::sandbox::local::frame::{Reach, Setup};
 use crate::sandbox::local::health;
@@ -17,6 +16,7 @@ use crate::sandbox::local::image;
 use crate::sandbox::local::launching::{Arrived, LaunchError, launch};
 use crate::sandbox::local::limits;
 use crate::sandbox::local::spawner::Spawner;
+use crate::sandbox::local::{LocalConfig, LocalOptions};
 use crate::types::{Resources, Template};
 
 /// The parameters of a sandbox, without its owner.
@@ -26,12 +26,18 @@ pub struct Make {
     pub resources: Resources,
     /// Its network.
     pub reach: Reach,
+    /// What its template says to this provider alone.
+    pub options: LocalOptions,
 }
 
 impl Make {
     /// The make of a template.
     pub fn of(template: &Template) -> Self {
-        Self { resources: template.resources.clone(), reach: Reach::of(&template.network) }
+        Self {
+            resources: template.resources.clone(),
+            reach: Reach::of(&template.network),
+            options: LocalOptions::of(&template.workload.options),
+        }
     }
 }
 
@@ -98,7 +104,8 @@ impl Starter {
 
     fn setup(&self, host_id: Option<u32>, make: &Make) -> Setup {
         let (processes_max, disk_mb_max, data_mb_max) = (0, 0, None);
-        let (scratch_mb, has_work_group) = (self.config.scratch_mb, false);
+        let scratch_mb = make.options.scratch_mb.unwrap_or(self.config.scratch_mb);
+        let has_work_group = false;
         let setup = Setup {
             host_id,
             processes_max,

@@ -243,7 +243,7 @@ fn memory_use_is_bounded() {
     for (kind, is_old, why) in [
         (EntryType::XGlobalHeader, false, "longer than 1 MiB"),
         (EntryType::XGlobalHeader, true, "longer than 1 MiB"),
-        (EntryType::XHeader, true, "not one"),
+        (EntryType::XHeader, true, "is invalid"),
     ] {
         let mut header = if is_old { Header::new_old() } else { Header::new_ustar() };
         header.set_entry_type(kind);
