@@ -19,10 +19,10 @@ use crate::issue::{Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
 use crate::sandbox::local::{LocalConfig, LocalProvider};
 use crate::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
-use crate::sandbox::{Provider, Uniqueness};
+use crate::sandbox::{Capability, Descriptor, Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
-use crate::types::{LiveSecrets, ProviderName, TemplateName};
+use crate::types::{LiveSecrets, ProviderName, Template, TemplateName};
 
 use super::notices;
 use super::reload::Reload;
@@ -211,14 +211,35 @@ fn open_providers(
         providers.insert(ProviderName::trusted("local"), Arc::new(provider).into());
     }
     for template in config.templates.values() {
-        anyhow::ensure!(
-            providers.contains_key(&template.provider),
-            "templates.{}.provider = {:?} is not available; use \"local\" or \"simulated\"",
-            template.name,
-            template.provider.as_str(),
-        );
+        let provider = providers.get(&template.provider).with_context(|| {
+            format!(
+                "templates.{}.provider = {:?} is not available; use \"local\" or \"simulated\"",
+                template.name,
+                template.provider.as_str(),
+            )
+        })?;
+        check_declared(template, &provider.descriptor)?;
     }
     Ok(Opened { providers, simulated: opened_simulated })
+}
+
+/// Refuses a template that wants what its provider does not declare.
+fn check_declared(template: &Template, declared: &Descriptor) -> anyhow::Result<()> {
+    let Template { name, provider, network, ports, .. } = template;
+    let kind = network.kind();
+    let offered: Vec<_> =
+        declared.networks.iter().map(|kind| format!("{:?}", kind.as_str())).collect();
+    anyhow::ensure!(
+        declared.networks.contains(&kind),
+        "cannot use templates.{name}.network = {:?}: the provider {provider} offers {}; use one of these",
+        kind.as_str(),
+        offered.join(", "),
+    );
+    anyhow::ensure!(
+        ports.is_empty() || declared.offers(Capability::Ports),
+        "cannot use templates.{name}.ports: the provider {provider} does not offer ports; leave them out",
+    );
+    Ok(())
 }
 
 pub(super) fn faults(config: &Config) -> SimulatedFaults {
@@ -261,4 +282,44 @@ fn rules(config: &Config, providers: &Providers) -> anyhow::Result<Rules> {
         default_template: default_template.clone(),
         providers: providers.iter().map(|(name, p)| (name.clone(), of_provider(p))).collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Mode, Network, NetworkKind, OnLimit, Resources};
+
+    #[test]
+    fn a_template_that_wants_what_its_provider_does_not_declare_is_refused() {
+        let plain = Descriptor::plain();
+        let whole = Descriptor {
+            networks: NetworkKind::ALL.to_vec(),
+            capabilities: Capability::ALL.into(),
+            ..Descriptor::plain()
+        };
+        let usual = Template {
+            name: TemplateName::trusted("default"),
+            provider: ProviderName::trusted("local"),
+            mode: Mode::Strong,
+            resources: Resources { cpu: 1.0, memory_mb: 1, processes: 1, disk_mb: 1 },
+            network: Network::None,
+            ports: Vec::new(),
+            on_limit: OnLimit::Kill,
+        };
+        let online = Template { network: Network::Host, ..usual.clone() };
+        let listening = Template { ports: vec![3000], ..usual.clone() };
+        let why = |template| check_declared(template, &plain).map_err(|error| error.to_string());
+        assert_eq!(why(&usual), Ok(()));
+        insta::assert_snapshot!(
+            why(&online).expect_err("refused"),
+            @r#"cannot use templates.default.network = "host": the provider local offers "none"; use one of these"#
+        );
+        insta::assert_snapshot!(
+            why(&listening).expect_err("refused"),
+            @"cannot use templates.default.ports: the provider local does not offer ports; leave them out"
+        );
+        for template in [&usual, &online, &listening] {
+            assert!(check_declared(template, &whole).is_ok());
+        }
+    }
 }

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessId, ProcessOutput,
-    ProcessSpec, Processes, STDIN_CHUNK_MAX, Signal, StdinMode, Target, WorkError,
+    OUTPUT_KEPT_MIN, Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessId,
+    ProcessOutput, ProcessSpec, Processes, STDIN_CHUNK_MAX, Signal, StdinMode, Target, WorkError,
 };
 
 /// A command to run. Nothing in it passes through a shell.
@@ -65,7 +65,7 @@ pub async fn exec_by_spawn<P: Processes>(
 ) -> Result<Execution, WorkError> {
     let ExecRequest { command, cwd, env, stdin, timeout } = request;
     let mode = if stdin.is_empty() { StdinMode::Empty } else { StdinMode::Open };
-    let (keep, overflow) = (EXEC_KEEP, Overflow::Wait);
+    let (keep, overflow) = (OUTPUT_KEPT_MIN, Overflow::Wait);
     let spec = ProcessSpec { command, cwd, env, stdin: mode, timeout, keep, overflow };
     let (sender, events) = mpsc::channel(1);
     let (ready, started) = oneshot::channel();
@@ -94,9 +94,6 @@ pub async fn exec_by_spawn<P: Processes>(
     started.await.map_err(gone)??;
     Ok(Execution { events })
 }
-
-/// How much output of a short command is kept: enough that it need not wait for each chunk.
-const EXEC_KEEP: u64 = 1 << 20;
 
 async fn begin<P: Processes>(
     processes: &P,

@@ -3,8 +3,9 @@
 
 use bytes::Bytes;
 use issuebox::sandbox::{
-    Capability, Enforcement, LimitKind, Offset, Overflow, PortAccess, ProcessId, ProcessSpec,
-    Signal, StdinMode, Target, TerminalEvent, TerminalRequest, TerminalSize, WorkError,
+    Capability, Enforcement, LimitKind, OUTPUT_KEPT_MIN, Offset, Overflow, PortAccess, ProcessId,
+    ProcessSpec, Signal, StdinMode, Target, TerminalEvent, TerminalRequest, TerminalSize,
+    WorkError,
 };
 use issuebox::types::ExternalId;
 use tokio::sync::mpsc;
@@ -77,7 +78,7 @@ fn cat() -> ProcessSpec {
         env: Vec::new(),
         stdin: StdinMode::Open,
         timeout: None,
-        keep: 1024,
+        keep: OUTPUT_KEPT_MIN,
         overflow: Overflow::Wait,
     }
 }

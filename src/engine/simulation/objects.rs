@@ -176,12 +176,17 @@ impl WorldState {
         let said = match fate {
             CallFate::Refused => Some(ProviderError::Refused("not with us".into())),
             CallFate::Broken => Some(ProviderError::Broken("something snapped".into())),
-            CallFate::Busy => Some(ProviderError::Unavailable {
-                message: "too many requests".into(),
-                retry_after: Some(Duration::from_millis(
-                    self.chance.between(100, ms(RETRY_AFTER_MAX)),
-                )),
-            }),
+            CallFate::Busy => {
+                let ms = self.chance.between(100, ms(RETRY_AFTER_MAX));
+                let retry_after = Some(Duration::from_millis(ms));
+                // Without another draw: each seed keeps its history.
+                Some(if ms % 2 == 0 {
+                    ProviderError::Exhausted { what: "too many objects".into(), retry_after }
+                } else {
+                    let message = "too many requests".into();
+                    ProviderError::Unavailable { message, retry_after }
+                })
+            }
             CallFate::Answered
             | CallFate::Lost
             | CallFate::Unreached

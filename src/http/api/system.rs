@@ -54,6 +54,9 @@ pub struct ProviderBody {
     /// How it keeps two objects of one name apart: `enforced_names` or `none`.
     #[schema(value_type = UniquenessWord)]
     pub uniqueness: &'static str,
+    /// What it can do beside what every provider can: `terminal`, `ports`, `tunnels`, `archives`,
+    /// `detached_processes`, `snapshots`.
+    pub capabilities: Vec<&'static str>,
     /// How sandboxes are kept apart from the host.
     pub isolation: IsolationBody,
     /// The room that it has for sandboxes.
@@ -200,6 +203,7 @@ fn provider_body(
         trouble,
         breaker: breaker.into(),
         uniqueness: provider.descriptor.uniqueness.as_str(),
+        capabilities: provider.descriptor.capabilities.iter().map(|one| one.as_str()).collect(),
         capacity: provider.lifecycle.capacity().into(),
         isolation: IsolationBody {
             kind: provider.descriptor.isolation.kind,

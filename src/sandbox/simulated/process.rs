@@ -341,7 +341,7 @@ impl ProcessState {
     /// How much more it can write now.
     fn room(&self) -> u64 {
         if self.saved.waits_for_readers {
-            (self.given + self.saved.keep).saturating_sub(self.log.end())
+            (self.given + self.saved.keep / 2).saturating_sub(self.log.end())
         } else {
             u64::MAX
         }
@@ -349,8 +349,10 @@ impl ProcessState {
 
     fn write(&mut self, stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
         self.log.append(stream, bytes)?;
-        let until = if self.saved.waits_for_readers { self.given } else { u64::MAX };
-        self.log.drop_oldest(until)
+        let half = self.saved.keep / 2;
+        let is_free =
+            if self.saved.waits_for_readers { self.given.saturating_sub(half) } else { u64::MAX };
+        self.log.drop_oldest(is_free)
     }
 }
 
